@@ -12,7 +12,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Vectors"]
+__all__ = ["MOST_ROWS", "Vectors"]
+
+#: Rows that an array may have on the host.
+MOST_ROWS = 64
 
 
 class Vectors(ABC):

@@ -25,7 +25,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from akx._canonical import check_shape, check_value_error, target_dtype
 from akx._given import scipy_matrix
@@ -35,13 +35,15 @@ from akx.device.forks import ForkSafeLock
 from akx.device.host import resolve_threads
 from akx.errors import MatrixError
 from akx.matrix import Matrix, content_token
-from akx.operator.planner import database_of
-from akx.operator.powers import MatrixPowers
 from akx.operator.tiers import FIXED, setting
 from akx.operator.values import same_pattern
 from akx.plan import Plan, check_plan
+from akx.plandb import database_of
 
-__all__ = ["CACHE", "Cache", "Entry", "canonical", "operator_for", "widened"]
+if TYPE_CHECKING:
+    from akx.operator.powers import MatrixPowers
+
+__all__ = ["CACHE", "Cache", "Entry", "canonical", "operator_for", "owner_of", "widened"]
 
 #: Operators that are kept, for callers and for solvers each: so many, and of so many bytes in all; the newest of
 #: callers in any case.
@@ -171,6 +173,8 @@ class Cache:
         origin: _Origin | None = matrix.cache.get(_ORIGIN)
         owner = None if origin is None else origin.owner()
         options: dict[str, Any] = {"basis": basis, "plan": plan, "threads": threads, "db": db, "backend": backend}
+        from akx.operator.powers import MatrixPowers
+
         if origin is None or owner is None:
             return Entry(None, lambda: None, (), (), MatrixPowers(matrix, k, **options), 0, (), 0.0, True)
         most = resolve_threads(threads)
@@ -286,6 +290,8 @@ def operator_for(
     if source is None:  # a Matrix must not be kept alive by what is kept for it
         source = _alias(A) if isinstance(A, Matrix) else A
     options: dict[str, Any] = {"memory_budget": limits[0], "fraction": limits[1], "value_error": allowed}
+    from akx.operator.powers import MatrixPowers
+
     operator = MatrixPowers(
         source, k, basis=basis, plan=plan, dtype=target, threads=threads, db=db, backend=backend, **options
     )
@@ -323,6 +329,13 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
             return matrix
         matrix = CACHE.like(given, matrix)
     return _of(matrix.with_value_error(0.0), _Origin(owner, token, types))
+
+
+def owner_of(matrix: Matrix) -> Any:
+    """The caller's object that a canonical matrix is of, itself where nobody knows."""
+    origin: _Origin | None = matrix.cache.get(_ORIGIN)
+    owner = None if origin is None else origin.owner()
+    return matrix if owner is None else owner
 
 
 def widened(matrix: Matrix, dtype: Any) -> Matrix:

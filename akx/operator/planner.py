@@ -19,19 +19,19 @@ import numpy as np
 from akx.device.budget import within
 from akx.device.choose import device_of, plan_threads
 from akx.device.host import resolve_threads
-from akx.errors import AkxError, ArgumentTypeError, DeviceError, InfeasibleError
+from akx.errors import AkxError, DeviceError, InfeasibleError
 from akx.kernels import registry
 from akx.kernels.base import Program
 from akx.matrix import Matrix
 from akx.options import unknown_option
 from akx.plan import Plan
-from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, aged, shared_database
+from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, aged, database_of
 from akx.plandb.layers import origin
 from akx.tuner import plan_key, predict
 from akx.tuner.ladder import Answer, believed, limited, renewed
 from akx.tuner.space import resolve_backend
 
-__all__ = ["Asked", "Call", "Choice", "Choices", "Here", "Planner", "database_of", "reason_against"]
+__all__ = ["Asked", "Call", "Choice", "Choices", "Here", "Planner", "reason_against"]
 
 #: Threads for each core beyond which a given plan is refused: they would wait for one another, and need memory.
 _THREADS_PER_CORE = 16
@@ -304,15 +304,6 @@ def _answered(answer: Answer, begin: float) -> Choice:
     source = answer.why if answer.is_like else told
     spent = time.perf_counter() - begin
     return Choice(answer.plan, source, None, not answer.is_like, answer.program, spent)
-
-
-def database_of(db: Any) -> PlanDatabase:
-    """The database that `db` names, one object per file: each may hold a file open."""
-    if isinstance(db, PlanDatabase):
-        return db
-    if db is not None and not isinstance(db, (str, os.PathLike)):
-        raise ArgumentTypeError("db is no database", expected="a path or a PlanDatabase", found=type(db).__name__)
-    return shared_database(db)
 
 
 def _check_given(plan: Plan) -> None:

@@ -20,7 +20,6 @@ import math
 import os
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -38,7 +37,19 @@ from akx.matrix import Matrix
 from akx.operator.overflow import OverflowWatch
 from akx.operator.vectors import check_out, is_same, start_block
 
-__all__ = ["FIXED", "csr_product", "forget", "plain_powers", "setting"]
+__all__ = [
+    "ALWAYS",
+    "AUTO",
+    "FIXED",
+    "Rent",
+    "csr_product",
+    "forget",
+    "plain_powers",
+    "powers_into",
+    "product_into",
+    "rent_of",
+    "setting",
+]
 
 AUTO, ALWAYS, FIXED = "auto", "always", "fixed"
 _TYPES = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
@@ -60,23 +71,59 @@ def setting() -> str:
     return word
 
 
-@dataclass
-class _Account:
-    """What calls with one matrix have cost more than prepared ones would have, in seconds."""
+class Rent:
+    """What products with one matrix have cost more than prepared ones would have, in seconds.
 
-    owner: Callable[[], Any]
-    lost: float = 0.0
-    is_prepared: bool = False
+    Parameters
+    ----------
+    owner : callable
+        A weak reference to what the matrix is kept for.
+    entries, nbytes : int
+        Of the matrix.
+    overhead : float
+        Seconds that a prepared call takes beside its products.
+    """
+
+    def __init__(self, owner: Callable[[], Any], entries: int, nbytes: int, overhead: float) -> None:
+        self.owner = owner
+        self.is_over = False
+        self._lost, self._price = 0.0, _MATRIX + _ENTRY * entries
+        far = min(max((nbytes - _CACHE) / (_MEMORY - _CACHE), 0.0), 1.0)
+        self._product = entries * (_NEAR + far * (_FAR - _NEAR)) * _SPARED
+        self._overhead = overhead
+
+    def goes_on(self, k: int, vectors: int = 1) -> bool:
+        """Whether a call of k products is better done without preparing; it counts as one that was."""
+        global _lost
+        saved = self._product * k * (1 + vectors) / 2 - self._overhead
+        if saved > 0 and not self.is_over:
+            self._lost += saved
+            _lost += saved
+            self.is_over = self._lost >= self._price and (is_loaded() or _lost >= _PROCESS)
+        return not self.is_over
 
 
-_ACCOUNTS: dict[tuple[int, int], _Account] = {}
+_RENTS: dict[tuple[int, Any], Rent] = {}
 _lost = 0.0  # by all matrices of this process
 
 
+def rent_of(owner: Any, what: Any, entries: int, nbytes: int, overhead: float) -> Rent | None:
+    """The rent for a use of what an object stands for; None where it is over, or nothing can be kept for the object."""
+    key = id(owner), what
+    found = _RENTS.get(key)
+    if found is None or found.owner() is not owner:
+        try:
+            reference = weakref.ref(owner, lambda _: _RENTS.pop(key, None))
+        except TypeError:  # a class without weak references
+            return None
+        found = _RENTS[key] = Rent(reference, entries, nbytes, overhead)
+    return None if found.is_over else found
+
+
 def forget() -> None:
-    """Begin all accounts anew."""
+    """Begin all rents anew."""
     global _lost
-    _ACCOUNTS.clear()
+    _RENTS.clear()
     _lost = 0.0
 
 
@@ -102,8 +149,9 @@ def plain_powers(
         return None
     if setting() != AUTO or not (basis == "monomial" if isinstance(basis, str) else isinstance(basis, Basis)):
         return None
-    account = _ACCOUNTS.get((id(A), k))
-    if account is not None and account.is_prepared and account.owner() is A:
+    nbytes = A.nnz * (A.dtype.itemsize + 4)
+    rent = rent_of(A, k, A.nnz, nbytes, _CALL + _CHECKED * nbytes)
+    if rent is None:
         return None
     check_shape(A.shape)
     target, n = target_dtype(A.dtype, dtype), A.shape[0]
@@ -121,9 +169,7 @@ def plain_powers(
     vectors = len(start)
     if result not in _TYPES:
         return None
-    if not is_ours and not _is_sound(A):
-        return None
-    if not _is_cheaper(A, k, vectors):
+    if not (is_ours or _is_sound(A)) or not rent.goes_on(k, vectors):
         return None
     if out is not None:
         check_out(out, (n, k + 1) if single else (n, vectors, k + 1), result)
@@ -136,7 +182,7 @@ def plain_powers(
         powers = np.empty((k + 1, vectors, n), dtype=result)
     with np.errstate(over="ignore", invalid="ignore"):
         powers[0] = start
-        _fill((A.indptr, A.indices, A.data), powers, coefficients)
+        powers_into((A.indptr, A.indices, A.data), powers, coefficients)
         total = np.add.reduce(powers[1], axis=None) + np.add.reduce(powers[-1], axis=None)
     if not (math.isfinite(total.real) and math.isfinite(total.imag)):  # by x, an overflow, or an entry of A
         if not np.isfinite(A.data).all():
@@ -145,30 +191,6 @@ def plain_powers(
     if out is not None:
         return out
     return powers[:, 0].T if single else powers.transpose(2, 1, 0)
-
-
-def _is_cheaper(A: Any, k: int, vectors: int) -> bool:
-    """Whether a call is better done without preparing; it is noted as one that was."""
-    global _lost
-    key = id(A), k
-    account = _ACCOUNTS.get(key)
-    if account is None or account.owner() is not A:
-        try:
-            owner = weakref.ref(A, lambda _: _ACCOUNTS.pop(key, None))
-        except TypeError:  # a class without weak references: nothing can be kept for it
-            return False
-        account = _ACCOUNTS[key] = _Account(owner)
-    entries, nbytes = A.nnz, A.nnz * (A.dtype.itemsize + 4)
-    far = min(max((nbytes - _CACHE) / (_MEMORY - _CACHE), 0.0), 1.0)
-    saved = entries * k * (1 + vectors) / 2 * (_NEAR + far * (_FAR - _NEAR)) * _SPARED - _CALL - _CHECKED * nbytes
-    if saved <= 0:
-        return True
-    account.lost += saved
-    _lost += saved
-    if account.lost < _MATRIX + _ENTRY * entries or (not is_loaded() and _lost < _PROCESS):
-        return True
-    account.is_prepared = True
-    return False
 
 
 def _is_sound(A: Any) -> bool:
@@ -193,16 +215,20 @@ def csr_product(name: str = "csr_matvec") -> Any:
     return getattr(_sparsetools, name, None)
 
 
-def _fill(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None) -> None:
-    """powers[1:] from powers[0], (k+1, b, n); no basis is the monomial one."""
+def powers_into(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None = None) -> None:
+    """powers[1:] from powers[0], (k+1, b, n), by products of A = (indptr, indices, data); no basis is the monomial one.
+
+    `powers` is C-contiguous but for `b` = 1.
+    """
     vectors, n = powers.shape[1:]
-    powers[1:] = 0
-    product = csr_product() if vectors == 1 else csr_product("csr_matvecs")
+    sizes: tuple[int, ...] = (n, n)
     if vectors == 1:
-        rows = list(powers[:, 0])
+        powers[1:] = 0
+        rows, product = list(powers[:, 0]), csr_product()
     else:  # as SciPy has them, entries of all vectors side by side
         rows = [np.ascontiguousarray(powers[0].T), *np.zeros((len(powers) - 1, n, vectors), dtype=powers.dtype)]
-    before, sizes = None, (n, n) if vectors == 1 else (n, n, vectors)
+        sizes, product = (n, n, vectors), csr_product("csr_matvecs")
+    before = None
     for j, (v, w) in enumerate(pairwise(rows)):
         if product is None:
             w[:] = sp.csr_array((A[2], A[1], A[0]), shape=(n, n)) @ v
@@ -218,3 +244,13 @@ def _fill(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None
     if vectors > 1:
         for j, w in enumerate(rows[1:], 1):
             powers[j] = w.T
+
+
+def product_into(A: tuple[NDArray[Any], ...], v: NDArray[Any], w: NDArray[Any]) -> None:
+    """w = A v, (n,) both, A = (indptr, indices, data)."""
+    product, n = csr_product(), v.size
+    if product is None:
+        w[:] = sp.csr_array((A[2], A[1], A[0]), shape=(n, n)) @ v
+    else:
+        w[:] = 0
+        product(n, n, *A, v, w)

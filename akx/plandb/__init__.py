@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from akx.plandb.database import Lookup, PlanDatabase, default_database, shared_database
+from akx.plandb.database import Lookup, PlanDatabase, database_of, default_database, shared_database
 from akx.plandb.files import PlanDatabaseWarning, database_path
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, key_of_plan, made_with, make_key, revisions_of
 from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
@@ -29,6 +29,7 @@ __all__ = [
     "TimingKey",
     "TrialRecord",
     "aged",
+    "database_of",
     "database_path",
     "database_status",
     "default_database",

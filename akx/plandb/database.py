@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDependencyError, brief
+from akx.errors import ArgumentError, ArgumentTypeError, DatabaseError, FileFormatError, MissingDependencyError, brief
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
@@ -48,7 +48,7 @@ from akx.plandb.store import Store
 from akx.plandb.timings import SolverTiming, TimingKey, decode_timings, encode_timing
 from akx.plandb.transfer import ImportReport, bundle_text, read_bundle, write_bundle
 
-__all__ = ["Lookup", "PlanDatabase", "default_database", "shared_database"]
+__all__ = ["Lookup", "PlanDatabase", "database_of", "default_database", "shared_database"]
 
 _T = TypeVar("_T")
 _Asked = TypeVar("_Asked", bound=Hashable)
@@ -804,6 +804,15 @@ def shared_database(path: str | os.PathLike[str] | ServerAddress | None = None) 
     if place not in _SHARED:
         _SHARED.setdefault(place, PlanDatabase(place))
     return _SHARED[place]
+
+
+def database_of(db: Any) -> PlanDatabase:
+    """The database that an argument `db` names, itself where it is one. Raises :class:`ArgumentTypeError`."""
+    if isinstance(db, PlanDatabase):
+        return db
+    if db is not None and not isinstance(db, (str, os.PathLike)):
+        raise ArgumentTypeError("db is no database", expected="a path or a PlanDatabase", found=type(db).__name__)
+    return shared_database(db)
 
 
 def default_database() -> PlanDatabase:

@@ -7,7 +7,8 @@ are imported here, so that in this package each of those names is the function, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from akx.solvers.auto import solve
 from akx.solvers.bicgstab import bicgstab
@@ -17,7 +18,9 @@ from akx.solvers.ca_gmres import ca_gmres
 from akx.solvers.cg import cg
 from akx.solvers.gmres import gmres
 from akx.solvers.stats import SolveStats
-from akx.solvers.tuning import SolverTuning, tune_for
+
+if TYPE_CHECKING:
+    from akx.solvers.tuning import SolverTuning, tune_for
 
 __all__ = [
     "SOLVERS",
@@ -37,3 +40,11 @@ __all__ = [
 SOLVERS: dict[str, Callable[..., Any]] = {
     solver.__name__: solver for solver in (cg, ca_cg, gmres, ca_gmres, bicgstab, ca_bicgstab)
 }
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("SolverTuning", "tune_for"):  # with a search, which no solve needs
+        raise AttributeError(f"module 'akx.solvers' has no attribute {name!r}")
+    value = getattr(import_module("akx.solvers.tuning"), name)
+    globals()[name] = value
+    return value

@@ -55,7 +55,7 @@ from numpy.typing import NDArray
 
 from akx.basis import Basis
 from akx.errors import PlanError
-from akx.kernels.cpu.vectors import MOST_ROWS
+from akx.kernels.vectors import MOST_ROWS
 from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import basis_from_ritz, check_basis

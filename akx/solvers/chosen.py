@@ -19,8 +19,7 @@ from akx.device.choose import HOST, backend_of
 from akx.errors import AkxError
 from akx.kernels.revisions import SOLVERS, revision
 from akx.matrix import Matrix
-from akx.operator.planner import database_of
-from akx.plandb import PlanDatabase, PlanKey, SolverTiming, TimingKey
+from akx.plandb import PlanDatabase, PlanKey, SolverTiming, TimingKey, database_of
 from akx.solvers.system import System
 from akx.tuner import plan_key
 

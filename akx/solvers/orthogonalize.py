@@ -146,7 +146,8 @@ class Orthogonalizer:
         """Rows k .. k+s-1 minus Q^T C, orthonormal by Householder reflections; R with a real diagonal >= 0."""
         for j, c in enumerate(C.T):
             self.work.add(-c, self.W[k + j])
-        return self.work.factorise(k, s)
+        upper: NDArray[Any] = self.work.factorise(k, s)
+        return upper
 
 
 def condition_of_columns(T: NDArray[Any], norms: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -68,6 +68,8 @@ class Pilot:
         Whether the classic solver was ended.
     """
 
+    is_of_prepared = False
+
     def __init__(
         self,
         trial: Callable[[float], float | None],
@@ -147,6 +149,8 @@ class Stopwatch:
     queued : bool
         Whether blocks are queued ahead, so that they do not end one by one.
     """
+
+    is_of_prepared = True
 
     def __init__(self, seconds: float, steps: int, *, in_cycles: bool, queued: bool = False) -> None:
         self._deadline, self._in_cycles, self._queued = time.perf_counter() + seconds, in_cycles, queued

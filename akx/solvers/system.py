@@ -14,12 +14,13 @@ sees is in these, all that the caller gets in the caller's.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,19 +28,26 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from akx._given import check_number, converted, numbers_of
+from akx._numba import is_loaded
 from akx.basis import Basis
-from akx.device.choose import array_backend, backend_of
+from akx.device.choose import HOST, array_backend, backend_of
 from akx.device.cuda.interchange import is_on_device
+from akx.device.host import resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
+from akx.kernels.numpy_vectors import NumpyVectors
 from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
-from akx.operator import MatrixPowers
-from akx.operator.cache import CACHE, Entry, canonical, widened
+from akx.operator import tiers
+from akx.operator.cache import CACHE, Entry, canonical, owner_of, widened
 from akx.plan import Plan
+from akx.plandb import database_of
 from akx.solvers.scaling import Units, exponent_of, is_extreme, norm_of, scaled, units_of
 from akx.solvers.stats import SolveStats
 from akx.solvers.watch import Watch, Watched
 from akx.tuner.space import resolve_backend
+
+if TYPE_CHECKING:
+    from akx.operator.powers import MatrixPowers
 
 __all__ = ["Answer", "AppliesAnywhere", "Rows", "System", "check_device_backend", "make_system", "make_work"]
 
@@ -48,6 +56,9 @@ Rows = Any
 
 #: SciPy's operator of a matrix, as it makes one of sparse and dense ones.
 _OF_MATRIX = type(aslinearoperator(np.eye(1)))
+
+#: Seconds of a product by a plan beside the product itself.
+_OVERHEAD = 1e-5
 
 #: The caller's own units.
 _PLAIN = Units()
@@ -130,6 +141,7 @@ class System:
     applies: AppliesAnywhere | None = None
     products_of_M: int = 0
     solvable: bool = False
+    _rent: tiers.Rent | None = None
     _pair: Rows | None = None
     _of_M: int | None = None
 
@@ -180,6 +192,12 @@ class System:
 
         Where `out` is the row behind `v` in one array nothing is copied.
         """
+        if self._is_plain(1, 1):
+            with self.stats.phase("matrix"):
+                tiers.product_into(self._arrays, v, out)
+            self.stats.products += 1
+            self.stats.matrix_passes += 1
+            return out
         operator = self.operator(1)
         with self.stats.phase("matrix"):
             both = self.work.following(v, out)
@@ -207,12 +225,41 @@ class System:
         basis : Basis
             Of s steps.
         """
-        operator = self.operator(basis.k, basis.kind, plan)
-        with self.stats.phase("matrix"):
-            self._apply(operator, block, out, basis)
+        if plan is None and self._is_plain(basis.k, len(block)):
+            with self.stats.phase("matrix"):
+                out[0] = block
+                tiers.powers_into(self._arrays, out, basis)
+        else:
+            operator = self.operator(basis.k, basis.kind, plan)
+            with self.stats.phase("matrix"):
+                self._apply(operator, block, out, basis)
         self.stats.products += basis.k * len(block)
         self.stats.matrix_passes += 1
         return out
+
+    def _is_plain(self, k: int, vectors: int) -> bool:
+        """Whether k products are SciPy's, as nothing that is prepared has paid for itself yet; see the module."""
+        if self._rent is None:
+            return False
+        if self._rent.goes_on(k, vectors):
+            return True
+        self.prepare()
+        return False
+
+    def rent(self) -> None:
+        """Have plain products as long as preparing has not paid for this matrix."""
+        size = self.matrix.nnz, self.matrix.nbytes
+        self._rent = tiers.rent_of(owner_of(self.given), "solve", *size, _OVERHEAD)
+
+    def prepare(self) -> None:
+        """Have products by the plan, and compiled vector work, from now on."""
+        self._rent = None
+        if isinstance(self.work, NumpyVectors):
+            self.work.give_way(backend_of(self.work.backend).vectors(self.dtype, self.n, self.threads))
+
+    @property
+    def _arrays(self) -> tuple[NDArray[Any], ...]:
+        return self.matrix.indptr, self.matrix.indices, self.matrix.data
 
     def _apply(self, operator: MatrixPowers, block: Rows, out: Rows, basis: Basis | None) -> None:
         """out (s+1, b, n) from block (b, n), where the vectors are."""
@@ -324,9 +371,10 @@ class System:
     def ended(self, settle: Callable[[], object] | None = None) -> bool:
         """Whether x is wanted as it is, by a watch that may also take its time; to be asked before each step.
 
-        Where the watch is about to do something, `settle` is called first: it is to take what was queued ahead.
+        Where the watch is about to do something, `settle` is called first: it is to take what was queued ahead. It is
+        not asked while products are plain ones.
         """
-        if self.watch is None or not self.watch.due(self.stats):
+        if self.watch is None or self._rent is not None or not self.watch.due(self.stats):
             return False
         if settle is not None:
             settle()
@@ -503,6 +551,7 @@ def make_system(
     own = norm if not units.rhs else _norm(work, held_b)
     stats = SolveStats(method=method, target=target)
     like = b if on_device else None
+    database_of(db)  # a wrong one is told at once
     aim = target if not units.rhs else max(rtol * own, units.own(atol))
     watch = None
     if isinstance(callback, Watched):
@@ -515,6 +564,8 @@ def make_system(
     if units:
         stats.notes.append(units.note())
     system.watch = watch
+    if work.backend == HOST and tiers.setting() == tiers.AUTO and not (watch is not None and watch.is_of_prepared):
+        system.rent()
     return system
 
 
@@ -540,10 +591,9 @@ def _diagonal_of(M: Any) -> NDArray[Any] | None:
 
     A preconditioner of akx says so itself; a sparse matrix of SciPy shows it. Any other operator may do as it likes.
     """
-    from akx.solvers.preconditioners.base import Preconditioner
-
-    if isinstance(M, Preconditioner):
-        return M.entries
+    if _is_ours(M):
+        entries: NDArray[Any] | None = M.entries
+        return entries
     if not issparse(M) or M.nnz > M.shape[0]:
         return None
     found = M.tocoo()
@@ -552,9 +602,13 @@ def _diagonal_of(M: Any) -> NDArray[Any] | None:
 
 def _products_of(M: Any) -> int:
     """Products with A in an application of M; 0 where it is not of akx, and may do what it likes."""
-    from akx.solvers.preconditioners.base import Preconditioner
+    return int(M.products) if _is_ours(M) else 0
 
-    return M.products if isinstance(M, Preconditioner) else 0
+
+def _is_ours(M: Any) -> bool:
+    """Whether M is a preconditioner of akx; those are imported by who makes one."""
+    base = sys.modules.get("akx.solvers.preconditioners.base")
+    return base is not None and isinstance(M, base.Preconditioner)
 
 
 def _operator_of(M: Any) -> LinearOperator:
@@ -628,6 +682,9 @@ def _sound(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
     """The vector work of a backend, for vectors of n entries."""
+    if backend == HOST and tiers.setting() == tiers.AUTO and not is_loaded():
+        resolve_threads(threads)
+        return NumpyVectors(dtype)
     return backend_of(backend).vectors(dtype, n, threads)
 
 

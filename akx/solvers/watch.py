@@ -19,7 +19,16 @@ ENDED = "ended for another solver to go on"
 
 
 class Watch(Protocol):
-    """Looks at a solve."""
+    """Looks at a solve.
+
+    Attributes
+    ----------
+    is_of_prepared : bool
+        Whether the first step it looks at is to be one with products by a plan; else plain ones may come before it.
+    """
+
+    @property
+    def is_of_prepared(self) -> bool: ...
 
     def due(self, stats: SolveStats) -> bool:
         """Whether there is something to be done now; asked before every step, so it is cheap."""

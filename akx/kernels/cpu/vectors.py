@@ -45,12 +45,10 @@ from akx.kernels.cpu.sync import (
     turn,
 )
 from akx.kernels.cpu.team import Job
-from akx.kernels.vectors import Vectors
+from akx.kernels.vectors import MOST_ROWS, Vectors
 
-__all__ = ["MOST_ROWS", "VectorWork", "run_vectors"]
+__all__ = ["VectorWork", "run_vectors"]
 
-#: Rows that an array may have.
-MOST_ROWS = 64
 #: Bytes of a chunk of all rows: half of a second-level cache of 512 KiB and more.
 _CHUNK_BYTES = 192 * 1024
 _LEAST_CHUNK, _MOST_CHUNK = 128, 2048
