@@ -21,6 +21,7 @@ from akx.device.figures import Figures
 
 if TYPE_CHECKING:
     from akx.kernels.traits import VariantTraits
+    from akx.kernels.variants import AnyVariant
     from akx.kernels.vectors import Vectors
 
 __all__ = ["Backend", "TrialVectors"]
@@ -193,6 +194,10 @@ class Backend(ABC):
     def variants(self) -> Mapping[str, VariantTraits]:
         """What others must know of the SpMV variants that akx has for it, by name; nothing of most."""
         return {}
+
+    def variant_type(self) -> type[AnyVariant] | None:
+        """The class of variants that other packages may register for it; None, the default, where they may none."""
+        return None
 
     # Solvers.
 

@@ -15,7 +15,7 @@ from akx.device.registered import Registered
 from akx.errors import ArgumentError, ArgumentTypeError, brief
 from akx.kernels.base import Schedule
 from akx.kernels.traits import VariantTraits
-from akx.kernels.variants import Variant
+from akx.kernels.variants import AnyVariant
 from akx.matrix import Matrix
 from akx.plan import Plan
 
@@ -40,6 +40,26 @@ def _named(thing: Any) -> str:
     return f"{thing.backend}/{thing.name}"
 
 
+def _named_variant(variant: Any) -> str:
+    """Its name; raises where its backend takes no such variant, or has one of that name."""
+    backend = backend_of(variant.backend)
+    expected = backend.variant_type()
+    if expected is None:
+        raise ArgumentError(
+            f"the backend {backend.name!r} takes no variants of other packages",
+            found=brief(variant.name),
+            hint="register a schedule, which may have any",
+        )
+    if not isinstance(variant, expected):
+        kind = f"an object of a class derived from {expected.__module__}.{expected.__name__}"
+        raise ArgumentTypeError(
+            f"this is no variant of the backend {backend.name!r}", expected=kind, found=brief(variant)
+        )
+    if variant.name in backend.variants():
+        raise ArgumentError(f"akx has a {_named(variant)!r} of its own", expected="another name", found=variant.name)
+    return _named(variant)
+
+
 #: "backend/schedule" -> "module:object". A new schedule is one new module and one line here.
 _SCHEDULES: Registered[Schedule] = Registered(
     _named,
@@ -55,10 +75,10 @@ _SCHEDULES: Registered[Schedule] = Registered(
     },
     group="akx.schedules",
 )
-_VARIANTS: Registered[Variant] = Registered(_named, {}, group="akx.variants")
+_VARIANTS: Registered[AnyVariant] = Registered(_named_variant, {}, group="akx.variants")
 
 
-def register(thing: Schedule | Variant | Backend) -> None:
+def register(thing: Schedule | AnyVariant | Backend) -> None:
     """Add a schedule, a variant or a backend of another package.
 
     Raises
@@ -69,7 +89,7 @@ def register(thing: Schedule | Variant | Backend) -> None:
     _home_of(thing).register(thing)
 
 
-def unregister(thing: Schedule | Variant | Backend) -> None:
+def unregister(thing: Schedule | AnyVariant | Backend) -> None:
     """Take :func:`register` back."""
     _home_of(thing).unregister(thing)
 
@@ -77,7 +97,7 @@ def unregister(thing: Schedule | Variant | Backend) -> None:
 def _home_of(thing: Any) -> Registered[Any]:
     if isinstance(thing, Backend):
         return BACKENDS
-    if isinstance(thing, Variant):
+    if isinstance(thing, AnyVariant):
         return _VARIANTS
     if not isinstance(thing, Schedule):
         expected = "an object of a class derived from Schedule, Variant or Backend"
@@ -124,12 +144,12 @@ def import_schedules(backend: str) -> None:
     _SCHEDULES.names(f"{backend}/")
 
 
-def variant(backend: str, name: str) -> Variant | None:
+def variant(backend: str, name: str) -> AnyVariant | None:
     """The variant of another package; None where there is none, as of those of akx, which its kernels know."""
     return _VARIANTS.get(f"{backend}/{name}")
 
 
-def variants(backend: str) -> tuple[Variant, ...]:
+def variants(backend: str) -> tuple[AnyVariant, ...]:
     """Those of other packages for `backend`."""
     found = (_VARIANTS.get(key) for key in _VARIANTS.names(f"{backend}/"))
     return tuple(one for one in found if one is not None)

@@ -2,7 +2,8 @@
 
 The variants of akx's own backends are compiled into their kernels. One from outside gives a product y = A v, rows in
 the order of the user, which the `sweep` of the backend ``cpu`` does k times, with the recurrence of the basis behind
-each. It is part of that schedule's space, and a baseline like every other variant.
+each; for the backend ``cuda`` it gives a kernel (:mod:`akx.kernels.cuda.outside`). It is part of that schedule's space,
+and a baseline like every other variant.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from akx.kernels.base import Coefficients, Program
 from akx.matrix import Matrix
 
-__all__ = ["Product", "ProductProgram", "Variant"]
+__all__ = ["AnyVariant", "Product", "ProductProgram", "Variant"]
 
 
 class Product(ABC):
@@ -36,8 +37,8 @@ class Product(ABC):
         """Take new values, in the order of the matrix's canonical CSR data."""
 
 
-class Variant(ABC):
-    """An SpMV variant, registered once (:func:`akx.kernels.registry.register`).
+class AnyVariant(ABC):
+    """What an SpMV variant declares, whatever its backend, which says what else (:meth:`Backend.variant_type`).
 
     Attributes
     ----------
@@ -50,7 +51,7 @@ class Variant(ABC):
     """
 
     name: str
-    backend: str = "cpu"
+    backend: str
     revision: int = 1
     description: str = ""
 
@@ -61,6 +62,12 @@ class Variant(ABC):
     @abstractmethod
     def stored_bytes(self, matrix: Matrix) -> float:
         """Bytes of the matrix that a product reads, modelled."""
+
+
+class Variant(AnyVariant):
+    """An SpMV variant of the CPU, registered once (:func:`akx.kernels.registry.register`)."""
+
+    backend = "cpu"
 
     @abstractmethod
     def prepare(self, matrix: Matrix, threads: int) -> Product:

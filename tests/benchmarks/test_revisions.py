@@ -166,12 +166,12 @@ def test_a_digest_is_of_all_that_a_schedule_loads() -> None:
     program = (
         f"import sys, {module}\n"
         "for name in sorted(sys.modules):\n"
-        "    if name.startswith(('akx.kernels.cpu.', 'akx.formats.')): print(name)\n"
+        "    if name.startswith(('akx.kernels.cpu.', 'akx.formats.')): print(sys.modules[name].__file__)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=_PACKAGE.parent, check=True
     )
-    paths = [Path(*name.split(".")[1:]).with_suffix(".py") for name in done.stdout.split()]
+    paths = [Path(line).relative_to(_PACKAGE) for line in done.stdout.splitlines()]
     loaded = [path for path in paths if not is_of_searches(path)]
     assert len(loaded) > 5
     assert {path.as_posix() for path in loaded} <= revisions._reached(revisions._sources(_PACKAGE)[1], module)

@@ -25,7 +25,7 @@ def test_a_source_is_read_once_in_a_process_and_compiled_once_on_a_disk(
     monkeypatch.setattr(compiling, "compile_cubin", compile_cubin)
     monkeypatch.setattr(compiling, "compiler_name", lambda: "one 1.0")
     monkeypatch.setattr(compiling, "Module", lambda cubin, name: SimpleNamespace(cubin=cubin, name=name))
-    monkeypatch.setattr(compiling, "_texts", lambda source: read.append(source) or texts(source))
+    monkeypatch.setattr(compiling, "_texts", lambda source, given: read.append(source) or texts(source, given))
     monkeypatch.setattr(compiling, "_modules", {})
     monkeypatch.setenv("AKX_CUBIN_DIR", str(tmp_path / "cubins"))
     source = tmp_path / "a.cu"

@@ -25,6 +25,7 @@ from akx.kernels.base import Program
 from akx.kernels.cuda import arnoldi, conjugate, queues, vectors
 
 _FOLDER = Path(__file__).with_name("on_host")
+_KERNELS = Path(vectors.__file__).parent
 #: Multiprocessors: few, since each block is run for all its threads; bytes of shared memory of a block.
 _SMS, _SHARED = 2, 99 * 1024
 _libraries: dict[tuple[Any, ...], Any] = {}
@@ -159,7 +160,7 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: Any) -> Any:
         target = folder / ("-".join([source.stem, *(f"{name}={value}" for name, value in key[1:])]) + ".so")
         if not target.exists():
             options = ["-shared", *(f"-D{name}={value}" for name, value in macros.items())]
-            options += ["-include", str(_header(folder)), str(_FOLDER / f"{source.stem}.cpp")]
+            options += ["-iquote", str(_KERNELS), "-include", str(_header(folder)), str(_FOLDER / f"{source.stem}.cpp")]
             _compile(options, target)
         _libraries[key] = ctypes.CDLL(str(target))
     library = _libraries[key]

@@ -67,7 +67,7 @@ class Device(ABC):
         found = np.append(host_engine.seen(data), 0)[where - 1]
         host_engine.seen(held)[: int(count)] = found[: int(count)]
 
-    def load(self, source: Path, macros: dict[str, int | str], *, device: Any) -> Any:
+    def load(self, source: Path, macros: dict[str, int | str], *, device: Any, options: Sequence[str] = ()) -> Any:
         if source.stem == "stored_values":
             return self.compiled(source, macros)
         run = self.player(source.stem)

@@ -114,14 +114,15 @@ def _key(source: Path, arguments: Sequence[str], arch: str) -> str:
     parts = [arch, compiler_name() or "none", *arguments]
     for part in parts:
         digest.update(part.encode() + b"\0")
-    for path in _texts(source):
+    for path in _texts(source, arguments):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:40]
 
 
-def _texts(source: Path) -> Iterator[Path]:
+def _texts(source: Path, arguments: Sequence[str]) -> Iterator[Path]:
     yield source
-    yield from sorted(source.parent.glob("*.cuh"))
+    for folder in (source.parent, *(Path(one[2:]) for one in arguments if one.startswith("-I"))):
+        yield from sorted(folder.glob("*.cuh"))
 
 
 def _kept(path: Path) -> bytes | None:

@@ -12,6 +12,7 @@ from akx.device.backend import Backend
 from akx.device.figures import Figures
 from akx.device.host import HostDevice
 from akx.kernels.traits import VariantTraits
+from akx.kernels.variants import AnyVariant, Variant
 from akx.kernels.vectors import Vectors
 
 __all__ = ["BACKEND", "CpuBackend"]
@@ -40,6 +41,9 @@ class CpuBackend(Backend):
         from akx.kernels.cpu.variants import VARIANTS
 
         return VARIANTS
+
+    def variant_type(self) -> type[AnyVariant]:
+        return Variant
 
     def derived_figures(self, device: HostDevice, threads: int) -> Figures:
         from akx.kernels.cpu import rates

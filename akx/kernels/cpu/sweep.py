@@ -26,7 +26,7 @@ from akx.kernels.cpu.shared import (
     stored_bytes,
 )
 from akx.kernels.cpu.tasks import ascending, schedule_tasks
-from akx.kernels.variants import ProductProgram
+from akx.kernels.variants import ProductProgram, Variant
 from akx.matrix import Matrix
 from akx.options import CpuSweep
 from akx.plan import Plan
@@ -55,13 +55,13 @@ class Sweep(Schedule):
     def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
         if plan.k_per_pass != 1:
             return f"a sweep does one power per pass, not {plan.k_per_pass}"
-        other = registry.variant(self.backend, plan.variant)
+        other = _other(plan)
         if other is not None:
             return outside_reason(plan) or other.reason_against(matrix)
         return basic_reason(plan, matrix, ("natural", "rcm", "levels"))
 
     def traffic(self, plan: Plan, matrix: Matrix, device: HostDevice) -> Traffic:
-        other = registry.variant(self.backend, plan.variant)
+        other = _other(plan)
         once = stored_bytes(plan, matrix) if other is None else other.stored_bytes(matrix)
         vector = matrix.n * matrix.dtype.itemsize
         resident = once + 2 * vector <= 0.8 * device.l3_bytes
@@ -75,14 +75,14 @@ class Sweep(Schedule):
         )
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
-        return 1.0 if registry.variant(self.backend, plan.variant) else multiplied(plan, matrix)
+        return 1.0 if _other(plan) else multiplied(plan, matrix)
 
     def largest_share(self, plan: Plan, matrix: Matrix) -> float:
-        return 1.0 if registry.variant(self.backend, plan.variant) else largest_share(plan, matrix)
+        return 1.0 if _other(plan) else largest_share(plan, matrix)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())
-        other = registry.variant(self.backend, plan.variant)
+        other = _other(plan)
         if other is not None:
             return ProductProgram(other.prepare(matrix, plan.threads))
         where, layout = laid_out(matrix, plan)
@@ -94,6 +94,13 @@ class Sweep(Schedule):
         program = TaskProgram(layout, tasks, where)
         program.update_values(matrix.data)
         return program
+
+
+def _other(plan: Plan) -> Variant | None:
+    """The variant of another package that a plan has; None of akx's own."""
+    found = registry.variant("cpu", plan.variant)
+    assert found is None or isinstance(found, Variant)
+    return found
 
 
 SCHEDULE = Sweep()

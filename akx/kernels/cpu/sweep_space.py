@@ -9,7 +9,7 @@ from akx.device.host import HostDevice
 from akx.kernels import registry
 from akx.kernels.base import Parameter
 from akx.kernels.cpu.choices import common_parameters
-from akx.kernels.variants import Variant
+from akx.kernels.variants import AnyVariant
 from akx.matrix import Matrix
 
 __all__ = ["space"]
@@ -22,7 +22,7 @@ def space(matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
     return tuple(_with(one, others) if others and one.name == "variant" else one for one in parameters)
 
 
-def _with(parameter: Parameter, others: Sequence[Variant]) -> Parameter:
+def _with(parameter: Parameter, others: Sequence[AnyVariant]) -> Parameter:
     """With the variants of other packages."""
     told = "; ".join([parameter.description, *(f"{one.name}: {one.description}" for one in others)])
     return replace(parameter, choices=(*parameter.choices, *(one.name for one in others)), description=told)

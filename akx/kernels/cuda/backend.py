@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +15,8 @@ from akx.device.backend import Backend, TrialVectors
 from akx.device.cuda import facts, runtime
 from akx.device.cuda.facts import CudaDevice
 from akx.device.figures import Figures
+from akx.kernels.traits import VariantTraits
+from akx.kernels.variants import AnyVariant
 from akx.kernels.vectors import Vectors
 
 __all__ = ["BACKEND", "CudaBackend"]
@@ -99,6 +101,16 @@ class CudaBackend(Backend):
 
     def watch(self) -> clocks.ClockWatch:
         return clocks.ClockWatch()
+
+    def variants(self) -> Mapping[str, VariantTraits]:
+        from akx.kernels.cuda.sweep_space import VARIANTS
+
+        return dict.fromkeys(VARIANTS, VariantTraits())
+
+    def variant_type(self) -> type[AnyVariant]:
+        from akx.kernels.cuda.outside import CudaVariant
+
+        return CudaVariant
 
     def inverse_maker(self) -> Callable[..., Any]:
         from akx.kernels.cuda.spai import approximate_inverse

@@ -36,9 +36,11 @@ from akx.device.cuda.memory import DeviceArray, empty
 from akx.device.cuda.runtime import STARTS_EARLY
 from akx.formats import pcsr, sell
 from akx.formats.base import Format, pattern_of
+from akx.kernels import registry
 from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.kernels.cuda import hubs, vbell
 from akx.kernels.cuda.hubs import HUBS
+from akx.kernels.cuda.outside import CudaVariant, OutsideProgram, outside_reason
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import (
     TABLE,
@@ -174,7 +176,7 @@ class Sweep(Schedule):
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         reason = self.reason_at_once(plan, matrix, device)
-        if reason is not None or _kind(plan.variant)[0] != _VBELL:
+        if reason is not None or _other(plan) is not None or _kind(plan.variant)[0] != _VBELL:
             return reason
         return vbell.reason_against(matrix, _kind(plan.variant)[1])
 
@@ -191,6 +193,9 @@ class Sweep(Schedule):
             return f"a sweep does one power per pass, not {plan.k_per_pass}"
         if plan.partitioner != "natural":
             return f"no partitioner {plan.partitioner!r} here, expected natural"
+        other = _other(plan)
+        if other is not None:
+            return option_reason(plan, OPTIONS) or outside_reason(plan) or other.reason_against(matrix)
         if plan.variant not in VARIANTS:
             return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
         kind = _kind(plan.variant)[0]
@@ -250,7 +255,7 @@ class Sweep(Schedule):
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         once = _bytes(plan, matrix)
         vector = float(matrix.n * matrix.dtype.itemsize)
-        is_hubs = _kind(plan.variant)[0] == _HUBS
+        is_hubs = plan.variant == HUBS
         brought = 1024.0 * device.sms * int(plan.option("hubs")) if is_hubs else 0.0
         resident = once + 2 * vector <= 0.75 * device.l2_bytes
         kept = once if resident else min(2.0**20 * int(plan.option("keep")), once, 0.75 * device.l2_bytes)
@@ -274,6 +279,10 @@ class Sweep(Schedule):
         return sweep_offers.offers(self, matrix, device, k)
 
     def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
+        other = _other(plan)
+        if other is not None:
+            other.pack(matrix)
+            return
         kind, lanes, _ = _kind(plan.variant)
         if kind == _VBELL:
             vbell.reason_against(matrix, lanes)  # the device lays it out
@@ -288,6 +297,9 @@ class Sweep(Schedule):
         if is_blocks and (program := vbell.made_on_device(matrix, _storable(plan, matrix), device, way)) is not None:
             return program  # the host need not look for nodes: the device knows that there is such a layout
         check_feasible(self, plan, matrix, device)
+        other = _other(plan)
+        if other is not None:
+            return OutsideProgram(other, matrix, plan, device)
         used = _storable(plan, matrix)
         if is_blocks:
             return vbell.VbellProgram(matrix, used, device, way, vbell.laid_out(matrix, _kind(plan.variant)[1]))
@@ -296,6 +308,9 @@ class Sweep(Schedule):
 
 def _bytes(plan: Plan, matrix: Matrix) -> float:
     """Bytes of the matrix as a plan has it."""
+    other = _other(plan)
+    if other is not None:
+        return other.stored_bytes(matrix)
     kind, lanes, bits = _kind(plan.variant)
     slots, indices = float(matrix.nnz), bits / 8
     if kind == _HUBS:
@@ -307,6 +322,13 @@ def _bytes(plan: Plan, matrix: Matrix) -> float:
         slots = float(_slots(matrix, kind, int(plan.option("pad")), int(plan.option("sigma"))))
     rows = matrix.n / (_SLICE / 2) if kind == _SELL else slots / 16 if kind == _HUBS else float(matrix.n)
     return slots * (stored_bytes(way_of(_storable(plan, matrix)), matrix.dtype) + indices) + 4.0 * rows
+
+
+def _other(plan: Plan) -> CudaVariant | None:
+    """The variant of another package that a plan has; None of akx's own."""
+    found = registry.variant("cuda", plan.variant)
+    assert found is None or isinstance(found, CudaVariant)
+    return found
 
 
 def _storable(plan: Plan, matrix: Matrix) -> Plan:

@@ -9,7 +9,16 @@ from akx.device.cuda.facts import CudaDevice
 from akx.formats import pcsr
 from akx.kernels.cuda import hubs, sweep, sweep_space, vbell
 from akx.kernels.cuda.stored import FULL, TABLE, stored_bytes, way_of, ways_of
-from akx.kernels.cuda.sweep_work import csr_work, hubs_work, looked_up, pcsr_work, rows16_work, sell_work, vbell_work
+from akx.kernels.cuda.sweep_work import (
+    csr_work,
+    hubs_work,
+    looked_up,
+    outside_work,
+    pcsr_work,
+    rows16_work,
+    sell_work,
+    vbell_work,
+)
 from akx.kernels.cuda.work import Work
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
@@ -29,12 +38,12 @@ _SORTED = 0.9
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     """What the plan makes the device do, for so many start vectors."""
-    kind = sweep._kind(plan.variant)[0]
     way = way_of(sweep._storable(plan, matrix))
     found = _passing(
         plan, matrix, device, vectors, _work(plan, matrix, device, vectors, stored_bytes(way, matrix.dtype))
     )
-    if way != TABLE or kind not in (sweep._CSR, sweep._SELL, sweep._PCSR):  # of others it is hidden by what they do
+    kind = None if way != TABLE else sweep._kind(plan.variant)[0]
+    if kind not in (sweep._CSR, sweep._SELL, sweep._PCSR):  # of others it is hidden by what they do
         return found
     slots = _stored(matrix, plan.variant, int(plan.option("sigma")), int(plan.option("pad")))
     return looked_up(found, device, slots, float(plan.k * vectors), in_csr=kind == sweep._CSR)
@@ -55,6 +64,8 @@ def _passing(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, found
 
 def _work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, value: int) -> Work:
     """The same for values of so many bytes that are where they are read."""
+    if sweep._other(plan) is not None:
+        return outside_work(matrix, device, plan.k, vectors, sweep._bytes(plan, matrix))
     kind, lanes, bits = sweep._kind(plan.variant)
     if kind == sweep._CSR:
         return csr_work(matrix, device, plan.k, vectors, lanes, value)

@@ -6,6 +6,7 @@ from typing import Any
 
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.runtime import STARTS_EARLY
+from akx.kernels import registry
 from akx.kernels.base import Parameter
 from akx.kernels.cuda import hubs
 from akx.kernels.cuda.choices import LANES, ROOMS
@@ -93,6 +94,7 @@ def preferred(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
 def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
     """The tuning parameters (:meth:`akx.kernels.base.Schedule.space`)."""
     fitting = tuple(v for v in preferred(matrix, device) if schedule._fits(v, matrix, device))
+    fitting += tuple(one.name for one in registry.variants("cuda") if one.reason_against(matrix) is None)
     size = float(matrix.nnz * (matrix.dtype.itemsize + 4))
     return (
         Parameter("variant", fitting, fitting[0], "SpMV variant and its lanes"),

@@ -35,7 +35,16 @@ from akx.kernels.cuda.work import (
 )
 from akx.matrix import Matrix
 
-__all__ = ["csr_work", "hubs_work", "looked_up", "pcsr_work", "rows16_work", "sell_work", "vbell_work"]
+__all__ = [
+    "csr_work",
+    "hubs_work",
+    "looked_up",
+    "outside_work",
+    "pcsr_work",
+    "rows16_work",
+    "sell_work",
+    "vbell_work",
+]
 
 #: Cycles that a warp takes a multiprocessor, beside its loads; each of its shuffles; each load of a value, its column
 #: and its entry of x; the same where products go through shared memory.
@@ -173,6 +182,11 @@ def vbell_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: 
     issued += _TOUCH * (slots / wide * vectors + stored / _LINE)
     found = _work(matrix, device, k, vectors, stored, 1.0, issued, 0)
     return replace(found, chain=k * (_BEGIN + _TURN * vbell.turns(matrix, lanes)))
+
+
+def outside_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, stored: float) -> Work:
+    """A layout of which no more is known than the bytes that a product reads."""
+    return _work(matrix, device, k, vectors, stored, 1.0, 0.0, 0.0)
 
 
 def _work(
