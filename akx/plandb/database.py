@@ -154,6 +154,7 @@ class PlanDatabase:
         )
         self._remembered: dict[PlanKey, tuple[_State, Lookup]] = {}
         self._timed: dict[TimingKey, tuple[_State, tuple[SolverTiming, ...]]] = {}
+        self._modern: _State | None = None  # the changes after which no plan was under a former digest
 
     def __repr__(self) -> str:
         return f"PlanDatabase({str(self.path)!r})"
@@ -204,7 +205,7 @@ class PlanDatabase:
         known = self._remembered.get(key)
         if known is not None and known[0] == state:
             return known[1]
-        found, is_sound = self._find(key)
+        found, is_sound = self._find(key, state[:2])
         self._remember(self._remembered, key, state, found, is_sound=is_sound)
         return found
 
@@ -217,15 +218,18 @@ class PlanDatabase:
                 memory.clear()
             memory[key] = state, found
 
-    def _find(self, key: PlanKey) -> tuple[Lookup, bool]:
-        """:meth:`find` in the user's database and all layers, and whether all was well with the database."""
+    def _find(self, key: PlanKey, changes: _State) -> tuple[Lookup, bool]:
+        """:meth:`find` in the user's database, after these changes, and all layers; whether all was well with it."""
         for layer in self.above:
             found = _answer(key, of_layer(layer, key.fingerprint))
             if found is not None:
                 return Lookup(found, [], layer.name), True
 
         def query(tables: Tables) -> tuple[int, list[PlanRecord], str | None]:
-            former, rows = former_of(tables, key.fingerprint), tables.under(key)
+            if self._modern != changes and not tables.has_former() and self._store.is_settled(changes[1]):
+                self._modern = changes
+            former = None if self._modern == changes else former_of(tables, key.fingerprint)
+            rows = tables.under(key)
             records = decode(rows)
             if former is None and _answer(key, records) is not None:
                 return len(rows), records, None

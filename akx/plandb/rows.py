@@ -139,6 +139,11 @@ class Tables:
         condition = f"WHERE fingerprint = :fingerprint ORDER BY created DESC LIMIT {most}"
         return self._found(condition, {"fingerprint": fingerprint})
 
+    def has_former(self) -> bool:
+        """Whether there are plans under former digests; not those of old layouts."""
+        statement = f"SELECT 1 FROM {self._plans} WHERE length(fingerprint) = {FORMER_DIGITS} LIMIT 1"
+        return not self._is_old and self._connection.execute(statement).fetchone() is not None
+
     def may_have_former(self, rows: int, entries: int) -> bool:
         """Whether there may be plans for a pattern of this size under a former digest; not those of old layouts."""
         if self._is_old:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from akx._pattern import Pattern
 from akx.matrix import Matrix
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans, TrialRecord
+from akx.plandb.rows import Tables
 from akx.plandb.transfer import bundle_text
 
 from .samples import make_plan, make_record, make_timing, of_search, without_root
@@ -109,6 +110,23 @@ def test_of_two_plans_for_one_key_the_better_stays(database: PlanDatabase) -> No
     assert len(database.list()) == 2
 
 
+def test_that_there_were_none_is_asked_again_after_a_change(
+    database: PlanDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database._store, "is_settled", lambda stamp: True)
+    asked: list[bool] = []
+    monkeypatch.setattr(Tables, "has_former", _counted(Tables.has_former, asked))
+    database.put(make_record())
+    A, B = matrix(0), matrix(1)
+    for one in (A, B):
+        assert database.find(search_for(one)).record is None
+    assert asked == [False]
+    database.put(old_record(A))
+    found = database.find(search_for(A)).record
+    assert found is not None
+    assert found.key.fingerprint == A.fingerprint
+
+
 def test_a_layer_stays_as_it_is(tmp_path: Path) -> None:
     A, other = matrix(0), matrix(1)
     file = tmp_path / "layer" / "plans.json"
@@ -121,6 +139,16 @@ def test_a_layer_stays_as_it_is(tmp_path: Path) -> None:
         assert [entry[1] for entry in database.entries(A.fingerprint)] == [found.record]
     assert file.read_bytes() == before
     assert not (tmp_path / "none.sqlite").exists()
+
+
+def _counted(method: Callable[[Tables], bool], answers: list[bool]) -> Callable[[Tables], bool]:
+    """`method`, whose answers are kept."""
+
+    def ask(tables: Tables) -> bool:
+        answers.append(method(tables))
+        return answers[-1]
+
+    return ask
 
 
 @pytest.fixture
