@@ -7,6 +7,7 @@ Another package adds its own by :func:`register`, or by entry points in the grou
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from akx.device.backend import Backend
@@ -36,13 +37,24 @@ __all__ = [
 ]
 
 
-def _named(thing: Any) -> str:
-    return f"{thing.backend}/{thing.name}"
+def _named(kind: type[Schedule] | type[AnyVariant], thing: Any) -> str:
+    """``"cpu/mine"`` of an object of a kind. Raises where it is none, or is not named so."""
+    if not isinstance(thing, kind):
+        raise ArgumentTypeError(f"it is no {kind.__name__}", found=brief(thing))
+    try:
+        names = thing.backend, thing.name
+    except AttributeError as missing:
+        raise ArgumentError(
+            f"{kind.__name__} without a name", expected="backend and name", found=str(missing)
+        ) from None
+    if not all(isinstance(name, str) and name and "/" not in name for name in names):
+        raise ArgumentError(f"wrong name of a {kind.__name__}", expected="words without a slash", found=brief(names))
+    return "/".join(names)
 
 
 def _named_variant(variant: Any) -> str:
     """Its name; raises where its backend takes no such variant, or has one of that name."""
-    backend = backend_of(variant.backend)
+    name, backend = _named(AnyVariant, variant), backend_of(variant.backend)
     expected = backend.variant_type()
     if expected is None:
         raise ArgumentError(
@@ -56,13 +68,13 @@ def _named_variant(variant: Any) -> str:
             f"this is no variant of the backend {backend.name!r}", expected=kind, found=brief(variant)
         )
     if variant.name in backend.variants():
-        raise ArgumentError(f"akx has a {_named(variant)!r} of its own", expected="another name", found=variant.name)
-    return _named(variant)
+        raise ArgumentError(f"akx has a {name!r} of its own", expected="another name", found=name)
+    return name
 
 
 #: "backend/schedule" -> "module:object". A new schedule is one new module and one line here.
 _SCHEDULES: Registered[Schedule] = Registered(
-    _named,
+    partial(_named, Schedule),
     {
         "cpu/sweep": "akx.kernels.cpu.sweep:SCHEDULE",
         "cpu/ghost": "akx.kernels.cpu.ghost:SCHEDULE",
@@ -84,7 +96,7 @@ def register(thing: Schedule | AnyVariant | Backend) -> None:
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        Where it is none of these, or akx has one of that name.
+        Where it is none of these, has no name of its own, or akx has one of that name.
     """
     _home_of(thing).register(thing)
 
@@ -146,7 +158,7 @@ def import_schedules(backend: str) -> None:
 
 def variant(backend: str, name: str) -> AnyVariant | None:
     """The variant of another package; None where there is none, as of those of akx, which its kernels know."""
-    return _VARIANTS.get(f"{backend}/{name}")
+    return None if name in _declared(backend) else _VARIANTS.get(f"{backend}/{name}")
 
 
 def variants(backend: str) -> tuple[AnyVariant, ...]:

@@ -279,7 +279,7 @@ def operator_for(
     own = A.value_error if isinstance(A, Matrix) else 0.0
     allowed = own if value_error is None else check_value_error(value_error)
     types = (target.str,)
-    key = (id(given), types, k, named, plan, threads is None, most, _place(db), backend, limits, allowed)
+    key = (id(given), types, k, named, plan, threads is None, most, _place(db), str(backend), limits, allowed)
     token = _token(A, most)
     found = CACHE.find(key, given, A, basis, token)
     if found is not None:

@@ -27,7 +27,7 @@ from akx.errors import ArgumentError, ArgumentTypeError, DatabaseError, FileForm
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.former import former_of, of_layer, renewed, timings_under
+from akx.plandb.former import former_of, of_layer, of_user, renewed, timings_under
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, device_distance, difference, search_key
 from akx.plandb.layers import USER, PlanLayer, ShippedPlans, origin, shipped_plans
 from akx.plandb.migrate import Inspection
@@ -238,7 +238,7 @@ class PlanDatabase:
             if former is not None:
                 old = tables.of_pattern(former, _NEIGHBOURS)
                 rows, records = rows + old, records + renewed(decode(old), key.fingerprint)
-            return len(rows), records, former
+            return len(rows), records, former if tables.can_be_renewed else None
 
         try:
             number, neighbours, former = self._read(query, self._patience) or (0, [], None)
@@ -265,7 +265,7 @@ class PlanDatabase:
     def _adopt(self, fingerprint: str, former: str | None = None) -> bool:
         """Give what is kept for a pattern that is known here the digest of today; whether that was done."""
         with contextlib.suppress(DatabaseError, MissingDependencyError):
-            old = former or self._read(lambda tables: former_of(tables, fingerprint))
+            old = former or self._read(lambda tables: former_of(tables, fingerprint) if tables.can_be_renewed else None)
             if old is not None:
                 self._change(lambda tables: tables.rename_pattern(old, fingerprint))
                 return True
@@ -274,9 +274,15 @@ class PlanDatabase:
     def of_pattern(self, fingerprint: str) -> tuple[PlanRecord, ...]:
         """The plans for a pattern in every layer, 64 of the user's at most. Raises :class:`DatabaseError`."""
         self._adopt(fingerprint)
-        rows = self._read(lambda tables: tables.of_pattern(fingerprint, _NEIGHBOURS)) or []
+
+        def query(tables: Tables) -> list[PlanRecord]:
+            former, records = former_of(tables, fingerprint), decode(tables.of_pattern(fingerprint, _NEIGHBOURS))
+            old = [] if former is None else decode(tables.of_pattern(former, _NEIGHBOURS))
+            return records + renewed(old, fingerprint)
+
+        own = self._read(query) or []
         around = [of_layer(layer, fingerprint) for layer in (*self.above, *self.layers)]
-        return (*decode(rows), *(record for records in around for record in records))
+        return (*own, *(record for records in around for record in records))
 
     def sketches(self, key: PlanKey, *, backend: str, least: int, most: int) -> tuple[Sketch, ...]:
         """Plans for other patterns at a glance, of every layer: those whose records tell features of their matrices.
@@ -344,7 +350,7 @@ class PlanDatabase:
         found: dict[str, tuple[str, PlanRecord]] = {}
         for name, records in (
             *((layer.name, of(layer)) for layer in self.above),
-            (USER, self.list()),
+            (USER, self.list() if fingerprint is None else of_user(self.list(), fingerprint)),
             *((layer.name, of(layer)) for layer in self.layers),
         ):
             for record in records:
@@ -475,7 +481,9 @@ class PlanDatabase:
         def query(tables: Tables) -> tuple[Row | None, str | None]:
             row = tables.timing(key.id, key.fingerprint)
             former = former_of(tables, key.fingerprint, timings=True) if row is None else None
-            return row if former is None else tables.timing(replace(key, fingerprint=former).id, former), former
+            if former is not None:
+                row = tables.timing(replace(key, fingerprint=former).id, former)
+            return row, former if tables.can_be_renewed else None
 
         try:
             row, former = self._read(query, self._patience) or (None, None)

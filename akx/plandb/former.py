@@ -1,9 +1,9 @@
 """Plans kept under the digest that a pattern had before digests were trees (:mod:`akx._pattern`).
 
 Where this process has a matrix of that pattern, a lookup takes them for what they are: those of the user's database get
-the new digest there, with their trials, in one transaction; those of a database that cannot be changed, and of
-read-only layers, have it in memory. The former digest is formed where there is a plan for a matrix of that size under
-one, or a plan that does not tell its size.
+the new digest there, with their trials, in one transaction; those of a database that cannot be changed, of an old
+layout, which an older akx may read, and of read-only layers, have it in memory. The former digest is formed where there
+is a plan for a matrix of that size under one, or a plan that does not tell its size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from akx.plandb.rows import Tables
     from akx.plandb.timings import SolverTiming, TimingKey
 
-__all__ = ["former_of", "of_layer", "renewed", "timings_under"]
+__all__ = ["former_of", "of_layer", "of_user", "renewed", "timings_under"]
 
 
 def renewed(records: Iterable[PlanRecord], fingerprint: str) -> list[PlanRecord]:
@@ -33,7 +33,7 @@ def former_of(tables: Tables, fingerprint: str, *, timings: bool = False) -> str
     pattern = known_pattern(fingerprint)
     if pattern is None:
         return None
-    if not (tables.has_former_timings() if timings else tables.may_have_former(pattern.n, pattern.nnz)):
+    if not (tables.may_have_former_timings() if timings else tables.may_have_former(pattern.n, pattern.nnz)):
         return None
     former = pattern.former_digest
     return former if (tables.timings(former) if timings else tables.of_pattern(former, 1)) else None
@@ -47,6 +47,15 @@ def of_layer(layer: PlanLayer, fingerprint: str) -> tuple[PlanRecord, ...]:
     ids = {record.id for record in found}
     others = renewed(layer.with_fingerprint(pattern.former_digest), fingerprint)
     return (*found, *(record for record in others if record.id not in ids))
+
+
+def of_user(records: Iterable[PlanRecord], fingerprint: str) -> tuple[PlanRecord, ...]:
+    """Those of the user's plans that are for one pattern, those under its former digest too."""
+    given, pattern = tuple(records), known_pattern(fingerprint)
+    found = [record for record in given if record.key.fingerprint == fingerprint]
+    if pattern is not None and any(_may_be_of(record, pattern) for record in given):
+        found += renewed([one for one in given if one.key.fingerprint == pattern.former_digest], fingerprint)
+    return tuple(found)
 
 
 def timings_under(key: TimingKey, timings: Iterable[SolverTiming]) -> list[SolverTiming]:

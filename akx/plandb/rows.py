@@ -139,15 +139,18 @@ class Tables:
         condition = f"WHERE fingerprint = :fingerprint ORDER BY created DESC LIMIT {most}"
         return self._found(condition, {"fingerprint": fingerprint})
 
+    @property
+    def can_be_renewed(self) -> bool:
+        """Whether a lookup may give patterns the digest of today: not in old layouts, which an older akx may read."""
+        return not self._is_old
+
     def has_former(self) -> bool:
-        """Whether there are plans under former digests; not those of old layouts."""
+        """Whether there are plans under former digests."""
         statement = f"SELECT 1 FROM {self._plans} WHERE length(fingerprint) = {FORMER_DIGITS} LIMIT 1"
-        return not self._is_old and self._connection.execute(statement).fetchone() is not None
+        return self._connection.execute(statement).fetchone() is not None
 
     def may_have_former(self, rows: int, entries: int) -> bool:
-        """Whether there may be plans for a pattern of this size under a former digest; not those of old layouts."""
-        if self._is_old:
-            return False
+        """Whether there may be plans for a pattern of this size under a former digest."""
         statement = (  # an index knows the fingerprints, so that the rest is read of those plans alone
             f"SELECT 1 FROM {self._plans} WHERE fingerprint IN"
             f" (SELECT fingerprint FROM {self._plans} WHERE length(fingerprint) = {FORMER_DIGITS})"
@@ -156,10 +159,12 @@ class Tables:
         size = {"size": f'%"rows": {rows}, "nnz": {entries}%', "told": '%"nnz": %'}
         return self._connection.execute(statement, size).fetchone() is not None
 
-    def has_former_timings(self) -> bool:
-        """Whether there are timings under a former digest."""
+    def may_have_former_timings(self) -> bool:
+        """Whether there may be timings under a former digest; where they have no table of their own nobody knows."""
+        if self._is_untimed:
+            return True
         statement = f"SELECT 1 FROM {self._timings} WHERE length(fingerprint) = {FORMER_DIGITS} LIMIT 1"
-        return self.has_timings and self._connection.execute(statement).fetchone() is not None
+        return self._connection.execute(statement).fetchone() is not None
 
     def rename_pattern(self, former: str, fingerprint: str) -> None:
         """Give plans, trials and timings of a pattern another digest.

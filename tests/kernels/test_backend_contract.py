@@ -200,3 +200,5 @@ def test_an_unknown_backend_is_an_error(ask: Any) -> None:
 def test_what_is_no_name_is_another_error() -> None:
     with pytest.raises(ArgumentTypeError, match="unknown backend"):
         device_of(3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="unknown backend"):
+        akx.matrix_powers(laplacian(), np.ones(400), 2, backend=["cpu"])  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from akx.device.choose import device_of
 from akx.device.registered import Registered
 from akx.errors import AkxWarning, ArgumentError, ArgumentTypeError
 from akx.kernels import registry, revisions
+from akx.kernels.variants import Product, Variant
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import make_key
@@ -202,6 +203,38 @@ def test_akx_keeps_its_own_names_and_takes_nothing_else(toy: Any) -> None:
     registry.unregister(toy["SCHEDULE"])
     with pytest.raises(ArgumentError, match="unknown schedule"):
         registry.get("cpu", "toy")
+
+
+def test_nothing_takes_the_place_of_a_variant_of_akx(toy: Any) -> None:
+    class Csr(type(toy["VARIANT"])):  # type: ignore[misc]
+        name = "csr"
+
+    with pytest.raises(ArgumentError, match="akx has a 'cpu/csr' of its own"):
+        registry.register(Csr())
+    assert registry.variant("cpu", "csr") is None
+
+
+@pytest.mark.parametrize("kind", ["SCHEDULE", "VARIANT"])
+@pytest.mark.parametrize("name", ["", "a/b", 3, None])
+def test_a_name_is_a_word_without_a_slash(toy: Any, kind: str, name: Any) -> None:
+    class Named(type(toy[kind])):  # type: ignore[misc]
+        pass
+
+    Named.name = name
+    with pytest.raises(ArgumentError, match="wrong name of a"):
+        registry.register(Named())
+
+
+def test_who_forgot_a_name_is_told() -> None:
+    class Nameless(Variant):
+        def stored_bytes(self, matrix: Matrix) -> float:
+            return 0.0
+
+        def prepare(self, matrix: Matrix, threads: int) -> Product:
+            raise NotImplementedError
+
+    with pytest.raises(ArgumentError, match="Variant without a name, expected backend and name"):
+        registry.register(Nameless())
 
 
 @pytest.fixture

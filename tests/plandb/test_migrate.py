@@ -11,9 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
+from akx._pattern import Pattern
 from akx.errors import DatabaseError
+from akx.matrix import Matrix
 from akx.plandb import (
     PlanDatabase,
     PlanDatabaseWarning,
@@ -180,6 +184,42 @@ def test_plans_from_before_there_were_revisions_stay_in_use(of_layout_3: Path) -
         ((record, reason),) = connection.execute("SELECT record, reason FROM rejected").fetchall()
         connection.close()
         assert (json.loads(record)["created"][:7], reason) == ("2024-01", "a newer plan has its key")
+
+
+def matrix_of(fingerprint: str, monkeypatch: pytest.MonkeyPatch, *, rows: int = 3, nnz: int = 3) -> Matrix:
+    """A matrix of this size whose pattern had this digest once."""
+    monkeypatch.setattr(Pattern, "former_digest", fingerprint)
+    return Matrix.from_any(sp.csr_array((np.ones(nnz), np.divmod(np.arange(nnz), rows)), shape=(rows, rows)))
+
+
+def test_plans_of_an_old_layout_are_found_by_the_digests_of_today(
+    of_layout_3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = of_layout_3.read_bytes()
+    with PlanDatabase(of_layout_3, layers=()) as database:
+        records = database.list()
+        size = {name: records[0].provenance["matrix"][name] for name in ("rows", "nnz")}
+        A = matrix_of(records[0].key.fingerprint, monkeypatch, **size)
+        mine = [replace(one, key=replace(one.key, fingerprint=A.fingerprint)) for one in records]
+        for record in mine:
+            assert database.find(search_key(record.key)).record == record
+        for known in (database.of_pattern(A.fingerprint), [one for _, one in database.entries(A.fingerprint)]):
+            assert {record.id for record in known} == {record.id for record in mine}
+        assert of_layout_3.read_bytes() == content, "an older akx goes on finding them"
+        database.check_writable()
+        assert database.find(search_key(mine[0].key)).record == mine[0]
+        assert {record.id for record in database.list()} == {record.id for record in mine}
+
+
+def test_timings_of_an_old_layout_are_found_by_the_digests_of_today(
+    of_layout_4: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PlanDatabase(of_layout_4, layers=()) as database:
+        timings = [timing for _, timing in database.timings()]
+        A = matrix_of(timings[0].key.fingerprint, monkeypatch)
+        for timing in timings:
+            mine = replace(timing, key=replace(timing.key, fingerprint=A.fingerprint))
+            assert database.find_timings(mine.key) == (mine,)
 
 
 def test_bundles_from_before_there_were_revisions_are_read(of_layout_3: Path, tmp_path: Path) -> None:
