@@ -4,7 +4,8 @@
 :mod:`~akx.operator.cache` what stays so between calls.
 """
 
+from akx.operator.cache import clear_cache
 from akx.operator.call import matrix_powers
 from akx.operator.powers import MatrixPowers
 
-__all__ = ["MatrixPowers", "matrix_powers"]
+__all__ = ["MatrixPowers", "clear_cache", "matrix_powers"]
