@@ -16,12 +16,14 @@ from akx.solvers.ca_cg import ca_cg
 from akx.solvers.ca_gmres import ca_gmres
 from akx.solvers.cg import cg
 from akx.solvers.gmres import gmres
+from akx.solvers.solver import Solver
 from akx.solvers.stats import SolveStats
 from akx.solvers.tuning import SolverTuning, tune_for
 
 __all__ = [
     "SOLVERS",
     "SolveStats",
+    "Solver",
     "SolverTuning",
     "bicgstab",
     "ca_bicgstab",

@@ -42,7 +42,7 @@ from akx.solvers.stats import SolveStats
 from akx.solvers.watch import Watch, Watched
 from akx.tuner.space import resolve_backend
 
-__all__ = ["Answer", "Rows", "System", "make_system", "make_work"]
+__all__ = ["Answer", "Rows", "System", "is_queued", "make_system", "make_work", "place_of"]
 
 #: Vectors as rows: a NumPy array, or a DeviceArray.
 Rows = Any
@@ -464,33 +464,9 @@ def make_system(
     DeviceError, MissingDependencyError
         Where there is no GPU, and one is asked for.
     """
-    if isinstance(A, LinearOperator):
-        raise ArgumentTypeError(
-            "A is a LinearOperator, which has no entries to block",
-            expected="a sparse matrix",
-            hint="use scipy.sparse.linalg for operators without a matrix",
-        )
-    matrix = canonical(A, threads=threads)
-    on_device = is_on_device(b)
-    if on_device and backend == "cpu":
-        raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
-    backend = "cuda" if on_device else resolve_backend(backend)
-    right, guess = _Given(b, "b"), None if x0 is None or isinstance(x0, str) else _Given(x0, "x0")
-    if isinstance(x0, str) and x0 != "Mb":
-        raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=brief(x0))
-    if right.shape not in ((matrix.n,), (matrix.n, 1)):
-        raise _misfit("b", matrix.n, right.shape)
-    if guess is not None and guess.shape not in ((matrix.n,), (matrix.n, 1)):
-        raise _misfit("x0", matrix.n, guess.shape)
-    if callback is not None and not callable(callback):
-        raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
-    rtol, atol = _tolerance("rtol", rtol), _tolerance("atol", atol)
-    inverse = None if M is None else _operator_of(M)
-    if inverse is not None and inverse.shape != (matrix.n, matrix.n):
-        raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(inverse.shape))
-    dtype = _common(matrix.dtype, right, guess, inverse)
-    if dtype != matrix.dtype:
-        matrix = _widened(matrix, dtype)
+    asked = _Asked(A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, backend=backend)
+    matrix, backend, right, guess, inverse = asked.matrix, asked.backend, asked.right, asked.guess, asked.inverse
+    rtol, atol, dtype = asked.rtol, asked.atol, asked.matrix.dtype
     cache, kind = cache_of(matrix), (make_work, backend, dtype, matrix.n, threads)
     work = cache.take_spare(kind) or make_work(backend, dtype, matrix.n, threads)
     held_b, of_b, norm = right.take(work)
@@ -513,7 +489,7 @@ def make_system(
     held_x = _scaled_in(work, held_x, 0 if of_x is None else -units.solution)
     own = norm if not units.rhs else _checked_norm(work, float(work.norm(held_b)), held_b)
     stats = SolveStats(method=method, target=target)
-    like = b if on_device else None
+    like = b if right.on_device else None
     aim = target if not units.rhs else max(rtol * own, units.own(atol))
     watch = None
     if isinstance(callback, Watched):
@@ -539,6 +515,56 @@ def _apply(operator: MatrixPowers, block: Rows, out: Rows, basis: Basis | None) 
     """out (s+1, b, n) from block (b, n), where the vectors are: a solver's own arrays, of which nothing is checked."""
     program, coefficients = operator.program(len(block), basis)
     program.run(block, out, coefficients)
+
+
+def place_of(A: Any, b: Any, x0: Any = None, *, threads: int | None = None, **asked: Any) -> tuple[Matrix, str]:
+    """The matrix in the type of a solve, and the backend; for what arguments mean and raise see :func:`make_system`."""
+    found = _Asked(A, b, x0, threads=threads, **asked)
+    return found.matrix, found.backend
+
+
+class _Asked:
+    """The arguments of :func:`make_system`, checked; the matrix in the type of the vectors."""
+
+    def __init__(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any,
+        *,
+        rtol: float,
+        atol: float,
+        M: Any,
+        callback: Callable[[Any], object] | None,
+        threads: int | None,
+        backend: str,
+    ) -> None:
+        if isinstance(A, LinearOperator):
+            raise ArgumentTypeError(
+                "A is a LinearOperator, which has no entries to block",
+                expected="a sparse matrix",
+                hint="use scipy.sparse.linalg for operators without a matrix",
+            )
+        matrix = canonical(A, threads=threads)
+        right, guess = _Given(b, "b"), None if x0 is None or isinstance(x0, str) else _Given(x0, "x0")
+        if right.on_device and backend == "cpu":
+            raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
+        self.backend = "cuda" if right.on_device else resolve_backend(backend)
+        if isinstance(x0, str) and x0 != "Mb":
+            raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=brief(x0))
+        if right.shape not in ((matrix.n,), (matrix.n, 1)):
+            raise _misfit("b", matrix.n, right.shape)
+        if guess is not None and guess.shape not in ((matrix.n,), (matrix.n, 1)):
+            raise _misfit("x0", matrix.n, guess.shape)
+        if callback is not None and not callable(callback):
+            raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
+        self.rtol, self.atol = _tolerance("rtol", rtol), _tolerance("atol", atol)
+        self.inverse = None if M is None else _operator_of(M)
+        if self.inverse is not None and self.inverse.shape != (matrix.n, matrix.n):
+            raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(self.inverse.shape))
+        dtype = _common(matrix.dtype, right, guess, self.inverse)
+        self.matrix = matrix if dtype == matrix.dtype else _widened(matrix, dtype)
+        self.right, self.guess = right, guess
 
 
 def _tolerance(name: str, value: Any) -> float:
@@ -643,6 +669,11 @@ def _sound(dtype: np.dtype[Any]) -> tuple[float, float]:
 def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
     """The vector work of a backend, for vectors of n entries."""
     return backend_of(backend).vectors(dtype, n, threads)
+
+
+def is_queued(matrix: Matrix, backend: str) -> bool:
+    """Whether a solver for that matrix queues its work on a device."""
+    return make_work(backend, matrix.dtype, matrix.n, None).on_device
 
 
 class _Given:
