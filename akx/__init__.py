@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from akx.io import read_matrix
     from akx.matrix import Matrix
-    from akx.operator import MatrixPowers, matrix_powers
+    from akx.operator import MatrixPowers, clear_cache, matrix_powers
     from akx.plan import Plan
     from akx.plandb import PlanDatabase
     from akx.spectrum import estimate_spectrum
@@ -74,6 +74,7 @@ __all__ = [
     "VerificationError",
     "__version__",
     "chebyshev",
+    "clear_cache",
     "estimate_spectrum",
     "matrix_powers",
     "memory_pool",
@@ -86,6 +87,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Basis", "chebyshev", "monomial", "newton"), "akx.basis"),
     "MatrixPowers": "akx.operator.powers",
+    "clear_cache": "akx.operator.cache",
     "matrix_powers": "akx.operator.call",
     "Matrix": "akx.matrix",
     "Plan": "akx.plan",

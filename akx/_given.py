@@ -228,6 +228,8 @@ def numbers_of(v: Any, name: str) -> NDArray[Any]:
 
     Raises :class:`ArgumentTypeError`, with `name`, where they are anything else.
     """
+    if type(v) is np.ndarray and v.dtype.kind in "biufc":
+        return v
     if _is_sparse(v):
         dense = next((call for call in ("toarray", "todense", "to_dense") if hasattr(v, call)), None)
         advice = "pass its entries" if dense is None else f"pass {name}.{dense}()"

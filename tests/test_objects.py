@@ -48,6 +48,8 @@ def _plain(value: Any) -> Any:
         return [_plain(array) for array in (value.indptr, value.indices, value.data)] + [value.value_error]
     if isinstance(value, akx.MatrixPowers):
         return _plain(value(_x)), value.plan, value.basis, value.k
+    if isinstance(value, solvers.Solver):
+        return _plain(value(_x)[0]), repr(value)
     if isinstance(value, akx.PlanDatabase):
         return value.path, value.list()
     if isinstance(value, preconditioners.Preconditioner):
@@ -76,6 +78,7 @@ _OBJECTS: dict[type, Callable[[Path], Any]] = {
     akx.Plan: lambda _: akx.Plan("cpu", "sweep", "sell16", k=3, options={"sigma": 16}),
     akx.PlanDatabase: lambda folder: akx.PlanDatabase(folder / "plans.sqlite"),
     solvers.SolveStats: lambda _: solvers.ca_cg(_A + _A.T, _x, return_stats=True)[2],
+    solvers.Solver: lambda _: solvers.Solver(_A, "ca_gmres", "jacobi", s=5),
     solvers.SolverTuning: lambda _: solvers.SolverTuning("ca_cg", "cpu", 2, 1e-5, 2e-5, (_CANDIDATE,), kept=True),
     preconditioners.Chebyshev: lambda _: preconditioners.chebyshev(_A + _A.T, 3),
     preconditioners.Jacobi: lambda _: preconditioners.jacobi(_A),

@@ -11,12 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from akx.operator.cache import clear_cache
     from akx.operator.call import matrix_powers
     from akx.operator.powers import MatrixPowers
 
-__all__ = ["MatrixPowers", "matrix_powers"]
+__all__ = ["MatrixPowers", "clear_cache", "matrix_powers"]
 
-_HOMES = {"MatrixPowers": "akx.operator.powers", "matrix_powers": "akx.operator.call"}
+_HOMES = {
+    "MatrixPowers": "akx.operator.powers",
+    "clear_cache": "akx.operator.cache",
+    "matrix_powers": "akx.operator.call",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,8 @@ asked for. It is fresh where
 
 The operators of ``matrix_powers`` are used by all callers at once. A solver *borrows* its own: nobody else has them, or
 gives them other values, until the solve is over. What is kept is bounded by number and by bytes; where there is no room
-for all, what solvers gave back goes first.
+for all, what solvers gave back goes first. A :class:`akx.solvers.Solver` keeps its operators in a cache of its own, as
+long as it lives, by the same rule.
 """
 
 from __future__ import annotations
@@ -43,12 +44,25 @@ from akx.plandb import database_of
 if TYPE_CHECKING:
     from akx.operator.powers import MatrixPowers
 
-__all__ = ["CACHE", "Cache", "Entry", "canonical", "operator_for", "owner_of", "widened"]
+__all__ = [
+    "CACHE",
+    "Cache",
+    "Entry",
+    "cache_of",
+    "canonical",
+    "clear_cache",
+    "derived",
+    "kept_by",
+    "operator_for",
+    "owner_of",
+]
 
 #: Operators that are kept, for callers and for solvers each: so many, and of so many bytes in all; the newest of
 #: callers in any case.
 _KEPT = 8
 _KEPT_BYTES = 1 << 30
+#: Work on vectors that is kept for the next solve, of each kind.
+_KEPT_SPARE = 4
 #: So many times the bytes of its matrix an operator does not take: small ones need not be weighed.
 _MOST_TIMES = 1000
 #: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
@@ -75,12 +89,15 @@ class _Origin:
     token : tuple
         Its content.
     types : tuple of str
-        The type in which its entries were summed, and the one that they then got where that is another.
+        The type in which its entries were summed, and what was made of them: the type that they then got, say.
+    cache : Cache
+        Where operators for it are kept.
     """
 
     owner: Callable[[], Any]
     token: _Token
     types: tuple[str, ...]
+    cache: Cache
 
 
 @dataclass
@@ -88,7 +105,7 @@ class Entry:
     """A prepared operator, the matrix object it is for, and the content of both it and the plans when it was prepared.
 
     `generation`, `stamp` and `glanced` belong to the plans: changes by this process, those by others, and when they
-    were last looked for. One without a `key` is not kept.
+    were last looked for. One without a `key`, or of another `epoch` than that of the cache, is not kept.
     """
 
     key: _Key | None
@@ -99,6 +116,7 @@ class Entry:
     generation: int
     stamp: tuple[Any, ...]
     glanced: float
+    epoch: int = 0
     is_lent: bool = False
 
     def is_for(self, owner: Any, basis: str | Basis) -> bool:
@@ -122,11 +140,45 @@ class Entry:
 
 
 class Cache:
-    """Prepared operators, the one used last at the end."""
+    """Prepared operators, the one used last at the end.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    is_bounded : bool
+        Whether there are limits to what is kept.
+    """
+
+    def __init__(self, *, is_bounded: bool = True) -> None:
         self.entries: OrderedDict[_Key, Entry] = OrderedDict()
         self.lock = ForkSafeLock()
+        self.is_bounded = is_bounded
+        self.epoch = 0  # how often it was cleared
+        self._spare: dict[Any, list[Any]] = {}
+        self._matrices: OrderedDict[_Key, tuple[Callable[[], Any], _Token, Matrix]] = OrderedDict()
+
+    def clear(self) -> None:
+        """Forget everything, and what is lent too once it is given back."""
+        with self.lock:
+            self.epoch += 1
+            self.entries.clear()
+            self._matrices.clear()
+            self._spare = {}
+
+    def take_spare(self, kind: Any) -> Any:
+        """Something of a kind that a solver has done with, for the taker alone; None where there is nothing."""
+        try:
+            return self._spare[kind].pop()
+        except (KeyError, IndexError):
+            return None
+
+    def give_spare(self, kind: Any, one: Any) -> None:
+        """Let something be there for the next solver that needs one of its kind."""
+        spare = self._spare
+        if kind not in spare and len(spare) >= _KEPT:
+            spare.clear()
+        ones = spare.setdefault(kind, [])
+        if len(ones) < _KEPT_SPARE:
+            ones.append(one)
 
     def find(self, key: _Key, given: Any, A: Any, basis: str | Basis, token: _Token) -> MatrixPowers | None:
         """The operator that is kept by a key for the object `given`, with the content of A, where there is one."""
@@ -146,9 +198,12 @@ class Cache:
         if entry.key is None or entry.owner() is None:
             return
         with self.lock:
+            if entry.epoch != self.epoch:  # it was cleared meanwhile
+                return
             self.entries[entry.key] = entry
             self.entries.move_to_end(entry.key)
-            self._make_room(entry)
+            if self.is_bounded:
+                self._make_room(entry)
 
     def borrow(
         self,
@@ -176,12 +231,13 @@ class Cache:
         from akx.operator.powers import MatrixPowers
 
         if origin is None or owner is None:
-            return Entry(None, lambda: None, (), (), MatrixPowers(matrix, k, **options), 0, (), 0.0, True)
+            return Entry(None, lambda: None, (), (), MatrixPowers(matrix, k, **options), 0, (), 0.0, is_lent=True)
         most = resolve_threads(threads)
         key = (id(owner), origin.types, k, basis, plan, threads is None, most, _place(db), backend, "lent")
         with self.lock:
-            found = self.entries.pop(key, None)
-            sibling = self.sibling(owner, origin.types, origin.token)
+            epoch, found = self.epoch, self.entries.pop(key, None)
+            is_kept = found is not None and found.token == origin.token
+            sibling = None if is_kept else self.sibling(owner, origin.types, origin.token)
         is_there = found is not None and found.is_for(owner, basis)
         if found is not None and is_there and (found.token == origin.token or _takes(found, matrix, origin.token)):
             found.refresh()
@@ -191,7 +247,7 @@ class Cache:
         source = sibling or (_alias(matrix) if matrix is owner else matrix)
         operator = MatrixPowers(source, k, value_error=0.0, **options)
         held, now = self.reference(owner, key), time.monotonic()
-        return Entry(key, held, origin.token, origin.types, operator, generation, stamp, now, True)
+        return Entry(key, held, origin.token, origin.types, operator, generation, stamp, now, epoch, is_lent=True)
 
     def sibling(self, owner: Any, types: tuple[str, ...], token: _Token) -> Matrix | None:
         """The canonical matrix of the same content that another kept operator for `owner` has, or None."""
@@ -201,6 +257,26 @@ class Cache:
                 if values.waiting is None:  # else they are on a device, and its matrix has the old ones
                     return values.matrix
         return None
+
+    def matrix_of(self, owner: Any, types: tuple[str, ...], token: _Token) -> Matrix | None:
+        """The canonical matrix of an object with this content: of a kept operator, or of a first solve; else None."""
+        with self.lock:
+            held, known, matrix = self._matrices.get((id(owner), types), (None, None, None))
+            if matrix is not None and known == token and held is not None and held() is owner:
+                return matrix
+            return self.sibling(owner, types, token)
+
+    def keep_matrix(self, owner: Any, types: tuple[str, ...], token: _Token, matrix: Matrix) -> None:
+        """Keep a canonical matrix for which there may be no operator yet."""
+        key = id(owner), types
+        with self.lock:
+            self._matrices[key] = weakref.ref(owner, lambda _: self._matrices.pop(key, None)), token, matrix
+            self._matrices.move_to_end(key)
+            while (
+                len(self._matrices) > _KEPT
+                or sum(one.nbytes for _, _, one in self._matrices.values()) > _KEPT_BYTES // 4
+            ):
+                self._matrices.popitem(last=False)
 
     def like(self, owner: Any, matrix: Matrix) -> Matrix:
         """The same matrix; with what is known of its pattern where a kept operator for `owner` has that pattern."""
@@ -255,6 +331,23 @@ class Cache:
 CACHE = Cache()
 
 
+def clear_cache() -> None:
+    """Forget all that calls have prepared and left for later ones, and free its memory.
+
+    That is what :func:`akx.matrix_powers` and the functions of :mod:`akx.solvers` keep for the last few matrices. The
+    next call prepares anew, and gives the same. What a call in another thread is using is forgotten when that is over.
+    :class:`akx.MatrixPowers` and :class:`akx.solvers.Solver` stay as they are, and so does the plan database.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, akx
+    >>> A = sp.eye_array(3, format="csr")
+    >>> V = akx.matrix_powers(A, np.ones(3), k=2)
+    >>> akx.clear_cache()
+    """
+    CACHE.clear()
+
+
 def operator_for(
     A: Any,
     k: int,
@@ -285,7 +378,7 @@ def operator_for(
     if found is not None:
         return found
     source = CACHE.sibling(given, types, token)
-    database = database_of(db)
+    database, epoch = database_of(db), CACHE.epoch
     generation, stamp = database.generation, database.file_stamp()  # before the lookup: a change since is then seen
     if source is None:  # a Matrix must not be kept alive by what is kept for it
         source = _alias(A) if isinstance(A, Matrix) else A
@@ -301,7 +394,7 @@ def operator_for(
         owner = CACHE.reference(given, key)
     except TypeError:  # a sparse class without weak references is not kept
         return operator
-    CACHE.keep(Entry(key, owner, token, types, operator, generation, stamp, time.monotonic()))
+    CACHE.keep(Entry(key, owner, token, types, operator, generation, stamp, time.monotonic(), epoch))
     return operator
 
 
@@ -311,7 +404,7 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
     It is that of a kept operator where A has not changed since. Raises as :meth:`Matrix.from_any` does.
     """
     if isinstance(A, Matrix):
-        origin: _Origin = A.cache.get(_ORIGIN) or _Origin(weakref.ref(A), _CONSTANT, (A.dtype.str,))
+        origin: _Origin = A.cache.get(_ORIGIN) or _Origin(weakref.ref(A), _CONSTANT, (A.dtype.str,), CACHE)
         return _of(A.with_value_error(0.0), origin)
     given, A = A, scipy_matrix(A)
     check_shape(A.shape)
@@ -321,14 +414,14 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
     except TypeError:
         return Matrix.from_any(A)
     token = _token(A, most)
-    with CACHE.lock:
-        matrix = CACHE.sibling(given, types, token)
+    matrix = CACHE.matrix_of(given, types, token)
     if matrix is None:
         matrix = Matrix.from_any(A)
         if _is_changing(A, most, token):  # nobody knows what this is
             return matrix
         matrix = CACHE.like(given, matrix)
-    return _of(matrix.with_value_error(0.0), _Origin(owner, token, types))
+        CACHE.keep_matrix(given, types, token, matrix)
+    return _of(matrix.with_value_error(0.0), _Origin(owner, token, types, CACHE))
 
 
 def owner_of(matrix: Matrix) -> Any:
@@ -338,11 +431,33 @@ def owner_of(matrix: Matrix) -> Any:
     return matrix if owner is None else owner
 
 
-def widened(matrix: Matrix, dtype: Any) -> Matrix:
-    """A canonical matrix in a wider type, for which operators can be borrowed as well."""
-    found = matrix.with_values(matrix.data.astype(dtype))
+def derived(matrix: Matrix, how: str, make: Callable[[], Matrix]) -> Matrix:
+    """What `make` makes of a canonical matrix, for which operators can be borrowed as well.
+
+    It is made once while an operator for it is kept, and the matrix is the same. `how` tells it from others.
+    """
     origin: _Origin | None = matrix.cache.get(_ORIGIN)
-    return found if origin is None else _of(found, replace(origin, types=(origin.types[0], found.dtype.str)))
+    if origin is None:
+        return make()
+    origin = replace(origin, types=(*origin.types, how))
+    with origin.cache.lock:
+        found = origin.cache.sibling(origin.owner(), origin.types, origin.token)
+    made = (make() if found is None else found).with_value_error(0.0)
+    return _of(_alias(made) if made is matrix else made, origin)
+
+
+def kept_by(owner: Any, matrix: Matrix, cache: Cache, version: int) -> Matrix:
+    """The matrix, with operators for it kept in a cache of its own as long as `owner` lives.
+
+    Those of another `version` get its values.
+    """
+    return _of(_alias(matrix), _Origin(weakref.ref(owner), (*_CONSTANT, version), (matrix.dtype.str,), cache))
+
+
+def cache_of(matrix: Matrix) -> Cache:
+    """Where operators for a canonical matrix are kept."""
+    origin: _Origin | None = matrix.cache.get(_ORIGIN)
+    return CACHE if origin is None else origin.cache
 
 
 def _of(matrix: Matrix, origin: _Origin) -> Matrix:
@@ -352,7 +467,10 @@ def _of(matrix: Matrix, origin: _Origin) -> Matrix:
 
 def _alias(matrix: Matrix) -> Matrix:
     """Another matrix of the same arrays."""
-    return Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache=matrix.pattern_cache)
+    found = Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache=matrix.pattern_cache)
+    if "largest" in vars(matrix):
+        found.largest = matrix.largest
+    return found
 
 
 def _takes(found: Entry, A: Any, token: _Token) -> bool:

@@ -17,6 +17,7 @@ from akx.solvers.ca_cg import ca_cg
 from akx.solvers.ca_gmres import ca_gmres
 from akx.solvers.cg import cg
 from akx.solvers.gmres import gmres
+from akx.solvers.solver import Solver
 from akx.solvers.stats import SolveStats
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SOLVERS",
     "SolveStats",
+    "Solver",
     "SolverTuning",
     "bicgstab",
     "ca_bicgstab",

@@ -70,8 +70,10 @@ class Arnoldi:
 
         `stop`: steps are expected to go on until that row.
         """
-        q = self.system.precondition(self.W[j]) if self._preconditioned else self.W[j]
-        self.system.product(q, self.W[j + 1])
+        if self._preconditioned and self.system.M is not None:
+            self.system.product(self.system.precondition(self.W[j]), self.W[j + 1])
+        else:
+            self.system.product_in(self.W, j)
         with self.system.stats.phase("orthogonalize"):
             return self.ortho.append(j + 1)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -39,13 +39,17 @@ from akx.solvers.places import TOO_MUCH, answer_in_kind, callback_in_kind, of_ho
 from akx.solvers.stats import SolveStats
 from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.symmetry import is_hermitian
-from akx.solvers.system import Answer, make_system
+from akx.solvers.system import Answer, is_queued, place_of
 from akx.solvers.watch import Watched
 
-__all__ = ["FAMILIES", "families_for", "solve"]
+__all__ = ["FAMILIES", "Auto", "Settled", "answer_by", "call_solver", "families_for", "solve"]
 
 #: The classic solvers that have a communication-avoiding sister.
 FAMILIES = ("cg", "gmres", "bicgstab")
+#: In the cache of a matrix, what :func:`families_for` has found.
+_FAMILIES = "akx.solvers.families"
+#: By family, type and backend: the solver that is taken, and why.
+Settled: TypeAlias = dict[tuple[str, str, str], tuple[str, str]]
 #: Rows below which nothing is measured: the classic solver is done before.
 _SMALL = 2000
 #: Blocks of a trial with the ordinary ones before.
@@ -129,31 +133,53 @@ def solve(
 
     if method != "auto" and method not in SOLVERS:
         raise unknown_name("method", method, ("auto", *SOLVERS))
-    if method == "auto" and maxiter is not None:
-        maxiter = check_count("maxiter", maxiter, least=0)
-    options = {"rtol": rtol, "atol": atol, "maxiter": maxiter, "M": M, "threads": threads, "db": db}
+    options = {"rtol": rtol, "atol": atol, "maxiter": maxiter, "M": M, "threads": threads, "db": db, "backend": backend}
     special = {"restart": restart, "s": s, "basis": basis}
-
-    def on(place: str, b: Any, x0: Any, callback: Callable[[Any], object] | None) -> tuple[Any, int, SolveStats]:
-        if method != "auto":
-            return _call(method, A, b, x0, {**options, "backend": place}, special, callback)
-        return _Auto(A, b, x0, {**options, "backend": place}, special, callback).solve()
-
-    try:
-        x, info, stats = on(backend, b, x0, callback)
-    except TOO_MUCH as error:
-        if backend != "auto" or not is_on_device(b):
-            raise
-        why = str(error)
-    else:
-        return (x, info, stats) if return_stats else (x, info)
-    x, info, stats = on(HOST, of_host(b, "b"), of_host(x0, "x0"), callback_in_kind(b, callback))
-    stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
-    x = answer_in_kind(b, x)
+    x, info, stats = answer_by(method, A, b, x0, options, special, callback)
     return (x, info, stats) if return_stats else (x, info)
 
 
-class _Auto:
+def answer_by(
+    method: str,
+    A: Any,
+    b: Any,
+    x0: Any,
+    options: dict[str, Any],
+    special: dict[str, Any],
+    callback: Callable[[Any], object] | None,
+    settled: Settled | None = None,
+) -> tuple[Any, int, SolveStats]:
+    """What :func:`solve` answers, with the record.
+
+    Parameters
+    ----------
+    options : dict
+        Those of every solver: ``rtol``, ``atol``, ``maxiter``, ``M``, ``threads``, ``db``, ``backend``.
+    special : dict
+        ``restart``, ``s``, ``basis``, and others that the method takes.
+    settled : dict, optional
+        Which of a family's two solvers was taken, and why; what is found out is added.
+    """
+    if method == "auto" and options["maxiter"] is not None:
+        options = {**options, "maxiter": check_count("maxiter", options["maxiter"], least=0)}
+
+    def on(place: str, b: Any, x0: Any, callback: Callable[[Any], object] | None) -> tuple[Any, int, SolveStats]:
+        if method != "auto":
+            return call_solver(method, A, b, x0, {**options, "backend": place}, special, callback)
+        return Auto(A, b, x0, {**options, "backend": place}, special, callback, settled).solve()
+
+    try:
+        return on(options["backend"], b, x0, callback)
+    except TOO_MUCH as error:
+        if options["backend"] != "auto" or not is_on_device(b):
+            raise
+        why = str(error)
+    x, info, stats = on(HOST, of_host(b, "b"), of_host(x0, "x0"), callback_in_kind(b, callback))
+    stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
+    return answer_in_kind(b, x), info, stats
+
+
+class Auto:
     """One solve by what suits the matrix: methods one after another, their work in one record, the best x so far."""
 
     def __init__(
@@ -164,15 +190,17 @@ class _Auto:
         options: dict[str, Any],
         special: dict[str, Any],
         callback: Callable[[Any], object] | None,
+        settled: Settled | None = None,
     ) -> None:
         self.begun = time.perf_counter()
-        asked = {name: options[name] for name in ("rtol", "atol", "M", "backend")}
-        system = make_system("auto", A, b, x0, callback=callback, scale=False, **asked)
-        self.matrix, self.b, self.guess, self.callback = system.matrix, b, x0, callback
-        self.options, self.special = {**options, "backend": system.work.backend}, special
-        self.on_device = system.on_device
+        asked = {name: options[name] for name in ("rtol", "atol", "M", "threads", "backend")}
+        self.matrix, backend = place_of(A, b, x0, callback=callback, **asked)
+        self.b, self.guess, self.callback = b, x0, callback
+        self.options, self.special = {**options, "backend": backend}, special
+        self.settled: Settled = {} if settled is None else settled
         self.maxiter = options["maxiter"]
-        self.x, self.info, self.least = system.answer(system.x), 1, float("inf")
+        self.x: Any = None
+        self.info, self.least = 1, float("inf")
         self.notes: list[str] = []
         self.total: SolveStats | None = None
         self.choosing = 0.0
@@ -182,10 +210,8 @@ class _Auto:
 
     def solve(self) -> tuple[Any, int, SolveStats]:
         """x, info, and the record of all methods."""
-        n, M = self.matrix.n, self.options["M"]
-        families, why = families_for(self.matrix)
-        if "cg" in families and getattr(M, "hermitian", True) is False:
-            families, why = ["bicgstab", "gmres"], "the preconditioner is not Hermitian"
+        n = self.matrix.n
+        families, why = self.families()
         self._check(families)
         self.notes.append(f"auto: {why}")
         self.choosing = time.perf_counter() - self.begun
@@ -206,6 +232,31 @@ class _Auto:
         total.seconds |= {"choose": self.choosing, "total": time.perf_counter() - self.begun}
         return self.x, self.info, total
 
+    def families(self) -> tuple[list[str], str]:
+        """The families to try, best first, and why."""
+        families, why = families_for(self.matrix)
+        if "cg" in families and getattr(self.options["M"], "hermitian", True) is False:
+            return ["bicgstab", "gmres"], "the preconditioner is not Hermitian"
+        return families, why
+
+    def solver_of(self, family: str) -> tuple[str, str, tuple[Any, ...] | None]:
+        """The solver of a family that is known to be the one, or the classic one for now; why; and the key for a look.
+
+        The key is None where there is nothing to find out.
+        """
+        place = (family, self.matrix.dtype.str, self.options["backend"])
+        if place in self.settled:
+            return *self.settled[place], None
+        key, found = None, (family, self._why_classic(family))
+        if not found[1]:
+            key = self._key(family)
+            known = self._known(key)
+            if known is None:
+                return family, f"as no step of ca_{family} has been timed on this matrix yet", key
+            found = _shorter(family, known)
+        self.settled[place] = found
+        return *found, None
+
     def _check(self, families: list[str]) -> None:
         """Refuse now what only some of the solvers would, when it is their turn."""
         special = self.special
@@ -217,16 +268,11 @@ class _Auto:
     def _family(self, family: str, limit: int) -> bool:
         """The solver of a family with the shorter step, or both in turn; whether x is good enough."""
         begun = time.perf_counter()
-        sister, key, why = f"ca_{family}", None, self._why_classic(family)
-        known = None
-        if not why:
-            key = self._key(family)
-            known = self._known(key)
-            why = f"as no step of {sister} has been timed on this matrix yet" if known is None else ""
-        name, word = (family, why) if known is None else _shorter(family, known)
+        sister = f"ca_{family}"
+        name, word, key = self.solver_of(family)
         self.choosing += time.perf_counter() - begun
         self.notes.append(f"auto: {name}, {word}")
-        if key is None or known is not None:
+        if key is None:
             return self._run(name, limit) == 0
         before = 0 if self.total is None else self.total.iterations
         pilot = self._pilot(family, limit)
@@ -242,6 +288,7 @@ class _Auto:
             return said == 0
         self._keep(family, found)
         name, word = _shorter(family, found)
+        self.settled[family, self.matrix.dtype.str, self.options["backend"]] = name, word
         at_work = "goes on" if pilot.handed_over else "is for the next solve" if name == sister else "stays"
         self.notes.append(f"auto: {name} {at_work}, {word}")
         if said == 0 or not pilot.handed_over or self._is_over():
@@ -267,13 +314,13 @@ class _Auto:
         """A solver from the best x there is, its work added to that of the ones before; its info."""
         options = {**self.options, "maxiter": limit if self.maxiter is None else self._left()}
         say = self.callback if pilot is None else Watched(self.callback, pilot)
-        x, said, stats = _call(
+        x, said, stats = call_solver(
             name, self.matrix, self.b, self.guess, options, self.special, say, in_steps=self.in_steps
         )
         _used.add(self._use_of(name))
         total = self.total = _added(self.total, stats)
         self.has_no_solution = said == NO_SOLUTION
-        if said == 0 or stats.residual < self.least:
+        if said == 0 or stats.residual < self.least or self.x is None:
             self.x, self.info, self.least = x, said, stats.residual
             self.guess = x if stats.residual <= (total.residuals or [0.0])[0] else self.guess
         if said != 0 and not (pilot is not None and pilot.handed_over):
@@ -308,11 +355,13 @@ class _Auto:
 
     def _trial(self, family: str, seconds: float) -> float | None:
         """Seconds of a step of a family's sister; Inf where she is of no use, None where `seconds` were not enough."""
-        sister, in_cycles, queued = f"ca_{family}", family == "gmres", self.on_device
+        sister, in_cycles, queued = f"ca_{family}", family == "gmres", is_queued(self.matrix, self.options["backend"])
         watch = Stopwatch(seconds, self._trial_steps(family), in_cycles=in_cycles, queued=queued)
         options = {**self.options, "rtol": 1e-14, "atol": 0.0, "maxiter": 2 * _CYCLES if in_cycles else _TRIAL}
         try:
-            _, _, stats = _call(sister, self.matrix, self.b, self.guess, options, self.special, Watched(None, watch))
+            _, _, stats = call_solver(
+                sister, self.matrix, self.b, self.guess, options, self.special, Watched(None, watch)
+            )
         except TOO_MUCH:  # which may be otherwise another time
             self.refused = True
             return float("inf")
@@ -376,6 +425,14 @@ def families_for(matrix: Matrix) -> tuple[list[str], str]:
     """The families to try, best first, and why: by the symmetry and the diagonal of the matrix."""
     from akx.solvers import SOLVERS
 
+    if _FAMILIES not in matrix.cache:
+        matrix.cache[_FAMILIES] = _families_for(matrix)
+    found, why = matrix.cache[_FAMILIES]
+    present = [name for name in found if name in SOLVERS]
+    return present or [name for name in FAMILIES if name in SOLVERS][:1], why
+
+
+def _families_for(matrix: Matrix) -> tuple[list[str], str]:
     diagonal = matrix.to_scipy().diagonal()
     if is_hermitian(matrix):
         if diagonal.real.min() > 0:
@@ -386,8 +443,7 @@ def families_for(matrix: Matrix) -> tuple[list[str], str]:
         found, why = ["gmres"], "the matrix is skew-symmetric"
     else:
         found, why = ["bicgstab", "gmres"], "the matrix is not Hermitian"
-    present = [name for name in found if name in SOLVERS]
-    return present or [name for name in FAMILIES if name in SOLVERS][:1], why
+    return found, why
 
 
 def _shorter(family: str, seconds: tuple[float, float]) -> tuple[str, str]:
@@ -404,7 +460,7 @@ def _name_of(M: Any) -> str:
     return "" if M is None else f"{type(M).__name__} {getattr(M, 'nnz', '')}".strip()
 
 
-def _call(
+def call_solver(
     name: str,
     A: Any,
     b: Any,
@@ -421,11 +477,13 @@ def _call(
     own = dict(options)
     if name.endswith("gmres"):
         own["restart"] = special["restart"]
+        if "callback_type" in special:
+            own["callback_type"] = special["callback_type"]
         if in_steps:  # which is said of a callback, so that there has to be one
             own["callback_type"] = "legacy"
             callback = _present(callback)
     if name.startswith("ca_"):
-        own |= {"s": special["s"], "basis": special["basis"]}
+        own |= {"s": special["s"], "basis": special["basis"], "plan": special.get("plan")}
     answer: tuple[Any, int, SolveStats] = SOLVERS[name](A, b, x0, callback=callback, return_stats=True, **own)
     return answer
 

@@ -263,8 +263,11 @@ def iterate(
     kept, doubts = Best(system), Doubts(system)
     kept.norm = state.norm
 
-    def finish(info: int, reason: str) -> Answer:
-        return system.finish(state.x, info=info, reason=reason, iterations=state.steps, return_stats=return_stats)
+    def finish(info: int, reason: str, residual: float | None = None) -> Answer:
+        iterations = state.steps
+        return system.finish(
+            state.x, info=info, reason=reason, iterations=iterations, return_stats=return_stats, residual=residual
+        )
 
     if system.norm_b == 0.0:
         state.x[:] = 0
@@ -294,7 +297,7 @@ def iterate(
             state.x[:] = system.x  # the best one
         said, true = state.norm, state.replace()
         if true <= system.target:
-            return finish(0, "converged")
+            return finish(0, "converged", true)
         if true < _BETTER * best:
             best, in_vain = true, 0
             system.x[:] = state.x

@@ -87,8 +87,9 @@ class Blocks:
         norm = first_residual(system, V[3], V[2])
         if norm <= system.target:
             why = "b is zero" if system.norm_b == 0 else "the first guess is good enough"
-            return system.finish(V[3], info=0, reason=why, iterations=0, return_stats=return_stats)
-        info, reason = max(self.limit, 1), "the steps ran out"
+            known = norm if system.norm_b else None
+            return system.finish(V[3], info=0, reason=why, iterations=0, return_stats=return_stats, residual=known)
+        info, reason, true = max(self.limit, 1), "the steps ran out", None
         why = steps.begin(norm)
         while not why and stats.iterations < self.limit:
             if system.ended(self._settle):
@@ -99,7 +100,7 @@ class Blocks:
             if not why and steps.norm <= system.target:
                 self._settle()
                 if self.claims.check(V[3], V[1], steps.norm):
-                    info, reason = 0, "converged"
+                    info, reason, true = 0, "converged", self.claims.true
                     break
                 if self.claims.is_futile:
                     info, reason = stats.iterations, self.claims.give_up(V[3])
@@ -116,7 +117,9 @@ class Blocks:
             if times:
                 stats.notes.append(f"{what} {times} times before it could drift away")
         iterations = stats.iterations
-        return system.finish(V[3], info=info, reason=reason, iterations=iterations, return_stats=return_stats)
+        return system.finish(
+            V[3], info=info, reason=reason, iterations=iterations, return_stats=return_stats, residual=true
+        )
 
     # ------------------------------------------------------------------------------------------------ for subclasses
 

@@ -35,12 +35,14 @@ from numpy.typing import NDArray
 from akx._numba import jit_later
 from akx.basis import Basis
 from akx.errors import ArgumentError
+from akx.operator.cache import derived
 from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import arnoldi_of
 from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.chosen import tuned_or
 from akx.solvers.cycles import Cycles
+from akx.solvers.folding import part_of
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Block, condition_of_block
 from akx.solvers.scaling import exponent_of, scaled
@@ -321,11 +323,12 @@ def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:
 
 def _inner(system: System, right: Any) -> tuple[System, int]:
     """The system with A M for its matrix, and the exponent of two by which R y is to be multiplied to be of its x."""
-    matrix = right.apply_to(system.given)
+    matrix = part_of(right, system.given)
     exponent = exponent_of(matrix.largest) if system.units else None
     if exponent is None:
         return replace(system, matrix=matrix, _operators={}), 0
-    matrix = matrix.with_values(scaled(matrix.data, -exponent))
+    plain = matrix
+    matrix = derived(plain, f"2^{exponent}", lambda: plain.with_values(scaled(plain.data, -exponent)))
     return replace(system, matrix=matrix, _operators={}), system.units.matrix - exponent
 
 
@@ -341,5 +344,5 @@ def _from_the_right(M: Any) -> Any:
     if M.keeps_residual:
         return M
     if M.name == "jacobi":
-        return type(M)(M.diagonal, "right", M.notes)
+        return M.on_side("right")
     raise ArgumentError("M changes the residual", expected="a preconditioner from the right", found=M.name)

@@ -30,6 +30,8 @@ Source: M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving l
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -38,6 +40,7 @@ import numpy as np
 
 from akx.errors import PlanError
 from akx.solvers.arguments import check_count, check_hermitian
+from akx.solvers.scaling import eps_of
 from akx.solvers.stopping import NO_SOLUTION, Best, Claims, why_no_solution
 from akx.solvers.system import Answer, Rows, System, make_system
 from akx.solvers.watch import ENDED
@@ -126,10 +129,11 @@ def _solve(system: System, limit: int, return_stats: bool) -> Answer:
     norm = first_residual(system, x, r)
     if norm <= system.target:
         why = "b is zero" if system.norm_b == 0 else "the first guess is good enough"
-        return system.finish(x, info=0, reason=why, iterations=0, return_stats=return_stats)
+        known = norm if system.norm_b else None
+        return system.finish(x, info=0, reason=why, iterations=0, return_stats=return_stats, residual=known)
     steps = steps_of(system, V, limit)
     claims = Claims(system)
-    info, reason = max(limit, 1), "the steps ran out"
+    info, reason, true = max(limit, 1), "the steps ran out", None
     why = steps.begin(norm)
     while not why and stats.iterations < limit:
         if system.ended(steps.settle):
@@ -140,7 +144,7 @@ def _solve(system: System, limit: int, return_stats: bool) -> Answer:
         if not why and steps.norm <= system.target:
             steps.settle()  # x is to be that of the last step counted
             if claims.check(x, w, steps.norm):
-                info, reason = 0, "converged"
+                info, reason, true = 0, "converged", claims.true
                 break
             if claims.is_futile:
                 info, reason = stats.iterations, claims.give_up(x)
@@ -149,7 +153,13 @@ def _solve(system: System, limit: int, return_stats: bool) -> Answer:
             why = steps.begin(claims.true)
     if why or claims.is_futile:
         info, reason = steps.failed(why, (info, reason))
-    return system.finish(x, info=info, reason=reason, iterations=stats.iterations, return_stats=return_stats)
+    iterations = stats.iterations
+    return system.finish(x, info=info, reason=reason, iterations=iterations, return_stats=return_stats, residual=true)
+
+
+def _root(square: float) -> float:
+    """Of a norm's square, which rounding errors may have left below zero where vectors are no numbers."""
+    return math.sqrt(square) if square >= 0 else math.nan
 
 
 def first_residual(system: System, x: Rows, r: Rows) -> float:
@@ -169,7 +179,7 @@ class Rayleigh:
     """The Rayleigh quotient <p, A p> / <p, M^-1 p> of directions, by what is known without a look at vectors."""
 
     def __init__(self, system: System) -> None:
-        self._tiny = _ZERO * float(np.finfo(system.dtype).eps)
+        self._tiny = _ZERO * eps_of(system.dtype)
         self._entry = float(system.matrix.largest)  # the norm of A is no less
         self._largest = self._before = self._gamma = self._q = 0.0
         self.was_zero = False
@@ -213,13 +223,17 @@ class Steps:
         self._u = 2 if system.M is None else 4  # the row of u
         self.best = Best(system)
         self.rayleigh = Rayleigh(system)
+        self._eps = eps_of(system.dtype)
         self._next_look, self._why = 0, ""  # whether there is a solution, and why there is none
 
     def begin(self, norm: float) -> str:
         """Begin the directions at the residual r, whose norm is known; why that cannot be, or nothing."""
         self.norm = norm
         self.alphas, self.betas = [], []
-        self.best.take(self.V[3], norm)
+        if self.system.zero_guess and not self.system.stats.iterations:
+            self.best.norm = norm  # of the first guess, which is there
+        else:
+            self.best.take(self.V[3], norm)
         self.V[0] = self.system.precondition(self.V[2])
         why = self._take_gamma(0)
         self.rayleigh.begin(self.gamma, norm)
@@ -244,9 +258,10 @@ class Steps:
         system, work, V = self.system, self.work, self.V
         stats = system.stats
         while True:
-            system.product(V[0], V[1])
-            with stats.phase("vectors"):
-                curvature = work.dot(V, 0, 1).real
+            system.product_in(V, 0)
+            begin = time.perf_counter()
+            curvature = work.dot(V, 0, 1).real
+            stats.add("vectors", begin)
             if (self.is_doubtful or self.rayleigh.is_zero(curvature)) and self.has_no_solution():
                 return self._why
             if 0 < curvature < np.inf:
@@ -254,22 +269,25 @@ class Steps:
             if why := self.begin_anew(curvature):
                 return why
         alpha, gamma = self.gamma / curvature, self.gamma
-        with stats.phase("vectors"):
-            norm = float(np.sqrt(work.descend(V, alpha)))
+        begin = time.perf_counter()
+        norm = _root(work.descend(V, alpha))
+        stats.add("vectors", begin)
         self.keep_before(norm)
         self.norm = norm
         if system.M is not None:
             V[self._u] = system.precondition(V[2])
         why = self._take_gamma(self._u)
         beta = self.gamma / gamma
-        with stats.phase("vectors"):
-            work.turn(V, alpha, beta, self._u)
+        begin = time.perf_counter()
+        work.turn(V, alpha, beta, self._u)
+        stats.add("vectors", begin)
         self.alphas.append(alpha)
         self.betas.append(beta)
         self.rayleigh.add(alpha, beta, self.gamma)
         stats.iterations += 1
         stats.residuals.append(self.norm)
-        system.tell(V[3])
+        if system.callback is not None:
+            system.tell(V[3])
         return "" if self.norm == 0 else why or self.grown()
 
     def settle(self) -> None:
@@ -311,7 +329,7 @@ class Steps:
     def grown(self) -> str:
         """That the residual has grown without bound, before vectors overflow; or nothing."""
         first = self.system.stats.residuals[0]
-        if self.norm * float(np.finfo(self.system.dtype).eps) <= max(first, self.system.target):
+        if self.norm * self._eps <= max(first, self.system.target):
             return ""
         first, last = map(self.system.units.norm, (first, self.norm))
         return f"the residual has grown from {first:.1e} to {last:.1e}: the matrix is singular, or not definite"

@@ -92,6 +92,7 @@ class Cycles:
         self._history: list[float] = []  # of _best, one entry for each cycle of this length
         self._idle = 0
         self._info, self._reason = 0, ""
+        self._true: float | None = None  # norm of the residual of x as it is returned
         self._before = system.x
         self._row = 0  # where the residual is
         self._norm: Callable[[], float] | None = None  # waits for it, where it is on its way
@@ -117,6 +118,7 @@ class Cycles:
         if self.done == 0:
             stats.residuals.append(self.norm)
         if self.norm <= system.target:
+            self._true = self.norm
             return self._stop(0, "converged: the residual is below the tolerance")
         self.taken_back = not (np.isfinite(self.norm) and self.norm <= self._best)
         if self.taken_back:  # a cycle only adds to it by rounding errors
@@ -283,6 +285,7 @@ class Cycles:
             reason=self._reason,
             iterations=self.iterations,
             return_stats=return_stats,
+            residual=self._true,
         )
 
     @property

@@ -7,9 +7,11 @@ from importlib import import_module
 from typing import Any
 
 from akx.errors import ArgumentError
+from akx.matrix import Matrix
+from akx.operator.cache import derived
 from akx.solvers.system import Answer
 
-__all__ = ["form_for", "solve_with"]
+__all__ = ["form_for", "part_of", "solve_with"]
 
 #: Preconditioners for a solver, for the message.
 _FOR = {"ca_cg": "jacobi, of a real positive diagonal,", "ca_bicgstab": "jacobi or spai"}
@@ -45,3 +47,10 @@ def form_for(name: str, M: Any) -> Any:
         return M
     find = getattr(M, "for_hermitian", None)
     return None if find is None else find()
+
+
+def part_of(M: Any, matrix: Matrix) -> Matrix:
+    """L A R for a preconditioner that folds, made once while what is prepared for it is kept."""
+    if M.serial is None:
+        return M.apply_to(matrix)  # type: ignore[no-any-return]
+    return derived(matrix, f"with preconditioner {M.serial}", lambda: M.apply_to(matrix))

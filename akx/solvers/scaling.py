@@ -12,13 +12,15 @@ and then nothing is done. A first guess that is too large counts for f too: the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Units", "exponent_of", "is_extreme", "norm_of", "scaled", "units_of"]
+__all__ = ["Units", "eps_of", "exponent_of", "is_extreme", "norm_of", "scaled", "units_of"]
 
 #: Exponents beyond this part of the largest of a type are extreme; a guess may exceed b by this part of it.
 _EXTREME, _EXCESS = 8, 4
@@ -52,6 +54,10 @@ class Units:
         return f"solved for A / 2^{self.matrix} and b / 2^{self.rhs}: squares of theirs leave the range of numbers"
 
 
+#: The caller's own.
+_PLAIN = Units()
+
+
 def units_of(matrix: int | None, rhs: int | None, guess: int | None, dtype: np.dtype[Any]) -> Units:
     """The units for a system.
 
@@ -63,21 +69,34 @@ def units_of(matrix: int | None, rhs: int | None, guess: int | None, dtype: np.d
         Of the vectors.
     """
     if rhs is None:
-        return Units()  # the solution is zero
+        return _PLAIN  # the solution is zero
     size = rhs
     if guess is not None and matrix is not None:
-        size = min(max(rhs, matrix + guess), rhs + int(np.finfo(dtype).maxexp) // _EXCESS)
-    found = (e if e is not None and is_extreme(e, dtype) else 0 for e in (matrix, size))
-    return Units(*found)
+        size = min(max(rhs, matrix + guess), rhs + _most_exponent(dtype) // _EXCESS)
+    found = [e if e is not None and is_extreme(e, dtype) else 0 for e in (matrix, size)]
+    return Units(*found) if any(found) else _PLAIN
 
 
 def is_extreme(exponent: int, dtype: np.dtype[Any]) -> bool:
     """Whether squares of numbers of that exponent are to be kept away from."""
-    return abs(exponent) > int(np.finfo(dtype).maxexp) // _EXTREME
+    return abs(exponent) > _most_exponent(dtype) // _EXTREME
+
+
+@lru_cache(maxsize=8)
+def _most_exponent(dtype: np.dtype[Any]) -> int:
+    return int(np.finfo(dtype).maxexp)
+
+
+@lru_cache(maxsize=8)
+def eps_of(dtype: np.dtype[Any]) -> float:
+    """The unit of rounding of a type, as NumPy has it."""
+    return float(np.finfo(dtype).eps)
 
 
 def exponent_of(v: Any) -> int | None:
     """The least e with entries below 2^e in modulus, of a number or the parts of an array's; None for zeros."""
+    if isinstance(v, float):  # NumPy's are too
+        return math.frexp(v)[1] if v else None
     parts = _parts(np.asarray(v)).reshape(-1)
     largest = max(parts.max(initial=0), -parts.min(initial=0))
     return int(np.frexp(largest)[1]) if largest > 0 else None

@@ -14,6 +14,7 @@ sees is in these, all that the caller gets in the caller's.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -38,10 +39,10 @@ from akx.kernels.numpy_vectors import NumpyVectors
 from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
 from akx.operator import tiers
-from akx.operator.cache import CACHE, Entry, canonical, owner_of, widened
+from akx.operator.cache import CACHE, Cache, Entry, cache_of, canonical, derived, owner_of
 from akx.plan import Plan
 from akx.plandb import database_of
-from akx.solvers.scaling import Units, exponent_of, is_extreme, norm_of, scaled, units_of
+from akx.solvers.scaling import Units, eps_of, exponent_of, is_extreme, norm_of, scaled, units_of
 from akx.solvers.stats import SolveStats
 from akx.solvers.watch import Watch, Watched
 from akx.tuner.space import resolve_backend
@@ -49,7 +50,17 @@ from akx.tuner.space import resolve_backend
 if TYPE_CHECKING:
     from akx.operator.powers import MatrixPowers
 
-__all__ = ["Answer", "AppliesAnywhere", "Rows", "System", "check_device_backend", "make_system", "make_work"]
+__all__ = [
+    "Answer",
+    "AppliesAnywhere",
+    "Rows",
+    "System",
+    "check_device_backend",
+    "is_queued",
+    "make_system",
+    "make_work",
+    "place_of",
+]
 
 #: Vectors as rows: a NumPy array, or a DeviceArray.
 Rows = Any
@@ -113,6 +124,10 @@ class System:
         What is extreme is worked on in these; false where nothing is.
     watch : Watch, optional
         Of the caller's, see :meth:`ended`.
+    cache : Cache
+        Where what is prepared comes from, and goes back to.
+    kind_of_work : tuple, optional
+        What others must ask for to have `work` next; None where it is not for others.
     begun : float
         When the system was made, on :func:`time.perf_counter`.
     """
@@ -130,6 +145,8 @@ class System:
     callback: Callable[[Any], object] | None = None
     threads: int | None = None
     db: Any = None
+    cache: Cache = CACHE
+    kind_of_work: Any = None
     _operators: dict[tuple[int, str], MatrixPowers] = field(default_factory=dict)
     _borrowed: list[Entry] = field(default_factory=list)
     begun: float = field(default_factory=time.perf_counter)
@@ -174,7 +191,7 @@ class System:
             with self.stats.phase("setup"):
                 basis: Any = kind if kind == "monomial" else _placeholder(k, kind)
                 options: dict[str, Any] = {"threads": self.threads, "db": self.db, "backend": self.work.backend}
-                entry = CACHE.borrow(self.matrix, k, basis=basis, plan=plan, **options)
+                entry = self.cache.borrow(self.matrix, k, basis=basis, plan=plan, **options)
                 self._borrowed.append(entry)
                 found = entry.operator
                 found.looks_for_overflow = False  # solvers do themselves
@@ -182,36 +199,48 @@ class System:
         return found
 
     def release(self) -> None:
-        """Give the operators back, for the next solve with the same A."""
+        """Give the operators and the work on vectors back, for the next solve: nothing is done with them after that."""
         self._operators.clear()
         while self._borrowed:
-            CACHE.keep(self._borrowed.pop())
+            self.cache.keep(self._borrowed.pop())
+        if self.kind_of_work is not None:
+            self.cache.give_spare(self.kind_of_work, self.work)
+            self.kind_of_work = None
 
-    def product(self, v: Rows, out: Rows) -> Rows:
+    def product(self, v: Rows, out: Rows, *, apart: bool = False) -> Rows:
         """out = A v, counted and timed; both (n,), contiguous, not the same.
 
-        Where `out` is the row behind `v` in one array nothing is copied.
+        Where `out` is the row behind `v` in one array nothing is copied; `apart`: it is not.
         """
         if self._is_plain(1, 1):
-            with self.stats.phase("matrix"):
-                tiers.product_into(self._arrays, v, out)
-            self.stats.products += 1
-            self.stats.matrix_passes += 1
-            return out
+            return self._plain_product(v, out)
         operator = self.operator(1)
-        with self.stats.phase("matrix"):
-            both = self.work.following(v, out)
-            pair = both
-            if pair is None:
-                if self._pair is None:
-                    self._pair = self.rows(2)
-                pair = self._pair
-            self._apply(operator, v.reshape(1, self.n), pair.reshape(2, 1, self.n), None)
-            if both is None:
-                out[:] = pair[1]
+        begin = time.perf_counter()
+        both = None if apart else self.work.following(v, out)
+        pair = both
+        if pair is None:
+            if self._pair is None:
+                self._pair = self.rows(2)
+            pair = self._pair
+        _apply(operator, v.reshape(1, self.n), pair.reshape(2, 1, self.n), None)
+        if both is None:
+            out[:] = pair[1]
+        self.stats.add("matrix", begin)
         self.stats.products += 1
         self.stats.matrix_passes += 1
         return out
+
+    def product_in(self, V: Rows, j: int) -> None:
+        """Row j + 1 of V becomes A times row j, counted and timed; :meth:`product` has to see where vectors are."""
+        if self._is_plain(1, 1):
+            self._plain_product(V[j], V[j + 1])
+            return
+        operator = self.operator(1)
+        begin = time.perf_counter()
+        _apply(operator, V[j : j + 1], V[j : j + 2].reshape(2, 1, self.n), None)
+        self.stats.add("matrix", begin)
+        self.stats.products += 1
+        self.stats.matrix_passes += 1
 
     def powers(self, block: Rows, out: Rows, basis: Basis, plan: Plan | None = None) -> Rows:
         """The bases of all start vectors of a step in one pass over the matrix, counted and timed.
@@ -232,7 +261,7 @@ class System:
         else:
             operator = self.operator(basis.k, basis.kind, plan)
             with self.stats.phase("matrix"):
-                self._apply(operator, block, out, basis)
+                _apply(operator, block, out, basis)
         self.stats.products += basis.k * len(block)
         self.stats.matrix_passes += 1
         return out
@@ -245,6 +274,14 @@ class System:
             return True
         self.prepare()
         return False
+
+    def _plain_product(self, v: Rows, out: Rows) -> Rows:
+        begin = time.perf_counter()
+        tiers.product_into(self._arrays, v, out)
+        self.stats.add("matrix", begin)
+        self.stats.products += 1
+        self.stats.matrix_passes += 1
+        return out
 
     def rent(self) -> None:
         """Have plain products as long as preparing has not paid for this matrix."""
@@ -260,16 +297,6 @@ class System:
     @property
     def _arrays(self) -> tuple[NDArray[Any], ...]:
         return self.matrix.indptr, self.matrix.indices, self.matrix.data
-
-    def _apply(self, operator: MatrixPowers, block: Rows, out: Rows, basis: Basis | None) -> None:
-        """out (s+1, b, n) from block (b, n), where the vectors are."""
-        if self.on_device:
-            program, coefficients = operator.program(len(block), basis)
-            program.run(block, out, coefficients)
-        elif len(block) == 1:
-            operator(block[0], out=out[:, 0].T, basis=basis)
-        else:
-            operator(block.T, out=out.transpose(2, 1, 0), basis=basis)
 
     def precondition(self, r: Rows) -> Rows:
         """M r, a new array; r itself without a preconditioner.
@@ -317,7 +344,7 @@ class System:
 
     def residual(self, x: Rows, out: Rows) -> float:
         """out = b - A x, by a product that is counted; its norm, which is right for entries of any size."""
-        self.product(x, out)
+        self.product(x, out, apart=True)
         with self.stats.phase("vectors"), np.errstate(over="ignore"):
             return _checked_norm(self.work, float(self.work.remain(self.b, out)), out)
 
@@ -413,7 +440,16 @@ class System:
 
         return answer_like(self.like, x, shape)
 
-    def finish(self, x: Rows, *, info: int, reason: str, iterations: int, return_stats: bool) -> Answer:
+    def finish(
+        self,
+        x: Rows,
+        *,
+        info: int,
+        reason: str,
+        iterations: int,
+        return_stats: bool,
+        residual: float | None = None,
+    ) -> Answer:
         """The answer, after the true residual was computed: ``info == 0`` is never said for one above the target.
 
         After a breakdown the answer is :attr:`x` where its residual is smaller: the first guess, or the best that a
@@ -426,12 +462,15 @@ class System:
             What the solver thinks: 0 converged, > 0 iterations ran out, < 0 breakdown.
         reason : str
             In words.
+        residual : float, optional
+            The norm of b - A x for this very x, where :meth:`residual` has just found it.
         """
         stats, units = self.stats, self.units
-        x = self._representable(x)
-        stats.residual = self.residual(x, self.rows(1)[0])
+        known, x = x, self._representable(x)
+        is_known = residual is not None and x is known
+        stats.residual = residual if is_known else self.residual(x, self.rows(1)[0])  # type: ignore[assignment]
         first = stats.residuals[0] if stats.residuals else self.norm_b
-        blown = not stats.residual <= max(first, self.target) * float(np.finfo(self.dtype).eps) ** -0.5
+        blown = not stats.residual <= max(first, self.target) * eps_of(self.dtype) ** -0.5
         if blown or (info < 0 and stats.residual > self.target):
             best = self._representable(self.x)
             least = self.residual(best, self.rows(1)[0])
@@ -446,7 +485,7 @@ class System:
                 raise AssertionError(f"{stats.method} took an unconverged answer for a converged one")
             info, reason = max(1, iterations), f"x cannot be represented in {self.dtype} to the accuracy asked for"
         stats.residual = units.norm(stats.residual)
-        stats.residuals = [*map(units.norm, stats.residuals), stats.residual]
+        stats.residuals = [*(map(units.norm, stats.residuals) if units else stats.residuals), stats.residual]
         if stats.converged:
             info = 0
         stats.reason = reason
@@ -501,46 +540,22 @@ def make_system(
     DeviceError, MissingDependencyError
         Where there is no GPU, and one is asked for.
     """
-    if isinstance(A, LinearOperator):
-        raise ArgumentTypeError(
-            "A is a LinearOperator, which has no entries to block",
-            expected="a sparse matrix",
-            hint="use scipy.sparse.linalg for operators without a matrix",
-        )
-    matrix = canonical(A, threads=threads)
-    on_device = is_on_device(b)
-    if on_device:
-        check_device_backend(backend)
-    backend = array_backend() if on_device else resolve_backend(backend)
-    right, guess = _Given(b, "b"), None if x0 is None or isinstance(x0, str) else _Given(x0, "x0")
-    if isinstance(x0, str) and x0 != "Mb":
-        raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=brief(x0))
-    if right.shape not in ((matrix.n,), (matrix.n, 1)):
-        raise _misfit("b", matrix.n, right.shape)
-    if guess is not None and guess.shape not in ((matrix.n,), (matrix.n, 1)):
-        raise _misfit("x0", matrix.n, guess.shape)
-    if callback is not None and not callable(callback):
-        raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
-    rtol, atol = _tolerance("rtol", rtol), _tolerance("atol", atol)
-    inverse = None if M is None else _operator_of(M)
-    if inverse is not None and inverse.shape != (matrix.n, matrix.n):
-        raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(inverse.shape))
-    dtype = _common(matrix.dtype, right, guess, inverse)
-    if dtype != matrix.dtype:
-        matrix = widened(matrix, dtype)
-    work = make_work(backend, dtype, matrix.n, threads)
-    held_b, of_b = right.take(work)
+    asked = _Asked(A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, backend=backend)
+    matrix, backend, right, guess, inverse = asked.matrix, asked.backend, asked.right, asked.guess, asked.inverse
+    rtol, atol, dtype = asked.rtol, asked.atol, asked.matrix.dtype
+    cache, kind = cache_of(matrix), (make_work, is_loaded(), backend, dtype, matrix.n, threads)
+    work = cache.take_spare(kind) or make_work(backend, dtype, matrix.n, threads)
+    held_b, of_b, norm = right.take(work)
     if isinstance(x0, str):
         begun_at = work.to_host(held_b)
         begun_at = begun_at if inverse is None else _of_foreign(inverse.matvec, begun_at, dtype)
         guess = _Given(begun_at, "x0 = M b")
-    held_x, of_x = (None, None) if guess is None else guess.take(work)
+    held_x, of_x = (None, None) if guess is None else guess.take(work)[:2]
     units = units_of(exponent_of(matrix.largest), of_b, of_x, dtype) if scale else _PLAIN
     given = matrix
     if units.matrix:
-        matrix = matrix.with_values(scaled(matrix.data, -units.matrix))
-    norm = _norm(work, held_b)  # of the caller's b, then of ours
-    if not np.isfinite(norm):
+        matrix = derived(given, f"2^{units.matrix}", lambda: given.with_values(scaled(given.data, -units.matrix)))
+    if not math.isfinite(norm):
         raise ArgumentError("the norm of b is too large for a number", found=f"{norm}", hint="scale b, and x with it")
     target = max(rtol * norm, atol)
     held_b = _scaled_in(work, held_b, -units.rhs)
@@ -548,9 +563,9 @@ def make_system(
         held_x = work.rows(1, matrix.n)[0]
         held_x[:] = 0
     held_x = _scaled_in(work, held_x, 0 if of_x is None else -units.solution)
-    own = norm if not units.rhs else _norm(work, held_b)
+    own = norm if not units.rhs else _checked_norm(work, float(work.norm(held_b)), held_b)
     stats = SolveStats(method=method, target=target)
-    like = b if on_device else None
+    like = b if right.on_device else None
     database_of(db)  # a wrong one is told at once
     aim = target if not units.rhs else max(rtol * own, units.own(atol))
     watch = None
@@ -558,9 +573,11 @@ def make_system(
         watch, callback = callback.watch, callback.callback
     system = System(matrix, work, held_b, held_x, inverse, own, aim, of_x is None, right.shape, stats)
     system.callback, system.threads, system.db, system.like = callback, threads, db, like
-    system.given, system.units, system.diagonal = given, units, _diagonal_of(M)
-    system.products_of_M = _products_of(M)
-    system.applies = inverse if isinstance(inverse, AppliesAnywhere) else None
+    system.given, system.units = given, units
+    system.cache, system.kind_of_work = cache, kind
+    if M is not None:
+        system.diagonal, system.products_of_M = _diagonal_of(M), _products_of(M)
+        system.applies = inverse if isinstance(inverse, AppliesAnywhere) else None
     if units:
         stats.notes.append(units.note())
     system.watch = watch
@@ -575,7 +592,70 @@ def check_device_backend(asked: str) -> None:
         raise ArgumentTypeError("b is on the device", expected=f"an array of the host for backend={asked!r}")
 
 
+def _widened(matrix: Matrix, dtype: np.dtype[Any]) -> Matrix:
+    """A matrix in a wider type."""
+    return derived(matrix, dtype.str, lambda: matrix.with_values(matrix.data.astype(dtype)))
+
+
+def _apply(operator: MatrixPowers, block: Rows, out: Rows, basis: Basis | None) -> None:
+    """out (s+1, b, n) from block (b, n), where the vectors are: a solver's own arrays, of which nothing is checked."""
+    program, coefficients = operator.program(len(block), basis)
+    program.run(block, out, coefficients)
+
+
+def place_of(A: Any, b: Any, x0: Any = None, *, threads: int | None = None, **asked: Any) -> tuple[Matrix, str]:
+    """The matrix in the type of a solve, and the backend; for what arguments mean and raise see :func:`make_system`."""
+    found = _Asked(A, b, x0, threads=threads, **asked)
+    return found.matrix, found.backend
+
+
+class _Asked:
+    """The arguments of :func:`make_system`, checked; the matrix in the type of the vectors."""
+
+    def __init__(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any,
+        *,
+        rtol: float,
+        atol: float,
+        M: Any,
+        callback: Callable[[Any], object] | None,
+        threads: int | None,
+        backend: str,
+    ) -> None:
+        if isinstance(A, LinearOperator):
+            raise ArgumentTypeError(
+                "A is a LinearOperator, which has no entries to block",
+                expected="a sparse matrix",
+                hint="use scipy.sparse.linalg for operators without a matrix",
+            )
+        matrix = canonical(A, threads=threads)
+        right, guess = _Given(b, "b"), None if x0 is None or isinstance(x0, str) else _Given(x0, "x0")
+        if right.on_device:
+            check_device_backend(backend)
+        self.backend = array_backend() if right.on_device else resolve_backend(backend)
+        if isinstance(x0, str) and x0 != "Mb":
+            raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=brief(x0))
+        if right.shape not in ((matrix.n,), (matrix.n, 1)):
+            raise _misfit("b", matrix.n, right.shape)
+        if guess is not None and guess.shape not in ((matrix.n,), (matrix.n, 1)):
+            raise _misfit("x0", matrix.n, guess.shape)
+        if callback is not None and not callable(callback):
+            raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
+        self.rtol, self.atol = _tolerance("rtol", rtol), _tolerance("atol", atol)
+        self.inverse = None if M is None else _operator_of(M)
+        if self.inverse is not None and self.inverse.shape != (matrix.n, matrix.n):
+            raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(self.inverse.shape))
+        dtype = _common(matrix.dtype, right, guess, self.inverse)
+        self.matrix = matrix if dtype == matrix.dtype else _widened(matrix, dtype)
+        self.right, self.guess = right, guess
+
+
 def _tolerance(name: str, value: Any) -> float:
+    if type(value) is float and value >= 0:
+        return value
     if value is None or isinstance(value, str):  # as SciPy, where None and "legacy" once were values
         raise ArgumentError(f"{name} is out of range", expected="a number >= 0", found=brief(value))
     return check_number(name, value, "a number >= 0", lambda number: number >= 0)
@@ -662,11 +742,6 @@ def _scaled_in(work: Any, v: Rows, exponent: int) -> Rows:
     return v if exponent == 0 else work.from_host(scaled(work.to_host(v), exponent))
 
 
-def _norm(work: Any, v: Rows) -> float:
-    with np.errstate(over="ignore"):
-        return _checked_norm(work, float(work.norm(v)), v)
-
-
 def _checked_norm(work: Any, norm: float, v: Rows) -> float:
     """The norm of v: the one found as the root of a sum of squares, or a scaled one where these are extreme."""
     low, high = _sound(work.dtype)
@@ -688,12 +763,17 @@ def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -
     return backend_of(backend).vectors(dtype, n, threads)
 
 
+def is_queued(matrix: Matrix, backend: str) -> bool:
+    """Whether a solver for that matrix queues its work on a device."""
+    return make_work(backend, matrix.dtype, matrix.n, None).on_device
+
+
 class _Given:
     """A vector of the caller's, of the host or on the device."""
 
     def __init__(self, v: Any, name: str) -> None:
         self.name = name
-        self.on_device = is_on_device(v)
+        self.on_device = type(v) is not np.ndarray and is_on_device(v)
         if self.on_device:
             from akx.device.cuda import interchange
 
@@ -702,8 +782,10 @@ class _Given:
             self.v = _numbers(v, name)
             self.shape, self.dtype = self.v.shape, self.v.dtype
 
-    def take(self, work: Any) -> tuple[Rows, int | None]:
-        """A copy (n,) where the vectors are, and the exponent of its largest entry, about, None where it is zero.
+    def take(self, work: Any) -> tuple[Rows, int | None, float]:
+        """A copy (n,) where the vectors are, the exponent of its largest entry, about, None where it is zero; its norm.
+
+        The norm tells of what is not finite, and of what is extreme: entries are looked at where it does.
 
         Raises
         ------
@@ -712,23 +794,22 @@ class _Given:
         """
         if not self.on_device:
             with np.errstate(over="ignore"):
-                host = np.array(self.v.reshape(-1), dtype=work.dtype)
+                held = work.from_host(np.array(self.v.reshape(-1), dtype=work.dtype))
+                norm = float(work.norm(held))
+        else:
+            from akx.device.cuda import interchange
+
+            if not work.on_device:
+                raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint="use backend='cuda'")
+            held = interchange.vector_of(self.v, prod(self.shape), work.dtype, self.name)
+            norm = float(work.norm(held))
+        exponent = exponent_of(norm) if math.isfinite(norm) else None
+        if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say
+            host = work.to_host(held)
             if not np.isfinite(host).all():
                 raise ArgumentError(f"{self.name} is not finite", expected="no NaN or Inf", found=f"in {work.dtype}")
-            return work.from_host(host), exponent_of(host)
-        from akx.device.cuda import interchange
-        from akx.kernels.cuda.values import all_finite
-
-        if not work.on_device:
-            raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint="use backend='cuda'")
-        held = interchange.vector_of(self.v, prod(self.shape), work.dtype, self.name)
-        norm = float(work.norm(held))
-        if not np.isfinite(norm) and not all_finite(held):
-            raise ArgumentError(f"{self.name} is not finite", expected="no NaN or Inf")
-        exponent = exponent_of(norm) if np.isfinite(norm) else None
-        if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say
-            exponent = exponent_of(held.get())
-        return held, exponent
+            exponent, norm = exponent_of(host), _checked_norm(work, norm, held)
+        return held, exponent, norm
 
 
 def _numbers(v: Any, name: str) -> NDArray[Any]:
@@ -742,6 +823,8 @@ def _numbers(v: Any, name: str) -> NDArray[Any]:
 
 def _common(of_matrix: np.dtype[Any], b: _Given, x0: _Given | None, M: LinearOperator | None) -> np.dtype[Any]:
     """SciPy's rule: single precision only where all are, integers and float16 count as double; complex where M is."""
+    if M is None and b.dtype == of_matrix and x0 is None:
+        return of_matrix
     types = [of_matrix, *(a.dtype if a.dtype.char in "fdFD" else np.dtype(float) for a in (b, x0) if a is not None)]
     types += [np.dtype(np.complex64)] if np.iscomplexobj(np.empty(0, getattr(M, "dtype", None))) else []
     found = np.result_type(*types)

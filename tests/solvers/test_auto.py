@@ -426,7 +426,7 @@ def test_real_sisters_go_on_from_each_other(monkeypatch: pytest.MonkeyPatch, fam
         return 1e-9
 
     monkeypatch.setattr(auto, "_chosen", {})
-    monkeypatch.setattr(auto._Auto, "_trial", trial)
+    monkeypatch.setattr(auto.Auto, "_trial", trial)
     monkeypatch.setattr(auto, "families_for", lambda matrix: ([family], "the test says so"))
     monkeypatch.setattr(pilot, "SHARE", 1e3)
     x, info, stats = solve(A, b, rtol=1e-8, maxiter=maxiter, restart=20, return_stats=True)
@@ -498,15 +498,15 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(auto, "of_host", lambda v, name: v.held if isinstance(v, OnDevice) else v)
     monkeypatch.setattr(places, "answer_in_kind", lambda given, x: OnDevice(x))
     monkeypatch.setattr(auto, "answer_in_kind", lambda given, x: OnDevice(x))
-    real = auto.make_system
+    real = auto.place_of
 
-    def make_system(method: str, A: Any, b: Any, x0: Any = None, **options: Any) -> Any:
+    def place_of(A: Any, b: Any, x0: Any = None, **options: Any) -> Any:
         if isinstance(b, OnDevice) or options["backend"] == "cuda":
             asked.append(options["backend"])
             raise DeviceMemoryError("it is too large")
-        return real(method, A, b, x0, **options)
+        return real(A, b, x0, **options)
 
-    monkeypatch.setattr(auto, "make_system", make_system)
+    monkeypatch.setattr(auto, "place_of", place_of)
     return asked
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +20,7 @@ from akx.operator.cache import CACHE
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.solvers import SOLVERS, cg, solve
-from akx.solvers.preconditioners import jacobi
+from akx.solvers.preconditioners import jacobi, spai
 from akx.tuner import plan_key
 
 
@@ -183,3 +184,84 @@ def test_a_plan_that_is_tuned_later_is_for_the_next_solve(monkeypatch: pytest.Mo
     cg(A, b)
     (entry,) = lent(A)
     assert entry.operator.plan == tuned
+
+
+def test_clear_cache_forgets_what_callers_and_solvers_left_and_what_is_lent() -> None:
+    A, b = spd(), rhs(300)
+    V = akx.matrix_powers(A, b, 2)
+    x, _ = cg(A, b)
+    assert {entry.is_lent for entry in CACHE.entries.values() if entry.owner() is A} == {True, False}
+    akx.clear_cache()
+    assert CACHE.entries == {}
+    cleared: list[None] = []
+    again, _ = cg(A, b, callback=lambda _: cleared or cleared.append(akx.clear_cache()))
+    assert cleared
+    assert CACHE.entries == {}  # what was lent then is not kept either
+    assert np.array_equal(again, x)
+    assert np.array_equal(akx.matrix_powers(A, b, 2), V)
+    cg(A, b)
+    assert len(lent(A)) == 1
+
+
+def test_clear_cache_frees_memory() -> None:
+    A, b = spd(), rhs(300)
+    cg(A, b)
+    operator = weakref.ref(lent(A)[0].operator)
+    assert operator() is not None
+    akx.clear_cache()
+    gc.collect()
+    assert operator() is None
+
+
+def test_an_akx_matrix_is_never_read_again_and_others_once_a_call(
+    solver: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    checksum = akx.matrix.checksum
+    monkeypatch.setattr(akx.matrix, "checksum", lambda array, **named: read.append(1) or checksum(array, **named))
+    A, b = fitting(name), rhs(300)
+    for given, times in ((akx.Matrix.from_any(A), 0), (A, 3)):  # data, indices and indptr
+        for call in (solver, solve, lambda A, b: akx.matrix_powers(A, b, 3)):
+            call(given, b)
+            read.clear()
+            call(given, b)
+            assert len(read) == times
+
+
+@pytest.mark.parametrize(("scale", "dtype"), [(1.0, complex), (1e200, float)])
+def test_what_is_made_of_a_matrix_is_made_once(
+    name: str, scale: float, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wider types, and the units of extreme systems: the same values are not laid out again."""
+    A, b = fitting(name), rhs(300).astype(dtype)
+    A.data *= scale
+    x, info = SOLVERS[name](A, b, rtol=1e-6)
+    made: list[Any] = []
+    with_values = akx.Matrix.with_values
+    monkeypatch.setattr(akx.Matrix, "with_values", lambda *given: made.append(1) or with_values(*given))
+    again, _ = SOLVERS[name](A, b, rtol=1e-6)
+    assert info == 0
+    assert made == []
+    assert np.array_equal(again, x)
+    A.data *= 2
+    assert np.array_equal(SOLVERS[name](A, b, rtol=1e-6)[0], SOLVERS[name](A.copy(), b, rtol=1e-6)[0])
+
+
+@pytest.mark.parametrize("precondition", [jacobi, spai])
+@pytest.mark.parametrize("name", ["ca_cg", "ca_bicgstab", "ca_gmres"])
+def test_a_preconditioner_becomes_part_of_the_matrix_once(precondition: Any, name: str, work: list[str]) -> None:
+    if (precondition, name) == (spai, "ca_cg"):
+        pytest.skip("it would not stay Hermitian")
+    A, b = fitting(name), rhs(300)
+    M = precondition(A)
+    x, info = SOLVERS[name](A, b, M=M, rtol=1e-9)
+    work.clear()
+    again, _ = SOLVERS[name](A, b, M=M, rtol=1e-9)
+    assert (info, work) == (0, [])
+    assert np.array_equal(again, x)
+    A.data *= 1.5
+    x, info = SOLVERS[name](A, b, M=M, rtol=1e-9)
+    assert info == 0
+    assert relative(A, x, b) < 1e-9
+    other = precondition(A)
+    assert np.array_equal(SOLVERS[name](A, b, M=other, rtol=1e-9)[0], SOLVERS[name](A.copy(), b, M=other, rtol=1e-9)[0])

@@ -11,6 +11,7 @@ symmetric scaling, which keeps a Hermitian matrix Hermitian.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ __all__ = ["QUEUEING", "Preconditioner", "device_rows"]
 
 #: Held while the work of one application is queued on the GPU: the vectors between its parts are those of the object.
 QUEUEING = ForkSafeLock()
+#: What tells preconditioners from one another, as no address does.
+_SERIALS = count()
 
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
@@ -62,6 +65,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     def __init__(self, n: int, dtype: DTypeLike, notes: tuple[str, ...] = ()) -> None:
         super().__init__(np.dtype(dtype), (n, n))
         self.notes = notes
+        self._serial = next(_SERIALS)
         self.__dict__.update(self._unprepared())
 
     def _unprepared(self) -> dict[str, Any]:
@@ -70,10 +74,10 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in self._unprepared()}
+        return {name: value for name, value in state.items() if name not in {"_serial", *self._unprepared()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = state | self._unprepared()
+        state = state | self._unprepared() | {"_serial": next(_SERIALS)}
         if hasattr(LinearOperator, "__setstate__"):  # SciPy 1.18 has a module among the attributes
             super().__setstate__(state)
         else:
@@ -110,6 +114,12 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
             expected="jacobi or spai",
             hint="use it as M of a classic solver (cg, gmres, bicgstab), or take jacobi or spai",
         )
+
+    @property
+    def serial(self) -> int | None:
+        """What no other preconditioner has, a copy neither; None for a subclass of others, which may do as it likes."""
+        is_own = type(self).__module__.partition(".")[0] == __name__.partition(".")[0]
+        return self._serial if is_own else None
 
     def for_hermitian(self) -> Preconditioner | None:
         """The same M in a form whose L A R is Hermitian where A is; None where there is none."""

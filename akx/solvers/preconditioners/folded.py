@@ -24,6 +24,7 @@ import numpy as np
 from akx.device.choose import array_backend
 from akx.device.cuda.interchange import is_on_device
 from akx.errors import ArgumentError
+from akx.solvers.folding import part_of
 from akx.solvers.places import answer_in_kind, of_host
 from akx.solvers.preconditioners.base import Preconditioner
 from akx.solvers.scaling import norm_of
@@ -92,7 +93,7 @@ def solve_folded(
     for _ in range(_ROUNDS):
         if norm <= target:
             break
-        folded = M.apply_to(system.matrix) if folded is None else folded
+        folded = part_of(M, system.matrix) if folded is None else folded
         right = np.ascontiguousarray(M.rhs(r))
         size = norm_of(right)
         ratio = M.residual_scale if total is None else size / norm

@@ -42,6 +42,7 @@ class Jacobi(Preconditioner):
     name = "jacobi"
     folds = True
     _on_gpu: dict[np.dtype[Any], Any]
+    _sides: dict[str, Jacobi]
 
     def __init__(self, diagonal: NDArray[Any], side: str, notes: tuple[str, ...]) -> None:
         super().__init__(diagonal.size, diagonal.dtype, notes)
@@ -62,7 +63,7 @@ class Jacobi(Preconditioner):
             )
 
     def _unprepared(self) -> dict[str, Any]:
-        return {"_on_gpu": {}}
+        return {"_on_gpu": {}, "_sides": {}}
 
     @property
     def entries(self) -> NDArray[Any]:
@@ -83,7 +84,15 @@ class Jacobi(Preconditioner):
         """The symmetric form, whatever the form at hand; None where the diagonal is not real and positive."""
         if self.side == "symmetric":
             return self
-        return Jacobi(self.diagonal, "symmetric", self.notes) if _is_positive(self.diagonal) else None
+        return self.on_side("symmetric") if _is_positive(self.diagonal) else None
+
+    def on_side(self, side: str) -> Jacobi:
+        """The same M in a form, made once; for the symmetric one its diagonal is real and positive."""
+        if side == self.side:
+            return self
+        if side not in self._sides:
+            self._sides[side] = Jacobi(self.diagonal, side, self.notes)
+        return self._sides[side]
 
     def rhs(self, b: NDArray[Any]) -> NDArray[Any]:
         """D^-1/2 b in the symmetric form, b in the right one; (n,)."""

@@ -1,0 +1,313 @@
+"""`Solver`: a method for one matrix, prepared once and called often.
+
+It is the solver of a name, or what :func:`akx.solvers.solve` takes, with all that belongs to the matrix done
+beforehand: the canonical matrix, what M is, which method it is to be, the plans and the layouts of its powers. What a
+call pays for is what belongs to its right-hand side. Operators are kept in a cache of the solver's own
+(:mod:`akx.operator.cache`), which nothing else makes room in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from akx._given import unknown_name
+from akx.device.forks import ForkSafeLock
+from akx.errors import ArgumentError, MatrixError
+from akx.matrix import Matrix
+from akx.operator.cache import Cache, kept_by
+from akx.operator.values import same_pattern
+from akx.plan import Plan
+from akx.solvers.auto import Auto, Settled, answer_by, call_solver, families_for
+from akx.solvers.stats import SolveStats
+from akx.solvers.system import Answer, place_of
+from akx.solvers.watch import Watched
+
+__all__ = ["Solver"]
+
+#: Preconditioners by name, made of the matrix and of its new values.
+_PRECONDITIONERS = ("jacobi", "chebyshev", "spai")
+#: Steps after which a solve has all that it needs: of a classic method, and of others where no block comes before.
+_STEPS, _MOST_STEPS = 3, 60
+
+
+class Solver:
+    """The map b -> x with A x = b, for one matrix and one method.
+
+    Parameters
+    ----------
+    A : sparse matrix or array, shape (n, n), or Matrix
+        Its content is copied: later changes of `A` have no effect until :meth:`update_values`.
+    method : str
+        ``"auto"``, or the name of a solver, as for :func:`akx.solvers.solve`. With ``"auto"`` the choice is made once
+        for the matrix. Where no step of the communication-avoiding solver has been timed on this matrix yet, the first
+        call that is long enough does so, and later ones go by that.
+    M : sparse matrix, array, LinearOperator, preconditioner, or str, optional
+        As for the method. By name, ``"jacobi"``, ``"chebyshev"`` or ``"spai"``: what the function of that name in
+        :mod:`akx.solvers.preconditioners` makes of A, here and anew in :meth:`update_values`.
+    restart, s, basis, plan, callback_type
+        Of the methods that have them; ``"auto"`` has the first three. By default as for the method.
+    threads, db, backend
+        As for every solver.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    dtype : numpy.dtype
+        Of the matrix; x has the common type of this and of b.
+    method : str
+        As it was given.
+    M
+        The preconditioner in use, or None.
+
+    Raises
+    ------
+    MatrixError, ArgumentError, ArgumentTypeError, PlanError, InfeasibleError
+        All :class:`akx.AkxError`; the message names what to change.
+
+    Notes
+    -----
+    It prepares at once: making it does the first steps of a solve with a right-hand side of its own, for which a
+    foreign `M` is not called.
+
+    Several threads may call one object. Their calls are done one after another, each with the values that it began
+    with; a callback may call it too, and has operators prepared for that.
+
+    What is prepared stays as long as the object, and is not counted in what :func:`akx.clear_cache` forgets. A copy and
+    a pickle have the matrix and what was asked for, and prepare with their first call.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, akx.solvers
+    >>> A = sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(50, 50), format="csr")
+    >>> solver = akx.solvers.Solver(A, M="jacobi")
+    >>> x, info = solver(np.ones(50), rtol=1e-10)
+    >>> info, bool(np.linalg.norm(A @ x - 1) < 1e-9)
+    (0, True)
+    >>> solver.update_values(2 * A)
+    >>> y, info = solver(np.ones(50), rtol=1e-10)
+    >>> bool(np.allclose(2 * y, x))
+    True
+    """
+
+    def __init__(
+        self,
+        A: Any,
+        method: str = "auto",
+        M: Any = None,
+        *,
+        restart: int | None = None,
+        s: int | str = "auto",
+        basis: str = "auto",
+        plan: Plan | None = None,
+        callback_type: str | None = "pr_norm",
+        threads: int | None = None,
+        db: Any = None,
+        backend: str = "auto",
+    ) -> None:
+        special = {"restart": restart, "s": s, "basis": basis, "plan": plan, "callback_type": callback_type}
+        usual = {"restart": None, "s": "auto", "basis": "auto", "plan": None, "callback_type": "pr_norm"}
+        _check_options(method, {name: value for name, value in special.items() if value != usual[name]})
+        places = {"threads": threads, "db": db, "backend": backend}
+        self._begin(Matrix.from_any(A, value_error=0.0), method, M, special, places)
+        with self._lock:
+            self._prepare()
+
+    def _begin(self, matrix: Matrix, method: str, M: Any, special: dict[str, Any], places: dict[str, Any]) -> None:
+        self.method, self._special, self._places = method, special, places
+        self._lock, self._cache = ForkSafeLock(), Cache(is_bounded=False)
+        self._version = 0
+        self._settled: Settled = {}
+        self._name = M if isinstance(M, str) else ""
+        self._take(matrix, self._made(self._name, matrix) if self._name else M)
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {
+                "matrix": self._matrix,
+                "method": self.method,
+                "M": self._name or self.M,
+                "special": self._special,
+                "places": self._places,
+            }
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self._begin(**state)
+
+    # ---------------------------------------------------------------------------------------------- properties
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._matrix.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._matrix.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: the matrix in every type used, what its pattern told, and all that was prepared so far."""
+        return max(self._cache.nbytes, self._matrix.nbytes)
+
+    def __repr__(self) -> str:
+        matrix = self._matrix
+        taken = sorted({name for name, _ in self._settled.values()})
+        method = self.method + (f" ({', '.join(taken)})" if taken else "")
+        M = "" if self.M is None else f", M={self._name or type(self.M).__name__}"
+        return f"<Solver {matrix.n}x{matrix.n}, nnz={matrix.nnz}, {matrix.dtype}: {method}{M}>"
+
+    # ---------------------------------------------------------------------------------------------- calls
+
+    def __call__(
+        self,
+        b: Any,
+        x0: Any = None,
+        *,
+        rtol: float = 1e-5,
+        atol: float = 0.0,
+        maxiter: int | None = None,
+        callback: Callable[[Any], object] | None = None,
+        return_stats: bool = False,
+    ) -> Answer:
+        """Solve A x = b.
+
+        Parameters
+        ----------
+        b : array_like, shape (n,) or (n, 1)
+            Of the host or, for ``backend="auto"`` and ``"cuda"``, on the GPU.
+        x0 : array_like or ``"Mb"``, optional
+            First guess; zero by default. ``"Mb"``: M b.
+        rtol, atol : float
+            Converged where ||b - A x|| <= max(rtol ||b||, atol), by the true residual.
+        maxiter, callback
+            As for the method.
+        return_stats : bool
+            Return a :class:`akx.solvers.SolveStats` too.
+
+        Returns
+        -------
+        x : ndarray of b's shape, or array of b's kind on the GPU
+        info : int
+            As for the method; 0 where the true residual meets the tolerance.
+        stats : SolveStats
+            With `return_stats`.
+
+        Raises
+        ------
+        ArgumentError, ArgumentTypeError
+        """
+        with self._lock:
+            x, info, stats = self._answer(b, x0, {"rtol": rtol, "atol": atol, "maxiter": maxiter}, callback)
+        return (x, info, stats) if return_stats else (x, info)
+
+    def update_values(self, A: Any, M: Any = None) -> None:
+        """Take the values of another matrix of the same pattern; plans and layouts stay.
+
+        Parameters
+        ----------
+        A : sparse matrix or array, shape (n, n), or Matrix
+            Has exactly the entries (in any format and order) of the matrix given first, with other values.
+        M : as for :class:`Solver`, optional
+            Another preconditioner. By default one that was given by name is made anew of A, and any other stays as it
+            is: an approximation of the inverse of the matrix before, right for any values and good for near ones.
+
+        Raises
+        ------
+        MatrixError
+            Where the pattern differs, or a value is not finite; nothing is changed then.
+
+        Notes
+        -----
+        Calls that have begun go on with the values that they began with. A method of ``"auto"`` is chosen anew where
+        the symmetry of the values asks for it; what was timed stays.
+        """
+        fresh, matrix = Matrix.from_any(A, dtype=self.dtype, value_error=0.0), self._matrix
+        if fresh.shape != matrix.shape or not same_pattern(fresh, matrix):
+            raise MatrixError(
+                "the matrix has another pattern",
+                expected=f"the {matrix.nnz} entries given first",
+                found=f"{fresh.nnz} entries" + (" elsewhere" if fresh.nnz == matrix.nnz else ""),
+                hint="make a new Solver",
+            )
+        renewed = Matrix(matrix.indptr, matrix.indices, fresh.data, pattern_cache=matrix.pattern_cache)
+        renewed.largest = fresh.largest
+        name = M if isinstance(M, str) else "" if M is not None else self._name
+        M = self._made(name, renewed) if name else self.M if M is None else M
+        with self._lock:
+            self._name = name
+            self._take(renewed, M)
+
+    # ---------------------------------------------------------------------------------------------- preparing
+
+    def _take(self, matrix: Matrix, M: Any) -> None:
+        """Have new values, and another M."""
+        self._version += 1
+        self._matrix, self.M = kept_by(self, matrix, self._cache, self._version), M
+
+    def _made(self, name: str, matrix: Matrix) -> Any:
+        """The preconditioner of that name."""
+        if name not in _PRECONDITIONERS:
+            raise unknown_name("preconditioner", name, _PRECONDITIONERS)
+        make, threads = getattr(import_module("akx.solvers.preconditioners"), name), self._places["threads"]
+        if name == "jacobi":
+            return make(matrix)
+        if name == "chebyshev":
+            return make(matrix, threads=threads, db=self._places["db"])
+        method = families_for(matrix)[0][0] if self.method == "auto" else self.method
+        return make(matrix, symmetric=method in ("cg", "ca_cg"), threads=threads, backend=self._places["backend"])
+
+    def _answer(
+        self, b: Any, x0: Any, options: dict[str, Any], callback: Callable[[Any], object] | None
+    ) -> tuple[Any, int, SolveStats]:
+        options = {**options, **self._places, "M": self.M}
+        return answer_by(self.method, self._matrix, b, x0, options, self._special, callback, self._settled)
+
+    def _prepare(self) -> None:
+        """Do the first steps of a solve, by the solver that a call begins with."""
+        b = np.random.default_rng(0).standard_normal(self.shape[0]).astype(self.dtype)
+        M = self.M if getattr(self.M, "serial", None) is not None else None
+        options = {"rtol": 1e-14, "atol": 0.0, "maxiter": None, "M": M, **self._places}
+        asked = {name: options[name] for name in ("rtol", "atol", "threads", "backend")}
+        place_of(self._matrix, b, M=self.M, callback=None, **asked)  # which refuses what cannot be M
+        name = self.method
+        if name == "auto":
+            auto = Auto(self._matrix, b, None, {**options, "M": self.M}, self._special, None, self._settled)
+            name = auto.solver_of(auto.families()[0][0])[0]
+        steps = _STEPS
+        if name.startswith("ca_"):
+            options["M"], steps = self.M, _MOST_STEPS  # a foreign one is refused there
+        call_solver(name, self._matrix, b, None, options, self._special, Watched(None, _Begun(steps)))
+
+
+class _Begun:
+    """Ends a solve when it has begun: after the first block, or so many steps."""
+
+    is_of_prepared = True
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    def due(self, stats: SolveStats) -> bool:
+        return bool(stats.s) or stats.iterations >= self._steps
+
+    def ends(self, stats: SolveStats, target: float) -> bool:
+        return True
+
+
+def _check_options(method: Any, given: Mapping[str, Any]) -> None:
+    """Raise for a method that there is not, and for options that it has not."""
+    from akx.solvers import SOLVERS, solve
+
+    if method != "auto" and (not isinstance(method, str) or method not in SOLVERS):
+        raise unknown_name("method", method, ("auto", *SOLVERS))
+    has = signature(solve if method == "auto" else SOLVERS[method]).parameters
+    for name in given:
+        if name not in has:
+            others = [other for other in SOLVERS if name in signature(SOLVERS[other]).parameters]
+            raise ArgumentError(
+                f"{method} has no {name}", found=f"{name}={given[name]!r}", hint=f"it is for {', '.join(others)}"
+            )
