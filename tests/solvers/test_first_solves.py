@@ -1,0 +1,155 @@
+"""The first solves with a matrix: plain products and NumPy, until preparing has paid, in the middle of a solve too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from akx.kernels.numpy_vectors import NumpyVectors
+from akx.operator import tiers
+from akx.solvers import SOLVERS, preconditioners, solve, system
+from akx.solvers.system import System
+
+ALL = {**SOLVERS, "solve": solve}
+_SCRIPT = """
+import hashlib, sys
+import numpy as np, scipy.sparse as sp
+from akx import solvers
+n = 2500
+d = np.random.default_rng(0).random(n)
+A = sp.csr_array(sp.diags_array([-d[1:], 4 + d, -d[1:]], offsets=[-1, 0, 1]))
+for name in (*solvers.SOLVERS, "solve"):
+    x, info = getattr(solvers, name)(A, np.ones(n), rtol=1e-9)
+    assert info == 0, name
+    assert np.linalg.norm(A @ x - 1) <= 1.0001e-9 * n**0.5, name
+    print(name, hashlib.sha256(x.tobytes()).hexdigest())
+assert "numba" not in sys.modules
+"""
+
+
+@pytest.fixture(autouse=True)
+def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AKX_PREPARE")
+    tiers.forget()
+
+
+@pytest.fixture
+def systems(monkeypatch: pytest.MonkeyPatch) -> list[System]:
+    """Those that were made."""
+    made, make = list[System](), System.__init__
+
+    def noted(self: System, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        made.append(self)
+
+    monkeypatch.setattr(System, "__init__", noted)
+    return made
+
+
+def laplacian(n: int = 400) -> sp.csr_array:
+    d = np.random.default_rng(0).random(n)
+    return sp.csr_array(sp.diags_array([-d[1:], 2.2 + d, -d[1:]], offsets=[-1, 0, 1]))
+
+
+def test_a_new_process_solves_without_a_compiler_and_with_the_same_bits_as_any_other(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code"), "AKX_DB": str(tmp_path / "plans.sqlite")}
+    run = [sys.executable, "-c", _SCRIPT]
+    first, second = (
+        subprocess.run(run, check=True, env=environment, capture_output=True, text=True).stdout for _ in range(2)
+    )
+    assert first == second
+    assert len(first.splitlines()) == 7
+    assert not (tmp_path / "code").exists()
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("loaded", [True, False], ids=["compiled", "numpy"])
+def test_what_is_prepared_goes_on_in_the_middle_of_a_solve(
+    name: str, loaded: bool, systems: list[System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system, "is_loaded", lambda: loaded)
+    monkeypatch.setattr(tiers, "is_loaded", lambda: True)
+    for constant, value in {"_MATRIX": 1e-6, "_ENTRY": 0.0}.items():
+        monkeypatch.setattr(tiers, constant, value)
+    monkeypatch.setattr(system, "_OVERHEAD", -2e-7)  # five products
+    A, b = laplacian(), np.random.default_rng(1).random(400)
+    x, info, stats = ALL[name](A, b, rtol=1e-10, return_stats=True)
+    assert info == 0
+    assert np.linalg.norm(b - A @ x) <= 1.0001e-10 * np.linalg.norm(b)
+    assert stats.seconds["setup"] > 0
+    first = systems[0]
+    assert first._rent is None
+    assert isinstance(first.work, NumpyVectors) is not loaded
+    again = ALL[name](A, b, rtol=1e-10)
+    assert again[1] == 0
+    assert all(one._rent is None for one in systems[1:])
+    np.testing.assert_allclose(again[0], x, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_plain_ones_solve_every_type_and_prepare_nothing(
+    name: str, dtype: Any, systems: list[System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system, "is_loaded", lambda: False)
+    A, b = laplacian().astype(dtype), np.random.default_rng(1).random(400).astype(dtype)
+    rtol = 1e-5 if dtype == np.float32 else 1e-10
+    M = preconditioners.jacobi(A)
+    for options in ({}, {"M": M}):
+        x, info = ALL[name](A, b, rtol=rtol, **options)
+        assert (info, x.dtype) == (0, dtype)
+        assert np.linalg.norm(b - A @ x) <= 1.01 * rtol * np.linalg.norm(b)
+    assert systems
+    assert all(one._rent is not None and not one._operators for one in systems)
+
+
+def test_a_trial_of_a_sister_waits_for_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[bool]()
+
+    class Looks:
+        is_of_prepared = False
+
+        def due(self, stats: Any) -> bool:
+            asked.append(True)
+            return False
+
+        def ends(self, stats: Any, target: float) -> bool:
+            return False
+
+    def run(prepared: bool) -> list[bool]:
+        asked.clear()
+        watch = Looks()
+        watch.is_of_prepared = prepared
+        SOLVERS["cg"](laplacian(), np.ones(400), callback=system.Watched(None, watch))
+        return asked
+
+    assert run(prepared=False) == []
+    assert run(prepared=True) != []
+
+
+def test_a_database_that_is_none_is_told_at_once() -> None:
+    with pytest.raises(TypeError, match="db is no database"):
+        SOLVERS["cg"](laplacian(), np.ones(400), db=3)
+
+
+def test_a_matrix_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, from_any = list[Any](), system.Matrix.from_any
+
+    def count(A: Any, **options: Any) -> Any:
+        made.append(A)
+        return from_any(A, **options)
+
+    monkeypatch.setattr(system.Matrix, "from_any", staticmethod(count))
+    A, b, cg = laplacian(), np.ones(400), SOLVERS["cg"]
+    x = cg(A, b)[0]
+    np.testing.assert_array_equal(cg(A, b)[0], x)
+    assert made == [A]
+    A.data *= 2
+    np.testing.assert_allclose(2 * cg(A, b, rtol=1e-10)[0], cg(laplacian(), b, rtol=1e-10)[0], rtol=1e-8)
