@@ -24,9 +24,9 @@ struct Fiber {
     jmp_buf place;
     bool begun = false;
     std::vector<char> stack;
-    bool done = false;
 };
 std::vector<Fiber> fibers;
+std::vector<char> done; // whether a thread has ended
 jmp_buf way_home;
 size_t shared_bytes = 0;
 std::vector<unsigned> at_block, at_warp; // barriers that a thread has come to
@@ -38,24 +38,32 @@ unsigned long order = 0; // 0 ascending, 1 descending, others shuffled anew for 
 void sync(std::vector<unsigned> &at, unsigned first, unsigned last) {
     const unsigned mine = ++at[me];
     ++came;
-    for (;;) {
-        bool all = true;
-        for (unsigned i = first; i < last; ++i) all = all && (fibers[i].done || at[i] >= mine);
-        if (all) return;
+    for (unsigned i = first; i < last;) // who has come stays
+        if (done[i] || at[i] >= mine)
+            ++i;
+        else
+            rest();
+}
+void start() {
+    for (;;) { // for one block after another
+        body(arguments);
+        done[me] = true;
+        ++came;
         rest();
     }
 }
-void start() {
-    body(arguments);
-    fibers[me].done = true;
-    ++came;
-    _longjmp(way_home, 1);
-}
 void resume() {
     if (_setjmp(way_home)) return;
-    if (fibers[me].begun) _longjmp(fibers[me].place, 1);
-    fibers[me].begun = true;
-    setcontext(&fibers[me].context);
+    Fiber &fiber = fibers[me];
+    if (fiber.begun) _longjmp(fiber.place, 1);
+    fiber.begun = true;
+    fiber.stack.resize(STACK);
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.data();
+    fiber.context.uc_stack.ss_size = STACK;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, start, 0);
+    setcontext(&fiber.context);
 }
 } // namespace
 
@@ -94,19 +102,10 @@ bool launch(unsigned grid, unsigned block, size_t bytes, void (*kernel)(void **)
     for (unsigned b = 0; b < grid && ended; ++b) {
         blockIdx.x = order == 1 ? grid - 1 - b : b;
         std::memset(room, 0xff, pages);
+        done.assign(block, false);
         at_block.assign(block, 0);
         at_warp.assign(block, 0);
         asked.assign(block, {});
-        for (unsigned t = 0; t < block; ++t) {
-            Fiber &fiber = fibers[t];
-            fiber.done = fiber.begun = false;
-            fiber.stack.resize(STACK);
-            getcontext(&fiber.context);
-            fiber.context.uc_stack.ss_sp = fiber.stack.data();
-            fiber.context.uc_stack.ss_size = STACK;
-            fiber.context.uc_link = nullptr;
-            makecontext(&fiber.context, start, 0);
-        }
         for (unsigned left = block; left > 0 && ended;) {
             const unsigned long before = came;
             for (unsigned i = block; order > 1 && i > 1; --i) {
@@ -114,14 +113,15 @@ bool launch(unsigned grid, unsigned block, size_t bytes, void (*kernel)(void **)
                 std::swap(turn[i - 1], turn[(order >> 33) % i]);
             }
             for (unsigned t : turn) {
-                if (fibers[t].done) continue;
+                if (done[t]) continue;
                 me = t;
                 resume();
-                left -= fibers[t].done;
+                left -= done[t];
             }
             ended = came != before;
         }
     }
+    if (!ended) fibers.clear(); // they are in the middle of something
     munmap(room, pages + page);
     return ended;
 }
