@@ -20,10 +20,16 @@ from akx.tuner import calibration, machine
 _SHARED = Path(__file__).resolve().parents[2] / "shared" / "matrices"
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection() -> None:
     """Ten thousand tests are a million objects: no collection of garbage need go through them again and again."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """See above."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -160,7 +160,8 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: Any) -> Any:
         target = folder / ("-".join([source.stem, *(f"{name}={value}" for name, value in key[1:])]) + ".so")
         if not target.exists():
             options = ["-shared", *(f"-D{name}={value}" for name, value in macros.items())]
-            options += ["-iquote", str(_KERNELS), "-include", str(_header(folder)), str(_FOLDER / f"{source.stem}.cpp")]
+            sources = [str(_FOLDER / f"{source.stem}.cpp"), str(_threads(folder))]
+            options += ["-iquote", str(_KERNELS), "-include", str(_header(folder)), *sources]
             _compile(options, target)
         _libraries[key] = ctypes.CDLL(str(target))
     library = _libraries[key]
@@ -175,8 +176,16 @@ def _shared_by_workers(folder: Path) -> Path:
     return found
 
 
+def _threads(folder: Path) -> Path:
+    """The library that runs threads, for all others here."""
+    target = folder / "cuda_on_host.so"
+    if not target.exists():
+        _compile(["-shared", str(_FOLDER / "cuda_on_host.cpp")], target)
+    return target
+
+
 def _header(folder: Path) -> Path:
-    """What all sources here include, compiled before: that is a third of what compiling one of them takes."""
+    """What all sources here include, compiled before: that is half of what compiling one of them takes."""
     header = folder / "cuda_on_host.h"
     compiled = header.with_name(f"{header.name}.gch")
     if not compiled.exists():

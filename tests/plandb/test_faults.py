@@ -362,7 +362,7 @@ def test_who_has_little_patience_does_not_wait_longer(path: Path) -> None:
         begin = time.monotonic()
         with pytest.raises(DatabaseError, match="locked by another process"):
             database.add_trials(make_key(), [TrialRecord(make_plan())], patience=0.1)
-        assert 0.1 <= time.monotonic() - begin < 0.6
+        assert 0.1 <= time.monotonic() - begin < 10  # of 20 s, on a busy machine too
         other.execute("ROLLBACK")
         assert database.add_trials(make_key(), [TrialRecord(make_plan())], patience=0.1) == 1
     other.close()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from numba import njit
 
-__all__ = ["FLAGS", "jit", "jit_sums", "source_hash"]
+__all__ = ["FLAGS", "jit", "jit_into", "jit_sums", "source_hash"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -38,6 +38,15 @@ def jit(function: _F) -> _F:
     return _compile(function, FLAGS)
 
 
+def jit_into(function: _F) -> _F:
+    """As :func:`jit`, as part of each function that calls it.
+
+    LLVM puts it there anyway, but after it has made machine code of it alone. Without that a main loop compiles in
+    1.7 s instead of 2.0.
+    """
+    return _compile(function, FLAGS, inline="always")
+
+
 def jit_sums(function: _F) -> _F:
     """As :func:`jit`, for inner products over contiguous entries: the compiler may order sums as vectors want them.
 
@@ -46,8 +55,8 @@ def jit_sums(function: _F) -> _F:
     return _compile(function, FLAGS | {"reassoc"})
 
 
-def _compile(function: _F, flags: frozenset[str]) -> _F:
-    compiled = njit(nogil=True, cache=True, fastmath=set(flags), error_model="numpy")(function)
+def _compile(function: _F, flags: frozenset[str], inline: str = "never") -> _F:
+    compiled = njit(nogil=True, cache=True, fastmath=set(flags), error_model="numpy", inline=inline)(function)
     index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if index is not None and hasattr(index, "_source_stamp"):
         index._source_stamp = (index._source_stamp, source_hash())

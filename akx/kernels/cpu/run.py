@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.kernels.cpu import simd
-from akx.kernels.cpu.jit import jit
+from akx.kernels.cpu.jit import jit, jit_into
 from akx.kernels.cpu.products import combine, product, slots
 from akx.kernels.cpu.sync import (
     advanced,
@@ -84,7 +84,7 @@ def _collect(source: Any, start: int, order: Any, begin: int, end: int, target: 
         target[np.uintp(row) + i] = source[np.uintp(start) + np.uintp(order[i])]
 
 
-@jit
+@jit_into
 def _step(
     m: Any, w: Any, stride: int, j: int, v: int, first: int, last: int, a: Any, b: Any, c: Any, soon: int, lines: int
 ) -> None:
@@ -130,7 +130,7 @@ def _is_ready(calls: Any, number: int, tasks: Any, part: int, at: int, count: in
     return True
 
 
-@jit
+@jit_into
 def _do_task(
     m: Any, tasks: Any, s: int, unit: int, group: int, w: Any, vectors: int, n: int, a: Any, b: Any, c: Any
 ) -> None:
@@ -269,7 +269,7 @@ def run_ghost(
     return number == 0
 
 
-@jit
+@jit_into
 def _ghost_block(
     m: Any,
     blocks: Any,

@@ -1,23 +1,15 @@
 // CUDA's words on the host, so that kernels which use no more than these run without a GPU: one block after another, a
-// fiber for each of its threads.
+// fiber for each of its threads (cuda_on_host.cpp, which is compiled once).
 //
 // A fiber runs until it waits: __syncthreads for all threads of the block that are left, a shuffle or __syncwarp for
 // those of the warp. Shared memory is NaN when a block begins and ends where a page ends that may not be touched: what is
 // read too early, or beyond, shows.
 #ifndef AKX_CUDA_ON_HOST // not by the file: host_engine.py has a copy, compiled before
 #define AKX_CUDA_ON_HOST
-#include <setjmp.h>
-#include <ucontext.h>
-#include <sys/mman.h>
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <utility>
-#include <vector>
 
 #define AKX_ON_HOST
 #define __device__
@@ -35,63 +27,26 @@ struct double2 { double x, y; };
 struct uint4 { unsigned x, y, z, w; };
 struct dim { unsigned x; };
 
-namespace on_host {
-constexpr size_t STACK = 128 * 1024;
-struct Fiber {
-    ucontext_t context; // to begin with; then jumps, which ask nothing of the system
-    jmp_buf place;
-    bool begun = false;
-    std::vector<char> stack;
-    bool done = false;
-};
-inline std::vector<Fiber> fibers;
-inline jmp_buf way_home;
-inline unsigned me = 0;
-inline unsigned char *shared = nullptr;
-inline size_t shared_bytes = 0;
-inline std::vector<unsigned> at_block, at_warp; // barriers that a thread has come to
-inline double slots[1024][2];
-inline std::vector<std::vector<std::pair<unsigned, const void *>>> asked; // by each thread, of what is to be brought
-inline std::function<void()> body;
-inline unsigned long order = 0; // 0 ascending, 1 descending, others shuffled anew for each round
-inline unsigned long came = 0;  // how often threads came to a barrier, or to their end
-
-inline void rest() {
-    if (_setjmp(fibers[me].place) == 0) _longjmp(way_home, 1);
-}
-inline void sync(std::vector<unsigned> &at, unsigned first, unsigned last) {
-    const unsigned mine = ++at[me];
-    ++came;
-    for (;;) {
-        bool all = true;
-        for (unsigned i = first; i < last; ++i) all = all && (fibers[i].done || at[i] >= mine);
-        if (all) return;
-        rest();
-    }
-}
-inline void sync_warp() {
-    const unsigned first = me / 32 * 32;
-    sync(at_warp, first, first + 32);
-}
-inline void start() {
-    body();
-    fibers[me].done = true;
-    ++came;
-    _longjmp(way_home, 1);
-}
-inline void resume() {
-    if (_setjmp(way_home)) return;
-    if (fibers[me].begun) _longjmp(fibers[me].place, 1);
-    fibers[me].begun = true;
-    setcontext(&fibers[me].context);
-}
+namespace on_host { // of cuda_on_host.cpp
+extern unsigned me;
+extern unsigned char *shared;
+extern double slots[1024][2];
+extern unsigned long came; // how often threads came to a barrier, or to their end
+void rest();
+void sync_warp();
+void sync_block();
+void bring16(unsigned to, const void *from);
+void brought();
+// Run a kernel with these arguments as so many blocks of threads with bytes of dynamic shared memory. False where threads
+// wait for others that never come.
+bool launch(unsigned grid, unsigned block, size_t bytes, void (*kernel)(void **), void **given);
 } // namespace on_host
 
-inline dim blockIdx, gridDim, blockDim;
+extern dim blockIdx, gridDim, blockDim;
 struct ThreadIdx { struct { operator unsigned() const { return on_host::me; } } x; };
 inline ThreadIdx threadIdx;
 
-inline void __syncthreads() { on_host::sync(on_host::at_block, 0, blockDim.x); }
+inline void __syncthreads() { on_host::sync_block(); }
 inline void __syncwarp() { on_host::sync_warp(); }
 inline void __threadfence() {}
 template <class T> inline T __shfl_sync(unsigned, T value, int lane) {
@@ -143,7 +98,7 @@ template <class T> inline T atomicAdd(T *to, T value) {
 }
 template <class T> inline T atomicMax(T *to, T value) {
     const T before = *to;
-    *to = std::max(before, value);
+    *to = before < value ? value : before;
     return before;
 }
 // Others have their turn just before: what was read is no longer there.
@@ -183,83 +138,23 @@ inline void multiply_add(double (&d)[2], double a, double b) {
 
 // Copies of 16 bytes that are done when they are waited for, as late as may be; not at all to or from where 16 bytes
 // cannot begin, or beyond what the launch asked for.
-inline void bring16(unsigned to, const void *from) { on_host::asked[on_host::me].push_back({to, from}); }
-inline void brought() {
-    for (const auto &[to, from] : on_host::asked[on_host::me])
-        if (to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0 && to + 16 <= on_host::shared_bytes)
-            std::memcpy(on_host::shared + to, from, 16);
-    on_host::asked[on_host::me].clear();
-}
+using on_host::bring16;
+using on_host::brought;
 
 namespace on_host {
-// Run a kernel, whose arguments are bound already, as so many blocks of threads with bytes of dynamic shared memory. False
-// where threads wait for others that never come.
-inline bool launch(unsigned grid, unsigned block, size_t bytes, std::function<void()> kernel) {
-    const size_t page = 4096, whole = (bytes + 15) / 16 * 16, pages = (whole + page - 1) / page * page;
-    auto *room = static_cast<unsigned char *>(
-        mmap(nullptr, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    mprotect(room + pages, page, PROT_NONE);
-    shared = room + pages - whole;
-    shared_bytes = bytes;
-    gridDim.x = grid;
-    blockDim.x = block;
-    body = kernel;
-    if (fibers.size() < block) fibers.resize(block);
-    std::vector<unsigned> turn(block);
-    for (unsigned t = 0; t < block; ++t) turn[t] = order == 1 ? block - 1 - t : t;
-    bool ended = true;
-    for (unsigned b = 0; b < grid && ended; ++b) {
-        blockIdx.x = order == 1 ? grid - 1 - b : b;
-        std::memset(room, 0xff, pages);
-        at_block.assign(block, 0);
-        at_warp.assign(block, 0);
-        asked.assign(block, {});
-        for (unsigned t = 0; t < block; ++t) {
-            Fiber &fiber = fibers[t];
-            fiber.done = fiber.begun = false;
-            fiber.stack.resize(STACK);
-            getcontext(&fiber.context);
-            fiber.context.uc_stack.ss_sp = fiber.stack.data();
-            fiber.context.uc_stack.ss_size = STACK;
-            fiber.context.uc_link = nullptr;
-            makecontext(&fiber.context, start, 0);
-        }
-        for (unsigned left = block; left > 0 && ended;) {
-            const unsigned long before = came;
-            for (unsigned i = block; order > 1 && i > 1; --i) {
-                order = order * 6364136223846793005ul + 1442695040888963407ul;
-                std::swap(turn[i - 1], turn[(order >> 33) % i]);
-            }
-            for (unsigned t : turn) {
-                if (fibers[t].done) continue;
-                me = t;
-                resume();
-                left -= fibers[t].done;
-            }
-            ended = came != before;
-        }
-    }
-    munmap(room, pages + page);
-    return ended;
-}
-
 // Arguments as the driver takes them: an array of addresses.
 template <class... A, size_t... I>
 inline void call(void (*kernel)(A...), void **given, std::index_sequence<I...>) {
     kernel(*static_cast<A *>(given[I])...);
 }
-} // namespace on_host
-
-#define AKX_ON_HOST_KERNEL(name)                                                                                       \
-    extern "C" bool launch_##name(unsigned grid, unsigned block, size_t bytes, void **given) {                         \
-        return on_host::launch(grid, block, bytes, [=] { on_host::spread(name, given); });                             \
-    }
-namespace on_host {
 template <class... A> inline void spread(void (*kernel)(A...), void **given) {
     call(kernel, given, std::index_sequence_for<A...>{});
 }
 } // namespace on_host
 
-extern "C" __attribute__((used)) inline void on_host_order(unsigned long order) { on_host::order = order; }
+#define AKX_ON_HOST_KERNEL(name)                                                                                       \
+    extern "C" bool launch_##name(unsigned grid, unsigned block, size_t bytes, void **given) {                         \
+        return on_host::launch(grid, block, bytes, [](void **from) { on_host::spread(name, from); }, given);           \
+    }
 
 #endif
