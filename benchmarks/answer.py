@@ -1,0 +1,245 @@
+"""What a user waits for: the first call of a fresh machine and of a fresh process, the second, and the hundredth.
+
+    python -m benchmarks.answer                       the gallery and the real matrices, on the host (an hour)
+    python -m benchmarks.answer --only brick tuma1    some, into the same file
+    python -m benchmarks.answer --gpu                 on a GPU, beside CuPy (needs it), into a file of its own
+    python -m benchmarks.answer --table               print the table from the file
+
+Each figure is what the user's clock shows around the public call, everything counted: a process of its own imports
+NumPy and SciPy (or CuPy) and reads the matrix, and from then on each call is timed by itself, the first with the import
+of akx in it. Akx and what a user would have written without it take turns, each in several processes; medians count.
+*Fresh machine* is a process without any compiled code of akx; others find it on the disk. On a GPU each call is waited
+for.
+
+Values are general: those of the matrix times random numbers between 1/2 and 3/2, the same for an entry and its mirror.
+Systems have the same pattern, and a diagonal that makes them positive definite. Nothing is tuned.
+
+=============  ===============================================  ==================================================
+call           akx                                              beside
+=============  ===============================================  ==================================================
+powers         ``akx.matrix_powers(A, x, 8)``                   a loop of ``A @ v`` that keeps all vectors
+prepared       ``akx.MatrixPowers(A, 8)``, then ``P(x, out=V)``  the same loop
+cg             ``akx.solvers.cg(A, b, rtol=1e-8)``              SciPy's or CuPy's ``cg``
+solver         ``akx.solvers.Solver(A)``, then ``solver(b)``    SciPy's or CuPy's ``cg``
+solve          ``akx.solvers.solve(A, b, rtol=1e-8)``           SciPy's or CuPy's ``cg``
+=============  ===============================================  ==================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+if TYPE_CHECKING:
+    from benchmarks.matrices import Case
+
+__all__ = ["CALLS", "RESULTS", "general", "main", "measured", "system", "table"]
+
+RESULTS = Path(__file__).resolve().parent / "results" / "answer.json"
+_GPU_RESULTS = RESULTS.with_name("answer_gpu.json")
+_PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+CALLS = ("powers", "prepared", "cg", "solver", "solve")
+_POWERS, _RTOL = 8, 1e-8
+#: Processes of each, and the most calls and seconds of one.
+_PROCESSES, _TIMES, _SECONDS = 3, 100, 20.0
+
+Json = dict[str, Any]
+
+
+def general(A: Any) -> sp.csr_array:
+    """The matrix with general values, symmetric where it was."""
+    A = sp.coo_array(A)
+    low, high = np.minimum(A.row, A.col).astype(np.uint64), np.maximum(A.row, A.col).astype(np.uint64)
+    word = (low * np.uint64(0x9E3779B97F4A7C15)) ^ (high * np.uint64(0xD6E8FEB86659FD93))
+    word = (word ^ (word >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    factors = 0.5 + (word >> np.uint64(11)).astype(float) / 2.0**53
+    return sp.csr_array(sp.coo_array((A.data * factors, (A.row, A.col)), shape=A.shape))
+
+
+def system(A: Any) -> sp.csr_array:
+    """A symmetric positive definite matrix with the pattern of A and its transpose: some hundred steps, or fewer."""
+    absolute = abs(sp.csr_array(A).real.astype(float))
+    off = sp.csr_array(absolute + absolute.T)
+    off = sp.csr_array(off - sp.diags_array(off.diagonal()))
+    sums = np.asarray(off.sum(axis=1)).reshape(-1)
+    return sp.csr_array(sp.diags_array(1.01 * sums + 1e-3 * (sums.max() or 1.0)) - off)
+
+
+def _of_akx(call: str, A: Any, x: Any) -> Callable[[], Any]:
+    """The call, timed with the import of akx."""
+    if call == "powers":
+        import akx
+
+        return lambda: akx.matrix_powers(A, x, _POWERS)
+    if call == "prepared":
+        import akx
+
+        made: list[Any] = []
+
+        def apply() -> Any:
+            if not made:
+                made.append(akx.MatrixPowers(A, _POWERS))
+                made.append(made[0](x))
+            return made[0](x, out=made[1])
+
+        return apply
+    from akx import solvers
+
+    if call == "solver":
+        kept: list[Any] = []
+
+        def solve() -> Any:
+            if not kept:
+                kept.append(solvers.Solver(A))
+            return kept[0](x, rtol=_RTOL)[0]
+
+        return solve
+    return lambda: getattr(solvers, call)(A, x, rtol=_RTOL)[0]
+
+
+def _of_others(call: str, A: Any, x: Any, linalg: Any) -> Callable[[], Any]:
+    if call not in ("powers", "prepared"):
+        option = "rtol" if linalg.__name__.startswith("scipy") else "tol"
+        return lambda: linalg.cg(A, x, **{option: _RTOL})[0]
+
+    def loop() -> list[Any]:
+        vectors = [x]
+        for _ in range(_POWERS):
+            vectors.append(A @ vectors[-1])
+        return vectors
+
+    return loop
+
+
+def _child(file: str, call: str, who: str, times: int, gpu: bool) -> int:
+    """Time the calls of one process, and print their seconds."""
+    import scipy.sparse.linalg as linalg
+
+    A: Any = sp.csr_array(sp.load_npz(file))
+    x: Any = np.random.default_rng(0).random(A.shape[0])
+    wait: Callable[[], object] = int
+    if gpu:
+        cupy, on_gpu = import_module("cupy"), import_module("cupyx.scipy.sparse")
+        x, linalg = cupy.asarray(x), import_module("cupyx.scipy.sparse.linalg")
+        A = on_gpu.csr_matrix(A) if who == "others" else A
+        wait = cupy.cuda.Device().synchronize
+        (cupy.ones(3) + 1).sum()  # its own start is everybody's
+        wait()
+    seconds, begin = list[float](), time.perf_counter()
+    last, run = begin, None
+    while len(seconds) < times and (len(seconds) < 2 or last - begin < _SECONDS):
+        if run is None:
+            run = _of_akx(call, A, x) if who == "akx" else _of_others(call, A, x, linalg)
+        run()
+        wait()
+        now = time.perf_counter()
+        seconds.append(now - last)
+        last = now
+    print(json.dumps(seconds))
+    return 0
+
+
+def _process(file: Path, call: str, who: str, times: int, gpu: bool, cache: Path | None = None) -> list[float]:
+    """Seconds of each of some calls of a process; `cache`: a folder without compiled code."""
+    environment = {**os.environ, "AKX_DB": str(file.with_name("plans.sqlite"))}
+    if cache is not None:
+        environment |= {"NUMBA_CACHE_DIR": str(cache), "CUDA_CACHE_PATH": str(cache), "XDG_CACHE_HOME": str(cache)}
+    what = [str(file), call, who, str(times), *(["--gpu"] if gpu else [])]
+    command = [sys.executable, "-m", "benchmarks.answer", "--child", *what]
+    done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
+    found: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measured(case: Case, *, gpu: bool = False, processes: int = _PROCESSES) -> Json | None:
+    """``matrix``, ``rows``, ``nnz``, and ``calls``: by name ``akx`` and ``others`` {``first``, ``second``,
+    ``hundredth``, ``all``: seconds of so many ``calls`` of a process}, and ``fresh_machine``, seconds of akx's.
+    """
+    try:
+        A = general(case.load())
+    except ValueError as refused:
+        print(f"{case.name}: {refused}", file=sys.stderr)
+        return None
+    entry: Json = {"matrix": case.name, "rows": A.shape[0], "nnz": int(A.nnz), "calls": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "matrix.npz"
+        for call in CALLS:
+            sp.save_npz(file, A if call in ("powers", "prepared") else system(A), compressed=False)
+            fresh = _process(file, call, "akx", 1, gpu, Path(folder) / f"code-{call}")[0]
+            _process(file, call, "akx", _TIMES, gpu)  # what is compiled is on the disk from now on
+            runs: dict[str, list[list[float]]] = {"akx": [], "others": []}
+            for _ in range(processes):
+                for who, found in runs.items():
+                    found.append(_process(file, call, who, _TIMES, gpu))
+            calls = min(len(run) for found in runs.values() for run in found)
+            figures: Json = {who: _summary(found, calls) for who, found in runs.items()}
+            entry["calls"][call] = {**figures, "fresh_machine": fresh}
+    return entry
+
+
+def _summary(runs: list[list[float]], calls: int) -> Json:
+    return {
+        "first": median(run[0] for run in runs),
+        "second": median(run[1] for run in runs),
+        "hundredth": median(median(run[calls // 2 : calls]) for run in runs),
+        "all": median(sum(run[:calls]) for run in runs),
+        "calls": calls,
+    }
+
+
+def table(document: Json) -> str:
+    """How many times as fast akx is, by call: geometric mean and least of all matrices; and seconds of first calls."""
+    head = ["call", "first call", "second", "hundredth", "all calls", "first, s", "first on a fresh machine, s"]
+    entries = document["answer"]
+    body = []
+    for call in CALLS:
+        found = [entry["calls"][call] for entry in entries if call in entry["calls"]]
+        if not found:
+            continue
+
+        def ratio(what: str, found: list[Json] = found) -> str:
+            ratios = [one["others"][what] / one["akx"][what] for one in found]
+            return f"{geometric_mean(ratios):.2f} (least {min(ratios):.2f})"
+
+        first, fresh = [one["akx"]["first"] for one in found], [one["fresh_machine"] for one in found]
+        waits = [f"{median(one):.2f} (most {max(one):.2f})" for one in (first, fresh)]
+        body.append([call, *map(ratio, ("first", "second", "hundredth", "all")), *waits])
+    from benchmarks import markdown, solving
+
+    return f"{solving.origin(document, entries)}; {len(entries)} matrices.\n\n{markdown.rows(head, body)}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and write; the exit code is 0."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    gpu = "--gpu" in given
+    given = [word for word in given if word != "--gpu"]  # what is timed must not find akx imported by the harness
+    if given[:1] == ["--child"]:
+        parser = argparse.ArgumentParser()
+        for name in ("file", "call", "who", "times"):
+            parser.add_argument(name, type=int if name == "times" else str)
+        return _child(**vars(parser.parse_args(given[1:])), gpu=gpu)
+    from benchmarks import each
+
+    return each.run(
+        given, partial(measured, gpu=gpu), table, name="answer", description="What a user waits for.", entries="answer",
+        results=_GPU_RESULTS if gpu else RESULTS, page=_PAGE,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""What a user waits for: the harness on a small matrix, and what its values and figures have to be."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import answer
+from benchmarks.gallery import small
+
+
+def test_each_call_of_a_process_is_timed_and_akx_takes_turns_with_what_is_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer, "CALLS", ("powers", "cg"))
+    monkeypatch.setattr(answer, "_TIMES", 3)
+    monkeypatch.delenv("AKX_PREPARE")
+    output, page = tmp_path / "answer.json", tmp_path / "page.md"
+    page.write_text("a\n<!-- answer:begin -->\n<!-- answer:end -->\nb\n")
+    arguments = ["--only", "pentadiagonal", "--reduced", "-o", str(output), "--docs", str(page)]
+    monkeypatch.setattr(answer, "measured", partial(answer.measured, processes=1))
+    assert answer.main(arguments) == 0
+    (entry,) = json.loads(output.read_text())["answer"]
+    assert set(entry["calls"]) == {"powers", "cg"}
+    for call in entry["calls"].values():
+        assert call["fresh_machine"] > 0
+        assert call["akx"]["calls"] == call["others"]["calls"] == 3
+        for who in ("akx", "others"):
+            assert 0 < call[who]["hundredth"] <= call[who]["all"]
+            assert call[who]["first"] <= call[who]["all"]
+    assert "| powers | " in page.read_text()
+    assert "| cg | " in capsys.readouterr().out
+
+
+def test_values_are_general_and_a_symmetric_matrix_stays_so() -> None:
+    A = small("9-point")
+    found = answer.general(A)
+    assert np.unique(found.data).size > 0.4 * found.nnz
+    assert abs(found - found.T).max() == 0
+    ratio = (found - 0 * A).tocsr().data / A.tocsr().data
+    assert 0.5 <= ratio.min() < 0.6
+    assert 1.4 < ratio.max() < 1.5
+
+
+@pytest.mark.parametrize("name", ["rmat", "shell"])
+def test_systems_are_positive_definite(name: str) -> None:
+    A: Any = answer.system(answer.general(small(name)))
+    assert abs(A - A.T).max() == 0
+    diagonal = A.diagonal()
+    others = np.asarray(abs(A).sum(axis=1)).reshape(-1) - diagonal
+    assert (diagonal > others).all()  # by Gershgorin
