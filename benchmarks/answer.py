@@ -155,7 +155,7 @@ def _child(file: str, call: str, who: str, times: int, gpu: bool) -> int:
 
 def _process(file: Path, call: str, who: str, times: int, gpu: bool, cache: Path | None = None) -> list[float]:
     """Seconds of each of some calls of a process; `cache`: a folder without compiled code."""
-    environment = {**os.environ, "AKX_DB": str(file.with_name("plans.sqlite"))}
+    environment = {**os.environ, "AKX_DB": str(file.with_name("plans.sqlite")), "AKX_PREPARE": "auto"}
     if cache is not None:
         environment |= {"NUMBA_CACHE_DIR": str(cache), "CUDA_CACHE_PATH": str(cache), "XDG_CACHE_HOME": str(cache)}
     what = [str(file), call, who, str(times), *(["--gpu"] if gpu else [])]

@@ -196,7 +196,8 @@ def plain_powers(
 def _is_sound(A: Any) -> bool:
     """Whether compiled code can follow the indices of a CSR matrix; what is wrong with them is told elsewhere."""
     indptr, indices, n = A.indptr, A.indices, A.shape[0]
-    if indptr.size != n + 1 or indptr.dtype != indices.dtype or indptr.dtype.kind != "i" or indptr[0] != 0:
+    kind = indices.dtype
+    if indptr.size != n + 1 or indptr.dtype != kind or kind.kind != "i" or not kind.isnative or indptr[0] != 0:
         return False
     nnz = indptr[-1]
     if nnz > min(indices.size, A.data.size) or not np.greater_equal(indptr[1:], indptr[:-1]).all():

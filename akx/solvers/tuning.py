@@ -35,6 +35,7 @@ from akx.solvers.chosen import (
     powers_of,
     timing_key,
 )
+from akx.solvers.watch import PREPARED
 from akx.tuner import Progress, tune
 from akx.tuner.measure import median
 
@@ -324,7 +325,7 @@ class _Runs:
     def _solve(self, limit: int) -> tuple[float, int, list[int]]:
         from akx.solvers import SOLVERS
 
-        options = {**self.options, "maxiter": limit}
+        options = {**self.options, "maxiter": limit, "callback": PREPARED}
         if self.name.endswith("gmres"):
             options["restart"] = _RESTART
         _, _, stats = SOLVERS[self.name](self.matrix, self.b, **options)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from akx.solvers.stats import SolveStats
 
-__all__ = ["ENDED", "Watch", "Watched", "busy_seconds"]
+__all__ = ["ENDED", "PREPARED", "Watch", "Watched", "busy_seconds"]
 
 #: Why a solver stopped that a watch has ended.
 ENDED = "ended for another solver to go on"
@@ -48,6 +48,20 @@ class Watched:
 
     def __call__(self, value: Any) -> object:
         return None if self.callback is None else self.callback(value)
+
+
+class _Nothing:
+    is_of_prepared = True
+
+    def due(self, stats: SolveStats) -> bool:
+        return False
+
+    def ends(self, stats: SolveStats, target: float) -> bool:
+        return False
+
+
+#: A callback with which a solve prepares at once, and nothing else is done.
+PREPARED = Watched(None, _Nothing())
 
 
 def busy_seconds(stats: SolveStats) -> float:

@@ -19,7 +19,6 @@ def test_each_call_of_a_process_is_timed_and_akx_takes_turns_with_what_is_beside
 ) -> None:
     monkeypatch.setattr(answer, "CALLS", ("powers", "cg"))
     monkeypatch.setattr(answer, "_TIMES", 3)
-    monkeypatch.delenv("AKX_PREPARE")
     output, page = tmp_path / "answer.json", tmp_path / "page.md"
     page.write_text("a\n<!-- answer:begin -->\n<!-- answer:end -->\nb\n")
     arguments = ["--only", "pentadiagonal", "--reduced", "-o", str(output), "--docs", str(page)]
