@@ -40,8 +40,20 @@ from akx.operator.planner import database_of
 from akx.operator.powers import MatrixPowers
 from akx.operator.values import same_pattern
 from akx.plan import Plan, check_plan
+from akx.plandb import PlanDatabase
 
-__all__ = ["CACHE", "Cache", "Entry", "cache_of", "canonical", "clear_cache", "derived", "kept_by", "operator_for"]
+__all__ = [
+    "CACHE",
+    "Cache",
+    "Entry",
+    "cache_of",
+    "canonical",
+    "clear_cache",
+    "derived",
+    "kept_by",
+    "operator_for",
+    "state_of_plans",
+]
 
 #: Operators that are kept, for callers and for solvers each: so many, and of so many bytes in all; the newest of
 #: callers in any case.
@@ -448,6 +460,22 @@ def _token(A: Any, threads: int) -> _Token:
 def _is_changing(A: Any, threads: int, token: _Token) -> bool:
     """Whether another thread has changed A since its content was read; where there is no other, nothing is read."""
     return threading.active_count() > 1 and _token(A, threads) != token
+
+
+#: By what names them: databases of plans, their stamps, and when they were looked at.
+_GLANCED: dict[Any, tuple[PlanDatabase, tuple[Any, ...], float]] = {}
+
+
+def state_of_plans(db: Any) -> tuple[Any, ...]:
+    """The database that `db` names and what differs after plans changed: by this process, or 0.1 s ago by others."""
+    place, now = _place(db), time.monotonic()
+    found = _GLANCED.get(place)
+    if found is None or now - found[2] >= _GLANCE:
+        database = database_of(db)
+        if len(_GLANCED) >= _KEPT:
+            _GLANCED.clear()
+        found = _GLANCED[place] = database, database.file_stamp(), now
+    return found[0].path, found[0].generation, found[1]
 
 
 def _place(db: Any) -> Any:
