@@ -60,7 +60,7 @@ __all__ = [
 _KEPT = 8
 _KEPT_BYTES = 1 << 30
 #: Work on vectors that is kept for the next solve, of each kind.
-_KEPT_SPARE = 4
+_KEPT_SPARE = 2
 #: So many times the bytes of its matrix an operator does not take: small ones need not be weighed.
 _MOST_TIMES = 1000
 #: Bytes of a matrix for which one more thread reads along, when its checksum is formed.

@@ -200,6 +200,13 @@ def test_right_hand_sides_of_other_types(dtype: Any, work: list[str]) -> None:
     assert work == []
 
 
+def test_an_answer_keeps_no_vectors_of_the_solver(solver: Any, name: str) -> None:
+    A, b = fitting(name), rhs(300)
+    for right in (b, b[:, None]):
+        x, _ = solver(A, right)
+        assert x.base is None or x.base.nbytes == b.nbytes
+
+
 def test_what_it_refuses() -> None:
     A = spd()
     with pytest.raises(ArgumentError, match="unknown method"):
