@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -273,9 +273,10 @@ def checksum(array: NDArray[Any], *, threads: int = 1) -> int:
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.hasobject:
         raise ArgumentTypeError("checksum needs plain memory", found=f"dtype {flat.dtype}")
-    octets = flat.view(np.uint8)
-    count = octets.size // 8
-    words = octets[: count * 8].view(np.uint64)
+    size = flat.nbytes
+    count, rest = divmod(size, 8)
+    octets = flat.view(np.uint8) if rest or not size else flat
+    words = (octets[: count * 8] if rest else octets).view(np.uint64)
     if not words.flags.aligned:
         words = words.copy()
     if threads > 1 and count >= _THREADED_WORDS:
@@ -285,10 +286,20 @@ def checksum(array: NDArray[Any], *, threads: int = 1) -> int:
             total = sum(int(part) for part in parts)
     else:
         total = int(word_sum(words, np.uint64(0)))
+    if not rest:
+        return (total + _end_of(size)) % 2**64
     tail = np.zeros(2, dtype=np.uint64)
-    tail[0] = octets.size
-    tail[1:].view(np.uint8)[: octets.size - count * 8] = octets[count * 8 :]
+    tail[0] = size
+    tail[1:].view(np.uint8)[:rest] = octets[count * 8 :]
     return (total + int(word_sum(tail, np.uint64(count)))) % 2**64
+
+
+@lru_cache(maxsize=64)
+def _end_of(size: int) -> int:
+    """What the size adds to the checksum of whole words."""
+    from akx._checksum import word_sum
+
+    return int(word_sum(np.array([size, 0], dtype=np.uint64), np.uint64(size // 8)))
 
 
 def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:

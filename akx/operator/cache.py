@@ -39,7 +39,7 @@ from akx.matrix import Matrix, content_token
 from akx.operator.tiers import FIXED, setting
 from akx.operator.values import same_pattern
 from akx.plan import Plan, check_plan
-from akx.plandb import database_of
+from akx.plandb import PlanDatabase, database_of
 
 if TYPE_CHECKING:
     from akx.operator.powers import MatrixPowers
@@ -55,6 +55,7 @@ __all__ = [
     "kept_by",
     "operator_for",
     "owner_of",
+    "state_of_plans",
 ]
 
 #: Operators that are kept, for callers and for solvers each: so many, and of so many bytes in all; the newest of
@@ -62,7 +63,7 @@ __all__ = [
 _KEPT = 8
 _KEPT_BYTES = 1 << 30
 #: Work on vectors that is kept for the next solve, of each kind.
-_KEPT_SPARE = 4
+_KEPT_SPARE = 2
 #: So many times the bytes of its matrix an operator does not take: small ones need not be weighed.
 _MOST_TIMES = 1000
 #: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
@@ -495,6 +496,22 @@ def _token(A: Any, threads: int) -> _Token:
 def _is_changing(A: Any, threads: int, token: _Token) -> bool:
     """Whether another thread has changed A since its content was read; where there is no other, nothing is read."""
     return threading.active_count() > 1 and _token(A, threads) != token
+
+
+#: By what names them: databases of plans, their stamps, and when they were looked at.
+_GLANCED: dict[Any, tuple[PlanDatabase, tuple[Any, ...], float]] = {}
+
+
+def state_of_plans(db: Any) -> tuple[Any, ...]:
+    """The database that `db` names and what differs after plans changed: by this process, or 0.1 s ago by others."""
+    place, now = _place(db), time.monotonic()
+    found = _GLANCED.get(place)
+    if found is None or now - found[2] >= _GLANCE:
+        database = database_of(db)
+        if len(_GLANCED) >= _KEPT:
+            _GLANCED.clear()
+        found = _GLANCED[place] = database, database.file_stamp(), now
+    return found[0].path, found[0].generation, found[1]
 
 
 def _place(db: Any) -> Any:

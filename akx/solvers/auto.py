@@ -27,11 +27,12 @@ from akx._given import unknown_name
 from akx.device.choose import HOST, backend_of, is_usable
 from akx.device.cuda.interchange import is_on_device
 from akx.matrix import Matrix
+from akx.operator.cache import state_of_plans
 from akx.plandb import TimingKey
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg import MOST
-from akx.solvers.chosen import chosen_steps, database_of, keep_sisters, known_sisters, timing_key
+from akx.solvers.chosen import chosen_steps, keep_sisters, known_sisters, timing_key
 from akx.solvers.cycles import RESTART
 from akx.solvers.folding import form_for
 from akx.solvers.pilot import Pilot, Stopwatch
@@ -48,8 +49,8 @@ __all__ = ["FAMILIES", "Auto", "Settled", "answer_by", "call_solver", "families_
 FAMILIES = ("cg", "gmres", "bicgstab")
 #: In the cache of a matrix, what :func:`families_for` has found.
 _FAMILIES = "akx.solvers.families"
-#: By family, type and backend: the solver that is taken, and why.
-Settled: TypeAlias = dict[tuple[str, str, str], tuple[str, str]]
+#: By family, type and backend: the solver that is taken, why, and the key of what is to be found out, None for nothing.
+Settled: TypeAlias = dict[tuple[str, str, str], tuple[str, str, tuple[Any, ...] | None]]
 #: Rows below which nothing is measured: the classic solver is done before.
 _SMALL = 2000
 #: Blocks of a trial with the ordinary ones before.
@@ -245,17 +246,19 @@ class Auto:
         The key is None where there is nothing to find out.
         """
         place = (family, self.matrix.dtype.str, self.options["backend"])
-        if place in self.settled:
-            return *self.settled[place], None
-        key, found = None, (family, self._why_classic(family))
-        if not found[1]:
-            key = self._key(family)
-            known = self._known(key)
-            if known is None:
-                return family, f"as no step of ca_{family} has been timed on this matrix yet", key
-            found = _shorter(family, known)
-        self.settled[place] = found
-        return *found, None
+        if place not in self.settled:
+            self.settled[place] = self._find_solver(family)
+        return self.settled[place]
+
+    def _find_solver(self, family: str) -> tuple[str, str, tuple[Any, ...] | None]:
+        why = self._why_classic(family)
+        if why:
+            return family, why, None
+        key = self._key(family)
+        known = self._known(key)
+        if known is None:
+            return family, f"as no step of ca_{family} has been timed on this matrix yet", key
+        return *_shorter(family, known), None
 
     def _check(self, families: list[str]) -> None:
         """Refuse now what only some of the solvers would, when it is their turn."""
@@ -283,12 +286,14 @@ class Auto:
         assert pilot.classic is not None
         found = pilot.classic, pilot.sister
         if self.refused:
-            self.notes.append(f"auto: {family} stays, as there was no room for {sister}")
+            why = f"as there was no room for {sister}"
+            self.notes.append(f"auto: {family} stays, {why}")
+            self.settled[family, self.matrix.dtype.str, self.options["backend"]] = family, why, None
             self.refused = False
             return said == 0
         self._keep(family, found)
         name, word = _shorter(family, found)
-        self.settled[family, self.matrix.dtype.str, self.options["backend"]] = name, word
+        self.settled[family, self.matrix.dtype.str, self.options["backend"]] = name, word, None
         at_work = "goes on" if pilot.handed_over else "is for the next solve" if name == sister else "stays"
         self.notes.append(f"auto: {name} {at_work}, {word}")
         if said == 0 or not pilot.handed_over or self._is_over():
@@ -342,7 +347,8 @@ class Auto:
             begun=self.begun,
             in_cycles=family == "gmres",
             limit=limit if self.maxiter is None else self._left(),
-            steps=self._trial_steps(family),
+            steps=lambda: self._trial_steps(family),
+            fewest=_BLOCKS if family != "gmres" else self._trial_steps(family),
             ready=0.0 if self._use_of(f"ca_{family}") in _used else backend_of(self.options["backend"]).loading_seconds,
         )
 
@@ -382,10 +388,10 @@ class Auto:
 
     def _key(self, family: str) -> tuple[Any, ...]:
         """What the choice depends on; another one where the database has changed, which is then asked again."""
-        special, options, database = self.special, self.options, database_of(self.options["db"])
+        special, options = self.special, self.options
         restart = special["restart"] if family == "gmres" else None
         asked = special["s"], special["basis"], restart, _name_of(options["M"])
-        where = options["backend"], options["threads"], database.path, database.generation, database.file_stamp()
+        where = options["backend"], options["threads"], *state_of_plans(options["db"])
         return (family, self.matrix.fingerprint, str(self.matrix.dtype), *asked, *where)
 
     def _timing_key(self, family: str) -> TimingKey | None:

@@ -186,8 +186,7 @@ class Recurrence:
         if abs(self.rho) <= tiny * self.shadow_norm * self.norm:
             return "rho"
         self.steps += 1
-        p_hat = system.precondition(self.p)
-        system.product(p_hat, W[_V])
+        p_hat = self._product_of(_P)
         with system.stats.phase("vectors"):
             # (1)
             rv = self.work.gram(W[_V : _SHADOW + 1])[1, 0]
@@ -197,8 +196,7 @@ class Recurrence:
             if not np.isfinite(alpha):
                 return "alpha"
             advance(np.array([[-alpha]]), W[_V : _V + 1], self.r)
-        s_hat = system.precondition(self.r)
-        system.product(s_hat, W[_T])
+        s_hat = self._product_of(_R)
         with system.stats.phase("vectors"):
             # (2)
             G = self.work.gram(W[_SHADOW : _T + 1])
@@ -231,6 +229,16 @@ class Recurrence:
             self.alphas.append(alpha)
             self.betas.append(beta)
         return ""
+
+    def _product_of(self, row: int) -> Rows:
+        """The row behind becomes A M of that row; M of it."""
+        system = self.system
+        if system.M is None:
+            system.product_in(self.W, row)
+            return self.W[row]
+        found = system.precondition(self.W[row])
+        system.product(found, self.W[row + 1], apart=True)
+        return found
 
     def _add_to_x(self, factor: complex, v: Rows) -> None:
         """x += factor v."""

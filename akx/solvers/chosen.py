@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from akx.device.choose import HOST, backend_of
+from akx.device.host import resolve_threads
 from akx.errors import AkxError
 from akx.kernels.revisions import SOLVERS, revision
 from akx.matrix import Matrix
+from akx.operator.cache import state_of_plans
 from akx.plandb import PlanDatabase, PlanKey, SolverTiming, TimingKey, database_of
 from akx.solvers.system import System
 from akx.tuner import plan_key
@@ -36,6 +38,11 @@ __all__ = [
     "timing_key",
     "tuned_or",
 ]
+
+
+#: What :func:`tuned_or` has found, by what it was asked and the state of the database; and how much of that is kept.
+_found: dict[tuple[Any, ...], Chosen | None] = {}
+_MOST_FOUND = 1000
 
 
 @dataclass(frozen=True)
@@ -130,9 +137,16 @@ def chosen_steps(
 
 
 def tuned_or(default: int, solver: str, system: System, basis: str) -> int:
-    """The s that was tuned for a system's matrix, which is noted, or the default."""
-    backend = system.work.backend
-    found = chosen_steps(solver, system.matrix, basis=basis, threads=system.threads, db=system.db, backend=backend)
+    """The s that was tuned for a system's matrix, which is noted, or the default; looked up anew after plans change."""
+    matrix = system.matrix
+    options: dict[str, Any] = {"basis": basis, "threads": system.threads, "backend": system.work.backend}
+    types, most = (matrix.dtype.str, matrix.indices.dtype.str), resolve_threads(system.threads)
+    asked = solver, matrix.fingerprint, types, most, *options.values(), *state_of_plans(system.db)
+    if asked not in _found:
+        if len(_found) >= _MOST_FOUND:
+            _found.clear()
+        _found[asked] = chosen_steps(solver, matrix, db=system.db, **options)
+    found = _found[asked]
     if found is None:
         return default
     system.stats.notes.append(found.note())

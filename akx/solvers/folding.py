@@ -51,6 +51,6 @@ def form_for(name: str, M: Any) -> Any:
 
 def part_of(M: Any, matrix: Matrix) -> Matrix:
     """L A R for a preconditioner that folds, made once while what is prepared for it is kept."""
-    if M.serial is None:
+    if getattr(M, "serial", None) is None:
         return M.apply_to(matrix)  # type: ignore[no-any-return]
     return derived(matrix, f"with preconditioner {M.serial}", lambda: M.apply_to(matrix))

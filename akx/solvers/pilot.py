@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -53,8 +54,10 @@ class Pilot:
         Whether it is gmres, which is looked at between cycles.
     limit : int
         Most steps of the solve; of gmres not looked at.
-    steps : int
-        Those of a trial.
+    steps : callable
+        Those of a trial; asked for where as many as `fewest` would be within what may be spent.
+    fewest : int
+        That it has at least.
     ready : float
         Seconds that the sister's kernels are taken to need before her first step, 0 where they were used before.
 
@@ -77,11 +80,12 @@ class Pilot:
         begun: float,
         in_cycles: bool,
         limit: int,
-        steps: int,
+        steps: Callable[[], int],
+        fewest: int,
         ready: float,
     ) -> None:
         self._trial, self._begun, self._in_cycles = trial, begun, in_cycles
-        self._limit, self._steps, self._ready = limit, steps, ready
+        self._limit, self._find_steps, self._fewest, self._ready = limit, steps, fewest, ready
         self._stats: SolveStats | None = None
         self._looks, self._first = 0, (0, 0.0)
         self._least_cost = 0.0
@@ -105,8 +109,12 @@ class Pilot:
             return False
         self.classic = (busy_seconds(stats) - self._first[1]) / steps
         ready = self._ready + _SETUPS * stats.seconds.get("setup", 0.0)
-        cost = ready + _SLOWER * self._steps * self.classic
-        return max(cost, self._least_cost) <= self._allowed()
+        least = max(ready + _SLOWER * self._fewest * self.classic, self._least_cost)
+        return least <= self._allowed() and ready + _SLOWER * self._steps * self.classic <= self._allowed()
+
+    @cached_property
+    def _steps(self) -> int:
+        return self._find_steps()
 
     def ends(self, stats: SolveStats, target: float) -> bool:
         """The trial; whether the sister is to go on."""

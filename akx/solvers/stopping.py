@@ -23,6 +23,7 @@ from scipy.linalg import solve_banded
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import lsmr
 
+from akx.solvers.scaling import eps_of
 from akx.solvers.system import Rows, System, make_system
 
 __all__ = ["NO_SOLUTION", "Best", "Claims", "Doubts", "why_no_solution"]
@@ -99,7 +100,7 @@ class Best:
 
     def __init__(self, system: System) -> None:
         self._system = system
-        self._noise = _ATTAINED * float(np.finfo(system.dtype).eps) * float(system.matrix.largest)
+        self._noise = _ATTAINED * eps_of(system.dtype) * float(system.matrix.largest)
         self.norm = np.inf
 
     def take(self, x: Rows, norm: float) -> None:

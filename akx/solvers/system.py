@@ -433,7 +433,7 @@ class System:
         if self.units.solution:
             x = self.work.from_host(scaled(self.work.to_host(x), self.units.solution))
         if not self.on_device:
-            return x.reshape(shape)
+            return (x if x.base is None else x.copy()).reshape(shape)  # not a row that keeps all others
         if self.like is None:
             return self.work.to_host(x).reshape(shape)
         from akx.device.cuda.interchange import answer_like
