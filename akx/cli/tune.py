@@ -108,7 +108,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
 
         print_tuning(result, request.file, data_console())
     if result.interrupted:
-        rest = "the rest was not measured" if request.exhaustive else "run the same command with --retune to search on"
+        rest = "the rest was not measured" if request.exhaustive else "run the same command to search on"
         note(f"interrupted: this is the best plan so far; {rest}")
         return EXIT_INTERRUPTED
     return 0

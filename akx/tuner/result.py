@@ -558,6 +558,7 @@ class TuneResult:
             "db": self.db,
             "interrupted": self.interrupted,
             "disturbed": self.disturbed,
+            "starved": self.starved,
             "stopped": self.stopped,
             "roofline": None if self.roofline is None else self.roofline.to_json(),
             "schedules": [

@@ -33,7 +33,7 @@ from akx.tuner.machine import measured_figures
 from akx.tuner.opening import foreseen
 from akx.tuner.precompile import precompiling
 from akx.tuner.predict import Model, budget_error
-from akx.tuner.record import is_enough, keep, leave, reuse, usable
+from akx.tuner.record import is_enough, is_final, keep, leave, reuse, usable
 from akx.tuner.recorder import Recorder, recording_to
 from akx.tuner.result import FEW_CALLS, TIME_BUDGET, Counts, Progress, Trial, TuneResult, Untuned
 from akx.tuner.search import Outcome, Search
@@ -115,7 +115,8 @@ def tune(
         well. ``False`` does neither.
     retune : bool
         Search even where there is a plan. That plan is measured as well, and stays unless the search runs to its end
-        and finds a better one. What earlier searches have tried is not tried again.
+        and finds a better one. What earlier searches have tried is not tried again. A plan that is provisional, since
+        its search was interrupted, disturbed or had too little time, is searched on from in any case.
     seed : int, optional
         Of start vectors and sampler (0).
     name : str
@@ -227,7 +228,8 @@ def tune(
             lookup = kept.find(key)
             before, layer = lookup.record, lookup.layer
         old = usable(before, matrix, device, used)
-        if old is not None and not (retune or fresh or aged(old)) and is_enough(old, wanted.calls):
+        is_good = old is not None and not aged(old) and is_enough(old, wanted.calls) and is_final(kept, old)
+        if old is not None and is_good and not (retune or fresh):
             reused = _with_value_error(reuse(kept, old, layer, matrix, device, used, start), matrix, device)
             reused = _with_calls(_with_budget(reused, budget), wanted.calls)
             if record is not None:
