@@ -27,6 +27,7 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from akx._given import check_number, converted, numbers_of
+from akx._progress import working
 from akx.basis import Basis
 from akx.device.choose import backend_of
 from akx.device.cuda.interchange import is_on_device
@@ -92,6 +93,8 @@ class System:
         What is extreme is worked on in these; false where nothing is.
     watch : Watch, optional
         Of the caller's, see :meth:`ended`.
+    under_way : working
+        Says that it solves, where that takes long.
     begun : float
         When the system was made, on :func:`time.perf_counter`.
     """
@@ -116,6 +119,7 @@ class System:
     given: Any = None
     units: Units = _PLAIN
     watch: Watch | None = None
+    under_way: working = field(default_factory=lambda: working("solving"))
     diagonal: NDArray[Any] | None = None
     products_of_M: int = 0
     solvable: bool = False
@@ -160,6 +164,7 @@ class System:
 
     def release(self) -> None:
         """Give the operators back, for the next solve with the same A."""
+        self.under_way.end()
         self._operators.clear()
         while self._borrowed:
             CACHE.keep(self._borrowed.pop())
@@ -315,6 +320,7 @@ class System:
 
         Where the watch is about to do something, `settle` is called first: it is to take what was queued ahead.
         """
+        self.under_way.step()
         if self.watch is None or not self.watch.due(self.stats):
             return False
         if settle is not None:

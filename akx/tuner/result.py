@@ -346,6 +346,16 @@ class Progress:
     roofline_share: float | None = None
 
     @property
+    def words(self) -> str:
+        """How far it is, in a line."""
+        if self.phase == "compile":
+            return f"tuning: compiling akx's own code, {self.trials} of {self.trials_budget} pieces"
+        words = f"tuning: {self.phase}, {self.trials} trials"
+        if self.best_seconds is None:
+            return words
+        return f"{words}, best {self.best_seconds * 1e3:.3g} ms, {self.speedup:.2f}x"
+
+    @property
     def speedup(self) -> float:
         """Baseline over best so far, at least 1."""
         if not self.best_seconds or not self.baseline_seconds:

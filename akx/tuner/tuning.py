@@ -12,10 +12,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
-from typing import Any, Literal
+from functools import partial, wraps
+from typing import Any, Literal, ParamSpec
 
 from akx._given import check_count, unknown_name
+from akx._progress import working
 from akx.device.budget import budgeted_backend, resolve_budget, within
 from akx.device.choose import backend_of, device_of, is_usable, plan_threads
 from akx.device.lock import device_lock
@@ -48,6 +49,8 @@ from akx.tuner.worker import Bench
 
 __all__ = ["exhaustive", "plan_key", "tune"]
 
+_P = ParamSpec("_P")
+
 #: Share of the time that is waited for another process which measures on the device, before each timing.
 _WAIT = 0.25
 #: A machine that became slower by less is not told of.
@@ -62,6 +65,25 @@ _TRIALS_IN_TIME = 50
 _WORTH_PROCESSES = 10.0
 
 
+def _told(tuning: Callable[_P, TuneResult]) -> Callable[_P, TuneResult]:
+    """Without a callback, what it is at is said where that takes long (:mod:`akx._progress`)."""
+
+    @wraps(tuning)
+    def tell(*args: _P.args, **options: _P.kwargs) -> TuneResult:
+        if options.get("callback") is not None:
+            return tuning(*args, **options)
+        with working("tuning") as under_way:
+
+            def report(state: Progress) -> None:
+                under_way.what = state.words
+
+            options["callback"] = report
+            return tuning(*args, **options)
+
+    return tell
+
+
+@_told
 def tune(
     matrix: Any,
     k: int,
@@ -122,7 +144,8 @@ def tune(
     name : str
         What to call the matrix in the database.
     callback : callable, optional
-        Called with a :class:`Progress` after each trial and phase. What it raises ends the tuning.
+        Called with a :class:`Progress` after each trial and phase. What it raises ends the tuning. Without one akx says
+        itself how far it is, unless :func:`akx.progress` is off.
     space_filter : callable, optional
         Plans for which it returns false are not tried (baselines always are). The database is then neither read nor
         written, since a plan from a part of the space is not the best plan.
@@ -285,6 +308,7 @@ def tune(
     return result
 
 
+@_told
 def exhaustive(
     matrix: Any,
     k: int,
