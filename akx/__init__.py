@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from akx._progress import progress
     from akx.basis import Basis, chebyshev, monomial, newton
     from akx.device.cuda.memory import memory_pool
     from akx.errors import (
@@ -80,6 +81,7 @@ __all__ = [
     "memory_pool",
     "monomial",
     "newton",
+    "progress",
     "read_matrix",
     "tune",
 ]
@@ -94,6 +96,7 @@ _HOMES = {
     "PlanDatabase": "akx.plandb",
     "estimate_spectrum": "akx.spectrum",
     "memory_pool": "akx.device.cuda.memory",
+    "progress": "akx._progress",
     "read_matrix": "akx.io",
     "tune": "akx.tuner",
 }

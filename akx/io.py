@@ -33,6 +33,7 @@ from akx._harwell_boeing import harwell_boeing_bytes, is_harwell_boeing, read_ha
 from akx._mat_file import is_mat_file, read_mat_file, sparse_variables
 from akx._matrix_market import matrix_market_bytes, read_matrix_market
 from akx._process import available_bytes
+from akx._progress import working
 from akx._stream import AGAIN, PIECE, Need, PathLike, check_rows, in_words, name_of, suffix_of, zip_member
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, MatrixError, brief, listed, shown
 
@@ -74,8 +75,9 @@ def read_matrix(path: PathLike, *, variable: str | None = None) -> sp.csr_array:
     """
     name = name_of(path)
     try:
-        raw, inner, is_member = read_content(path, partial(_needs, name), archives=True, member=variable)
-        return _read_plain(raw, inner, name, None if is_member else variable)
+        with working(f"reading {os.path.basename(name)}"):
+            raw, inner, is_member = read_content(path, partial(_needs, name), archives=True, member=variable)
+            return _read_plain(raw, inner, name, None if is_member else variable)
     except MemoryError as error:
         found = shown(str(error)) or "no more of it"
         hint = "free some, or read it on a machine with more"

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from akx.cli.output import a_word_after, emit_json, note, standard_streams
+from akx.cli.output import emit_json, note, standard_streams, words_of_a_command
 from akx.errors import AkxError, shown
 
 __all__ = [
@@ -37,8 +37,6 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 #: Version of the JSON object that a failing command prints under ``--json``.
 ERROR_SCHEMA = 1
 
-#: Seconds after which a command that has written nothing says that it works, or compiles.
-_SILENCE = 1.0
 #: The most characters of the line of an error.
 _LONGEST = 4000
 
@@ -75,7 +73,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             # In a process of its own, for people: what calls this from Python, or reads JSON, knows that it waits.
             if arguments is not None or "--json" in sys.argv:
                 return _run(arguments)
-            with a_word_after(_SILENCE):
+            with words_of_a_command():
                 return _run(arguments)
     finally:
         sys.unraisablehook = usual

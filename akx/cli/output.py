@@ -11,21 +11,27 @@ import math
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from akx._progress import shown_by, working
 from akx.errors import AkxError, shown, shown_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["a_word_after", "data_console", "emit_json", "keep_stdout", "note", "standard_streams", "status_console"]
+__all__ = [
+    "data_console",
+    "emit_json",
+    "keep_stdout",
+    "note",
+    "standard_streams",
+    "status_console",
+    "words_of_a_command",
+]
 
 #: Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise.
 _PLAIN_WIDTH = 120
-#: Looks at whether akx compiles, the first of them when it is said that it works.
-_LOOKS = 100
 #: The most characters of a line of status.
 _LONGEST = 2000
 
@@ -133,56 +139,31 @@ class _Stream:
 
 
 @contextlib.contextmanager
-def a_word_after(seconds: float) -> Iterator[None]:
-    """Say that akx works, after so many seconds without a word, and that it compiles, once it does."""
-    done, begun = threading.Event(), list[object]()
-
-    def say() -> None:
-        is_told, ear = False, None
-        for look in range(_LOOKS):
-            if done.wait(seconds if look == 0 else seconds / 5) or not _is_silent():
-                break
-            ear = ear or _listen(begun)
-            if begun:
-                note("compiling akx's own code, which is kept: half a minute or so, the first time on a machine")
-                break
-            if not is_told:
-                note("working")
-                stderr: Any = sys.stderr
-                stderr.is_fresh = is_told = True  # that word is not what is waited for
-        if ear is not None:
-            ear()
-
-    thread = threading.Thread(target=say, daemon=True)
-    thread.start()
-    try:
+def words_of_a_command() -> Iterator[None]:
+    """Say on stderr what akx does, after a second without a word; nothing more once something was written."""
+    with shown_by(_Notes()), working("working"):
         yield
-    finally:
-        done.set()
-        thread.join()
+
+
+class _Notes:
+    """A line for each thing that is under way, while the command is silent."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def show(self, what: str, seconds: float) -> None:
+        if what != self._said and _is_silent():
+            self._said = what
+            note(what)
+            stderr: Any = sys.stderr
+            stderr.is_fresh = True  # that word is not what is waited for
+
+    def end(self) -> None:
+        pass
 
 
 def _is_silent() -> bool:
     return all(getattr(stream, "is_fresh", False) for stream in (sys.stdout, sys.stderr))
-
-
-def _listen(begun: list[object]) -> Callable[[], None] | None:
-    """Have Numba put its word into `begun` when it compiles a function; what ends that. None where it is not there."""
-    numba = sys.modules.get("numba")
-    if numba is None or getattr(numba.__spec__, "_initializing", False):
-        return None
-    from numba.core import event
-
-    class Ear(event.Listener):  # type: ignore[misc]
-        def on_start(self, event: Any) -> None:
-            begun.append(event)
-
-        def on_end(self, event: Any) -> None:
-            pass
-
-    ear = Ear()
-    event.register("numba:compile", ear)
-    return lambda: event.unregister("numba:compile", ear)
 
 
 def data_console() -> Console:

@@ -104,7 +104,9 @@ def list_plans(db: str | None, *, every: bool, as_json: bool) -> int:
 
 
 def _mark(record: PlanRecord) -> str:
-    return " (stale)" if stale_fields(record) else " (aged)" if aged(record) else ""
+    if stale_fields(record):
+        return " (stale)"
+    return (" (aged)" if aged(record) else "") + (f" provisional ({record.provisional})" if record.provisional else "")
 
 
 def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
@@ -116,7 +118,7 @@ def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
         story = None if as_json else read_stories(database, [(layer, record)])[0]
     if story is None:
         stale, why = stale_fields(record), aged(record)
-        told = {"record": record.to_json(), "stale": stale, "aged": why}
+        told = {"record": record.to_json(), "stale": stale, "aged": why, "provisional": record.provisional}
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), **told})
         return 0
     from akx.report.facts import plan_environment, plan_facts
@@ -355,6 +357,7 @@ def _summary(layer: str, record: PlanRecord) -> dict[str, Any]:
         "created": record.created,
         "stale": stale_fields(record),
         "aged": aged(record),
+        "provisional": record.provisional,
     }
 
 

@@ -108,7 +108,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
 
         print_tuning(result, request.file, data_console())
     if result.interrupted:
-        rest = "the rest was not measured" if request.exhaustive else "run the same command with --retune to search on"
+        rest = "the rest was not measured" if request.exhaustive else "run the same command to search on"
         note(f"interrupted: this is the best plan so far; {rest}")
         return EXIT_INTERRUPTED
     return 0
@@ -225,11 +225,17 @@ def _bar(console: object) -> Iterator[Callable[[Progress], None]]:
                 task,
                 description=f"tuning: {state.phase}",
                 completed=state.fraction,
-                trials=counted(state.trials, "trial") if state.trials else "",
+                trials=_done_so_far(state),
                 best=_best_so_far(state),
             )
 
         yield report
+
+
+def _done_so_far(state: Progress) -> str:
+    if state.phase == "compile":
+        return f"{state.trials} of {counted(state.trials_budget, 'piece')} of akx's own code"
+    return counted(state.trials, "trial") if state.trials else ""
 
 
 def _best_so_far(state: Progress) -> str:
@@ -239,10 +245,13 @@ def _best_so_far(state: Progress) -> str:
 
 
 def _line_per_best() -> Callable[[Progress], None]:
-    best = float("inf")
+    best, compiles = float("inf"), False
 
     def report(state: Progress) -> None:
-        nonlocal best
+        nonlocal best, compiles
+        if state.phase == "compile" and not compiles:
+            compiles = True
+            note(f"compiling {counted(state.trials_budget, 'piece')} of akx's own code, which are kept, on all cores")
         if state.phase == "done" or state.best_seconds is None or state.best_plan is None:
             return
         if state.best_seconds >= 0.99 * best:

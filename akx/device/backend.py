@@ -71,6 +71,8 @@ class Backend(ABC):
         Places of memory in which the plans of a run-off are timed, where results depend on where arrays lie.
     compiles_ahead : bool
         Whether what its schedules lay out is compiled in processes beside a search (:attr:`Schedule.layout_shares`).
+    compiles_first : bool
+        Whether the code of its plans is Numba's, which is compiled on all cores before a search.
     tuning_seconds : float
         What a tuning may take where nobody says.
     compilers : tuple of str
@@ -106,6 +108,7 @@ class Backend(ABC):
     may_crash = False
     places = 1
     compiles_ahead = False
+    compiles_first = False
     tuning_seconds = 30.0
     compilers: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()

@@ -495,7 +495,9 @@ def _token(A: Any, threads: int) -> _Token:
 
 def _is_changing(A: Any, threads: int, token: _Token) -> bool:
     """Whether another thread has changed A since its content was read; where there is no other, nothing is read."""
-    return threading.active_count() > 1 and _token(A, threads) != token
+    here = threading.current_thread()
+    others = (one for one in threading.enumerate() if one is not here and not one.name.startswith("akx-"))
+    return any(others) and _token(A, threads) != token
 
 
 #: By what names them: databases of plans, their stamps, and when they were looked at.

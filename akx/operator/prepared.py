@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from akx._progress import working
 from akx.device.choose import array_backend
 from akx.device.forks import ForkSafeLock
 from akx.errors import BudgetError, DeviceError, DeviceMemoryError, InfeasibleError, MatrixError, MissingDependencyError
@@ -88,7 +89,8 @@ class Prepared:
     def choice(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Choice:
         """The plan for a call, and why; vectors are of the host unless a backend is named."""
         call = (dtype, vectors, backend or self.planner.home)
-        found = self.choices.of(call, lambda: self.values.of(dtype), self._here(dtype))
+        with working("choosing a plan"):
+            found = self.choices.of(call, lambda: self.values.of(dtype), self._here(dtype))
         return self._adopted(dtype, found)
 
     def program(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Program:
@@ -104,7 +106,8 @@ class Prepared:
             return found
         begin = time.perf_counter()
         try:
-            found = self._prepare(plan, dtype, vectors)
+            with working("laying the matrix out"):
+                found = self._prepare(plan, dtype, vectors)
         except (InfeasibleError, DeviceError, MissingDependencyError) as problem:
             call = (dtype, vectors, backend or self.planner.home)
             again = self.planner.instead(choice, problem, self.values.of(dtype), vectors, call[2], self._here(dtype))

@@ -40,6 +40,8 @@ RECORD_SCHEMA = 2
 _LONGEST_REASON = 2000
 #: The most states that trials are counted by.
 _MOST_STATES = 100
+#: What a search says in the provenance where it did not come to a sound end, and the words for it.
+_PROVISIONAL = {"interrupted": "interrupted", "disturbed": "disturbed", "starved": "too little time"}
 
 #: How a trial may end.
 TRIAL_STATES = ("complete", "pruned", "failed")
@@ -152,6 +154,11 @@ class PlanRecord:
     def is_crude(self) -> bool:
         """Whether trials have chosen the plan, without a run-off or with one that was disturbed."""
         return bool(self.provenance.get("interrupted") or self.provenance.get("disturbed"))
+
+    @property
+    def provisional(self) -> str:
+        """Why the next tuning searches on, from this plan; "" where it takes the plan as it is."""
+        return ", ".join(why for name, why in _PROVISIONAL.items() if self.provenance.get(name))
 
     def better_than(self, other: PlanRecord) -> bool:
         """Whether this record should replace `other`, of the same key and of another search.

@@ -19,7 +19,7 @@ _MOST_TEXT = 600
 #: Parts of the provenance that have a place of their own on the page.
 _TOLD = (
     "finalists", "roofline", "spreads", "baseline_plan", "versions", "machine", "matrix", "stopped", "interrupted",
-    "disturbed", "untuned", "untried", "calls",
+    "disturbed", "starved", "untuned", "untried", "calls",
 )  # fmt: skip
 
 

@@ -129,7 +129,8 @@ class PlanStory:
         if changed := stale_fields(self.record):
             return f"stale, never used again: {', '.join(changed)} changed"
         why = aged(self.record)
-        return f"aged, raced before it is used: {'; '.join(why)}" if why else "current"
+        state = f"aged, raced before it is used: {'; '.join(why)}" if why else "current"
+        return state + (f", provisional ({self.record.provisional})" if self.record.provisional else "")
 
     @property
     def is_current(self) -> bool:

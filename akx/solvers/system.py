@@ -30,6 +30,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from akx._given import check_number, converted, numbers_of
 from akx._numba import is_loaded
+from akx._progress import working
 from akx.basis import Basis
 from akx.device.choose import HOST, array_backend, backend_of
 from akx.device.cuda.interchange import is_on_device
@@ -128,6 +129,8 @@ class System:
         Where what is prepared comes from, and goes back to.
     kind_of_work : tuple, optional
         What others must ask for to have `work` next; None where it is not for others.
+    under_way : working
+        Says that it solves, where that takes long.
     begun : float
         When the system was made, on :func:`time.perf_counter`.
     """
@@ -154,6 +157,7 @@ class System:
     given: Any = None
     units: Units = _PLAIN
     watch: Watch | None = None
+    under_way: working = field(default_factory=lambda: working("solving"))
     diagonal: NDArray[Any] | None = None
     applies: AppliesAnywhere | None = None
     products_of_M: int = 0
@@ -200,6 +204,7 @@ class System:
 
     def release(self) -> None:
         """Give the operators and the work on vectors back, for the next solve: nothing is done with them after that."""
+        self.under_way.end()
         self._operators.clear()
         while self._borrowed:
             self.cache.keep(self._borrowed.pop())
@@ -401,6 +406,7 @@ class System:
         Where the watch is about to do something, `settle` is called first: it is to take what was queued ahead. It is
         not asked while products are plain ones.
         """
+        self.under_way.step()
         if self.watch is None or self._rent is not None or not self.watch.due(self.stats):
             return False
         if settle is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from akx.plan import Plan
 from akx.tuner import measure
 
-__all__ = ["Meter", "compiling"]
+__all__ = ["CompileClock", "Meter", "compiling"]
 
 #: Seconds of a search where nobody says.
 _SECONDS = 30.0
@@ -25,6 +26,30 @@ def compiling(report: Callable[[float], object]) -> Iterator[None]:
 
     with install_timer(_COMPILING, report):
         yield
+
+
+class CompileClock:
+    """Seconds that Numba has compiled so far in this process."""
+
+    def __init__(self) -> None:
+        self._listener: Any = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Compiling within counts, where time is real."""
+        if not measure.is_real_time():
+            yield
+            return
+        from numba.core.event import TimingListener, install_listener
+
+        self._listener = TimingListener()
+        with install_listener(_COMPILING, self._listener):
+            yield
+
+    @property
+    def seconds(self) -> float:
+        """Of what has ended."""
+        return float(self._listener.duration) if self._listener is not None and self._listener.done else 0.0
 
 
 class Meter:

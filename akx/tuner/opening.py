@@ -17,16 +17,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import islice
 
 from akx.plan import Plan
+from akx.tuner.ledger import Ledger
+from akx.tuner.predict import Model
 from akx.tuner.prospects import Prospects
 from akx.tuner.seeds import LIKE, PATTERN, SIMILAR, Seeds
 from akx.tuner.space import NATURAL, is_baseline
 
-__all__ = ["Opening"]
+__all__ = ["Opening", "foreseen"]
 
 #: Variants, the fastest of the baseline, in which the other schedules are tried first.
 _FAST_VARIANTS = 3
+#: Baselines, those that the model likes best, whose code is compiled before a search.
+_LIKELY_BASELINES = 3
 #: Share of the best time that a plan must be expected to gain.
 _LITTLE = 0.003
 
@@ -40,11 +45,16 @@ class Opening:
     seeds : Seeds
     given : iterable of Plan
 
+    Attributes
+    ----------
+    is_done : bool
+        Whether all of it has come.
     """
 
     def __init__(self, prospects: Prospects, seeds: Seeds, given: Iterable[Plan]) -> None:
         self._prospects, self._seeds, self._given = prospects, seeds, tuple(given)
         self._following: list[Plan] | None = None
+        self.is_done = False
 
     @property
     def following(self) -> list[Plan]:
@@ -65,12 +75,14 @@ class Opening:
             self._following = [other for _, other in self._known[place + 1 :]]
             yield origin, plan
         others = [name for name in space.parameters if name != space.plain]
-        offered = [("default", plan) for plan in _in_fast_variants(prospects, others)]
+        baselines = [trial.plan for trial in prospects.ledger.completed() if is_baseline(trial.plan)]
+        offered = [("default", plan) for plan in _in_fast_variants(prospects, others, baselines)]
         offered += [("default", space.default(name)) for name in others]
         offered += [("start", plan) for name in space.parameters for plan in _starts(prospects, name)]
         yield from self._by_worth(offered)
         for liked in _liked(prospects, others):
             yield from self._by_worth([("model", liked)])
+        self.is_done = True
 
     def _by_worth(self, offered: list[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
         """What may gain most next, as it is known by then; without what has next to nothing to gain.
@@ -93,13 +105,30 @@ class Opening:
         self._following = []
 
 
-def _in_fast_variants(prospects: Prospects, names: list[str]) -> list[Plan]:
+def foreseen(model: Model, seeds: Seeds, given: Iterable[Plan]) -> Iterator[Plan]:
+    """Plans that the search will likely begin with, as far as that is known before anything was measured.
+
+    The baselines that the model likes best, what is not for measurements to say, and in the variants of these baselines
+    what stands for each other schedule. Their code is compiled before the search begins.
+    """
+    prospects = Prospects(model, Ledger(model.space))
+    space = prospects.space
+    baselines = sorted(space.baselines(model.matrix), key=prospects.times.modelled)
+    likely = list(islice((plan for plan in baselines if prospects.reason_against(plan) is None), _LIKELY_BASELINES))
+    others = [name for name in space.parameters if name != space.plain]
+    yield from likely[:1]
+    yield from _in_fast_variants(prospects, others, likely[:1])
+    yield from (plan for _, plan in Opening(prospects, seeds, given)._known)
+    yield from likely[1:]
+    yield from _in_fast_variants(prospects, others, likely[1:])
+
+
+def _in_fast_variants(prospects: Prospects, names: list[str], baselines: list[Plan]) -> list[Plan]:
     """Schedules' defaults in the variants in which the baseline is fastest, which are compiled already.
 
     Each plan is in the first order of rows in which it is feasible.
     """
     space = prospects.space
-    baselines = [trial.plan for trial in prospects.ledger.completed() if is_baseline(trial.plan)]
     found: list[Plan] = []
     for variant in list(dict.fromkeys(plan.variant for plan in baselines))[:_FAST_VARIANTS]:
         for name in names:

@@ -39,7 +39,7 @@ from akx.plan import Option, Plan
 from akx.tuner import processes
 from akx.tuner.space import Space, build_space
 
-__all__ = ["Precompilation", "compile_for", "part_of", "precompiling", "shares_of"]
+__all__ = ["Precompilation", "compile_for", "note_of", "part_of", "precompiling", "shares_of"]
 
 #: Bytes that a process takes of the host's memory, about.
 _HOST = 400 * 2**20
@@ -86,7 +86,7 @@ class Precompilation:
         self._processes: list[subprocess.Popen[bytes]] = []
         cores = host_device().cores if cores is None else cores
         host_bytes = processes.available_bytes() if host_bytes is None else host_bytes
-        wanted = [share for share in shares_of(device.backend) if _is_wanted(_note_of(*share, matrix))]
+        wanted = [share for share in shares_of(device.backend) if _is_wanted(note_of(share, matrix))]
         count = min(len(wanted), cores - processes.SPARED_CORES, int(processes.SHARE * host_bytes / _HOST))
         if count <= 0:
             return
@@ -239,14 +239,17 @@ def _compiled() -> None:
     """Only to know where Numba keeps what it compiles."""
 
 
-def _note_of(name: str, share: int, matrix: Matrix) -> Path | None:
-    """The file beside Numba's cache that says that this is done; None where nothing is kept, or compiled."""
+def note_of(what: tuple[object, ...], matrix: Matrix) -> Path | None:
+    """The file beside Numba's cache that says that `what` is compiled for a matrix of these types.
+
+    None where nothing is kept, or compiled.
+    """
     folder = getattr(getattr(_compiled, "stats", None), "cache_path", None)
     if folder is None:
         return None
     types = (matrix.dtype.name, matrix.indptr.dtype.name, matrix.indices.dtype.name, matrix.value_error > 0)
     processor = (host_device().name, os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES"))
-    of = (name, share, *types, *_sources(), metadata.version("numba"), platform.python_version(), *processor)
+    of = (*what, *types, *_sources(), metadata.version("numba"), platform.python_version(), *processor)
     digest = hashlib.sha256("\0".join(map(str, of)).encode()).hexdigest()[:_DIGITS]
     return Path(folder) / f"akx-{digest}.compiled"
 
@@ -301,7 +304,7 @@ def main(parent: int | None = None) -> None:
         message = processes.receive(sys.stdin.buffer)
         matrix = Matrix(*message["matrix"], pattern_cache={}, value_error=message["value_error"])
         for name, share in message["shares"]:
-            note = _note_of(name, share, matrix)
+            note = note_of((name, share), matrix)
             if note is None:
                 return
             with _alone(note) as mine:

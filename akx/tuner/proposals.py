@@ -146,6 +146,11 @@ class Proposals:
                     return
                 yield "spare", left
 
+    @property
+    def is_past_opening(self) -> bool:
+        """Whether all that a search begins with has come."""
+        return self._opening.is_done
+
     def likely(self) -> Iterator[Plan]:
         """Plans that the search may soon come up with, the likeliest first: the opening's, then what may gain most.
 

@@ -27,7 +27,7 @@ from akx.tuner import measure
 from akx.tuner.history import TrialLog
 from akx.tuner.result import FEW_CALLS, Counts, TuneResult, Untuned
 
-__all__ = ["is_enough", "keep", "leave", "reuse", "usable"]
+__all__ = ["is_enough", "is_final", "keep", "leave", "reuse", "usable"]
 
 
 def usable(record: PlanRecord | None, matrix: Matrix, device: Any, threads: int) -> PlanRecord | None:
@@ -74,16 +74,25 @@ def is_enough(record: PlanRecord, calls: int | None) -> bool:
     return calls is not None and isinstance(sought, int) and calls <= sought
 
 
+def is_final(db: PlanDatabase, record: PlanRecord) -> bool:
+    """Whether a plan is not to be improved: it is not provisional, or what replaced it could not be kept."""
+    if not record.provisional:
+        return True
+    try:
+        db.check_writable()
+    except DatabaseError:
+        return True
+    return False
+
+
 def reuse(
     db: PlanDatabase, record: PlanRecord, layer: str, matrix: Matrix, device: Any, threads: int, start: float
 ) -> TuneResult:
     """A record of :func:`usable`, found in `layer`, as the result of a call that began at `start`."""
     key = record.key
     notes = [f"tuned on {record.created[:10]} in {record.tuning_seconds:.1f} s"]
-    if record.provenance.get("interrupted"):
-        notes.append("that search was interrupted; a new one, with --retune (retune=True), goes on from this plan")
-    if record.provenance.get("disturbed"):
-        notes.append("the run-off of that search was disturbed; a new one, with --retune (retune=True), tells more")
+    if record.provisional:  # where none can be kept in its place
+        notes.append(f"the plan is provisional ({record.provisional}), and the database cannot be written")
     if record.provenance.get("stopped") == FEW_CALLS:
         sought = record.provenance.get("calls")
         few = "1 call" if sought == 1 else f"{sought} calls"
@@ -195,6 +204,9 @@ def keep(
         if better is not None:
             stays = f"the database keeps the plan of another search, {better.plan.label()}, {better.speedup:.2f}x"
             result = replace(result, notes=(*result.notes, stays))
+        elif record.provisional:
+            goes_on = f"the plan is provisional ({record.provisional}): it is used, and the next tuning goes on from it"
+            result = replace(result, notes=(*result.notes, goes_on))
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, _not_kept(record, error)))
     return _with_trials(replace(result, notes=(*result.notes, *_hidden(db, key))), log)
@@ -285,6 +297,7 @@ def _provenance(result: TuneResult) -> dict[str, object]:
         "stopped": result.stopped,
         "interrupted": result.interrupted,
         "disturbed": result.disturbed,
+        "starved": result.starved,
         "calls": result.calls,
         "untried": dict(result.untried),
         "untuned": None

@@ -204,6 +204,13 @@ class RecordedBench:
     def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
         """Nothing: recorded trials took what they took."""
 
+    def is_coming(self, plan: Plan) -> bool:
+        """Nothing has to be compiled."""
+        return False
+
+    def await_code(self, seconds: float) -> None:
+        """Nothing is waited for."""
+
     def settle(self) -> None:
         """Nothing goes on."""
 

@@ -314,13 +314,13 @@ class Progress:
     Attributes
     ----------
     phase : str
-        ``"reference"``, ``"baseline"``, ``"search"``, ``"run-off"`` or ``"done"``.
+        ``"compile"``, ``"baseline"``, ``"search"``, ``"run-off"`` or ``"done"``.
     trials : int
-        Trials so far, of at most `trials_budget`.
+        Trials so far, of at most `trials_budget`; in the phase ``"compile"``, pieces of code of all that are compiled.
     trials_budget : int
         Most trials that will be made.
     elapsed, seconds_budget : float
-        Seconds since tuning began, and the most that will be spent.
+        Seconds since the search began, or since compiling did, and the most that will be spent on it.
     state : str
         State of the trial just ended, empty where the report is not of a trial.
     trial : Trial or None
@@ -346,6 +346,16 @@ class Progress:
     roofline_share: float | None = None
 
     @property
+    def words(self) -> str:
+        """How far it is, in a line."""
+        if self.phase == "compile":
+            return f"tuning: compiling akx's own code, {self.trials} of {self.trials_budget} pieces"
+        words = f"tuning: {self.phase}, {self.trials} trials"
+        if self.best_seconds is None:
+            return words
+        return f"{words}, best {self.best_seconds * 1e3:.3g} ms, {self.speedup:.2f}x"
+
+    @property
     def speedup(self) -> float:
         """Baseline over best so far, at least 1."""
         if not self.best_seconds or not self.baseline_seconds:
@@ -357,6 +367,8 @@ class Progress:
         """Share of the budget used, the tighter of trials and seconds, in [0, 1]."""
         if self.phase == "done":
             return 1.0
+        if self.phase == "compile":
+            return self.trials / max(self.trials_budget, 1)
         spent = self.elapsed / self.seconds_budget if self.seconds_budget > 0 else 1.0
         made = self.trials / self.trials_budget if self.trials_budget > 0 else 1.0
         return min(1.0, max(spent, made))
@@ -419,6 +431,8 @@ class TuneResult:
     disturbed : bool
         Another process slowed the baseline in the run-off and not all other plans, twice over: the trials have decided,
         and all figures and finalists are theirs.
+    starved : bool
+        The search had no time to try all that it begins with, or measured next to nothing.
     untried : mapping of str to str
         Schedules without any trial whose default is infeasible, and why; the notes say so too. Empty where the plan was
         reused.
@@ -459,6 +473,7 @@ class TuneResult:
     stored_error: float = 0.0
     untuned: Untuned | None = None
     disturbed: bool = False
+    starved: bool = False
     untried: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -553,6 +568,7 @@ class TuneResult:
             "db": self.db,
             "interrupted": self.interrupted,
             "disturbed": self.disturbed,
+            "starved": self.starved,
             "stopped": self.stopped,
             "roofline": None if self.roofline is None else self.roofline.to_json(),
             "schedules": [

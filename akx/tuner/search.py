@@ -13,8 +13,10 @@ Nothing is tried twice, neither here nor by another worker on the same study (:m
 earlier search for the same key has tried (:mod:`akx.tuner.history`), but for what is to be in the run-off; and nothing
 that its schedule says is infeasible, unless it is given: a note has the reason where nothing of a schedule was tried
 for it. The choices depend on the seed and the measurements alone, unless thinking takes so long that it is cut
-(:mod:`akx.tuner.meter`). The search ends with its budget of trials or of seconds, when nothing better was found for a
-while and what is next to the best plan was tried, or when nothing is left; Ctrl-C ends it with the best so far.
+(:mod:`akx.tuner.meter`), and unless code has to be compiled: plans whose code comes later are tried later
+(:mod:`akx.tuner.warmup`). What Numba compiles is not in the time. The search ends with its budget of trials or of
+seconds, when nothing better was found for a while and what is next to the best plan was tried, or when nothing is left;
+Ctrl-C ends it with the best so far.
 
 Where the user says how often the kernel will run, the seconds are bounded by what further search could win::
 
@@ -41,6 +43,7 @@ from akx.tuner.choice import choose, finalists
 from akx.tuner.history import NO_HISTORY, History, as_measured_here, may_be_otherwise, without_figures
 from akx.tuner.ledger import Ledger
 from akx.tuner.measure import Measurement, Precision, Watch
+from akx.tuner.meter import CompileClock
 from akx.tuner.predict import Model
 from akx.tuner.proposals import SEARCHING, Proposals
 from akx.tuner.result import (
@@ -84,6 +87,8 @@ _DEAR_SHARE = 0.05
 _LEAST_GAIN = 0.1
 #: Share of what further search could win at most that it may cost: plans that take the least possible are rare.
 _WORTH = 0.25
+#: Trials, of plans that were measured, below which a search that has run out of time has hardly begun.
+_FEW_TRIALS = 8
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,7 @@ class Outcome:
     interrupted: bool
     notes: tuple[str, ...]
     disturbed: bool = False
+    starved: bool = False
     untried: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -136,6 +142,14 @@ class Tried(Protocol):
 
     def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
         """Begin with plans that may be tried soon, where that can be done beside a trial; the likeliest come first."""
+        ...
+
+    def is_coming(self, plan: Plan) -> bool:
+        """Whether the code of a plan is compiled beside the search and not there yet."""
+        ...
+
+    def await_code(self, seconds: float) -> None:
+        """Wait for the next piece of code that is being compiled, for so long at most."""
         ...
 
     def settle(self) -> None:
@@ -250,6 +264,8 @@ class Search:
         self._keep = keep
         self._made = 0
         self._waiting: list[tuple[str, Trial]] = []
+        self._later: list[tuple[str, Plan]] = []
+        self._clock = CompileClock()
         self._ran_short = False
         self._least = 0.0 if settings.calls is None else model.least_seconds
 
@@ -266,9 +282,10 @@ class Search:
             Where it comes before anything was measured.
         """
         try:
-            self._measure_baseline()
-            stopped = self._try_all(self.proposals.everything() if self._everything else self.proposals.search())
-            return self._run_off(stopped)
+            with self._clock.running():
+                self._measure_baseline()
+                stopped = self._try_all(self.proposals.everything() if self._everything else self._as_code_comes())
+                return self._run_off(stopped)
         except KeyboardInterrupt:
             if self.ledger.baseline is None:
                 raise
@@ -291,6 +308,8 @@ class Search:
             refusal = self.proposals.refusal(plan)
             if refusal is not None:
                 refusals.append(refusal)
+                continue
+            if self.ledger.baseline is not None and self._is_put_off("baseline", plan):
                 continue
             self._get_ready(plan, plans[place + 1 :])
             self._try(plan, "baseline")
@@ -329,6 +348,33 @@ class Search:
             if gone:  # before anybody thinks of another plan, for which a matrix may have to be ordered
                 return gone
         return self._time_gone() if self._ran_short else EXHAUSTED
+
+    def _as_code_comes(self) -> Iterator[tuple[str, Plan]]:
+        """What is proposed; plans whose code is being compiled come as soon as it is there, and others before them."""
+        while True:
+            for origin, plan in self.proposals.search():
+                if not self._is_put_off(origin, plan):
+                    yield origin, plan
+                yield from self._put_off_so_far()
+            if not self._later:
+                return
+            self.bench.await_code(max(0.0, self._left()))
+            yield from self._put_off_so_far()
+
+    def _is_put_off(self, origin: str, plan: Plan) -> bool:
+        """Whether a plan is better tried later, since its code is not there."""
+        if origin == "given" or self._everything or not self.bench.is_coming(plan):
+            return False
+        self._later.append((origin, plan))
+        return True
+
+    def _put_off_so_far(self) -> Iterator[tuple[str, Plan]]:
+        """The plans that were put off whose code is there by now."""
+        come = [one for one in self._later if not self.bench.is_coming(one[1])]
+        self._later = [one for one in self._later if one not in come]
+        for origin, plan in come:
+            if plan not in self.ledger and not (origin == "baseline" and self.proposals.is_hopeless(plan)):
+                yield origin, plan
 
     def _has_settled(self) -> bool:
         """Whether nothing better was found for long, and nothing next to the best plan is left to try."""
@@ -413,9 +459,9 @@ class Search:
         racing = not self._everything and origin != "given"
         best = self.ledger.measured_seconds if racing else None
         self.bench.patience = max(self._left(), _LEAST_PATIENCE) if racing and origin != "baseline" else math.inf
-        begin = measure.now()
+        begin = self._elapsed()
         trial = self.bench.try_plan(plan, number=len(self.ledger.trials), origin=origin, best=best)
-        trial = replace(trial, elapsed=measure.now() - begin)
+        trial = replace(trial, elapsed=self._elapsed() - begin)
         if self.ledger.add(trial) and trial.seconds is not None:
             self.bench.anchor_on(plan, trial.seconds)
         self.proposals.learn(trial)
@@ -673,7 +719,13 @@ class Search:
         tried = {trial.plan.schedule for trial in trials}
         untried = {name: reason for name, reason in self.proposals.refused.items() if name not in tried}
         notes = (*self.notes, *_not_tried(untried))
-        return Outcome(best, baseline, trials, ordered, stopped, interrupted, notes, disturbed, untried)
+        starved = stopped == TIME_BUDGET and not self._is_through()
+        return Outcome(best, baseline, trials, ordered, stopped, interrupted, notes, disturbed, starved, untried)
+
+    def _is_through(self) -> bool:
+        """Whether all that a search begins with was tried, and enough of it measured."""
+        measured = sum(trial.seconds is not None for trial in self.ledger.trials)
+        return self._everything or (self.proposals.is_past_opening and measured >= _FEW_TRIALS)
 
     # ------------------------------------------------------------------------------------------------ budgets
 
@@ -692,14 +744,20 @@ class Search:
         return FEW_CALLS if _WORTH * self._gain() < self.settings.seconds else TIME_BUDGET
 
     def _avoid(self, plan: Plan) -> bool:
-        """Whether plans of this kind take longer to compile or prepare than there is time, or than they are worth."""
+        """Whether plans of this kind take longer to compile or prepare than there is time, or than they are worth.
+
+        What was put off is tried when its code is there.
+        """
+        if any(plan == other for _, other in self._later):
+            return True
         if self.ledger.expected_seconds(plan) > self._left():
             self._ran_short = True
             return True
         return self.ledger.is_dear(plan, _DEAR_SHARE * self._seconds())
 
     def _elapsed(self) -> float:
-        return measure.now() - self._start
+        """Seconds since the search began, without what was compiled here meanwhile, up to as much again."""
+        return measure.now() - self._start - min(self._clock.seconds, self.settings.seconds)
 
     def _gain(self) -> float:
         """Most seconds that further search can win in the calls to come; infinite where nobody said how many."""

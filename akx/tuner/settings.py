@@ -30,8 +30,9 @@ class Settings:
     trials : int
         Most trials.
     seconds : float
-        Most seconds in all; a trial under way is finished. Where none are given, those of the backend: 30 for the host,
-        60 where there is a GPU to tune for.
+        Most seconds of the search, run-off included; a trial under way is finished. What is compiled before it, and
+        what Numba compiles in it, is apart, and takes as long again at most. Where none are given, those of the
+        backend: 30 for the host, 60 where there is a GPU to tune for.
     patience : int
         Trials without progress after which the search ends, once nothing next to the best plan may be better.
     race : float

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
-from typing import Any, Literal
+from functools import partial, wraps
+from typing import Any, Literal, ParamSpec
 
 from akx._given import check_count, unknown_name
+from akx._progress import working
 from akx.device.budget import budgeted_backend, resolve_budget, within
 from akx.device.choose import backend_of, is_usable
 from akx.device.lock import device_lock
@@ -30,10 +31,10 @@ from akx.tuner.calibration import ceiling_of, figures_of
 from akx.tuner.forerunners import processes_ahead
 from akx.tuner.history import NO_HISTORY, TrialLog, earlier_trials
 from akx.tuner.machine import measured_figures
-from akx.tuner.meter import compiling
+from akx.tuner.opening import foreseen
 from akx.tuner.precompile import precompiling
 from akx.tuner.predict import Model, budget_error
-from akx.tuner.record import is_enough, keep, leave, reuse, usable
+from akx.tuner.record import is_enough, is_final, keep, leave, reuse, usable
 from akx.tuner.recorder import Recorder, recording_to
 from akx.tuner.result import FEW_CALLS, TIME_BUDGET, Counts, Progress, Trial, TuneResult, Untuned
 from akx.tuner.search import Outcome, Search
@@ -43,16 +44,17 @@ from akx.tuner.sharing import join_study
 from akx.tuner.similar import features_of
 from akx.tuner.space import NATURAL, Space, build_space, place_of, plan_key, resolve_backend
 from akx.tuner.verify import BASIS_KINDS, Problem
+from akx.tuner.warmup import Warmup, job_of
 from akx.tuner.worker import Bench
 
 __all__ = ["exhaustive", "tune"]
+
+_P = ParamSpec("_P")
 
 #: Share of the time that is waited for another process which measures on the device, before each timing.
 _WAIT = 0.25
 #: A machine that became slower by less is not told of.
 _SLOWER = 1.25
-#: Share of the time that compiling akx's own code may take without being told of.
-_MUCH_COMPILED = 0.1
 #: What a note says of too few calls.
 _NOT_PAID = "not pay back what tuning cost"
 #: Share of the time that the host's plan gets where a GPU's is tuned as well.
@@ -63,6 +65,25 @@ _TRIALS_IN_TIME = 50
 _WORTH_PROCESSES = 10.0
 
 
+def _told(tuning: Callable[_P, TuneResult]) -> Callable[_P, TuneResult]:
+    """Without a callback, what it is at is said where that takes long (:mod:`akx._progress`)."""
+
+    @wraps(tuning)
+    def tell(*args: _P.args, **options: _P.kwargs) -> TuneResult:
+        if options.get("callback") is not None:
+            return tuning(*args, **options)
+        with working("tuning") as under_way:
+
+            def report(state: Progress) -> None:
+                under_way.what = state.words
+
+            options["callback"] = report
+            return tuning(*args, **options)
+
+    return tell
+
+
+@_told
 def tune(
     matrix: Any,
     k: int,
@@ -109,19 +130,22 @@ def tune(
     trials : int, optional
         Most trials (80).
     seconds : float, optional
-        Most seconds in all (30 for the host, 60 where there is a GPU to tune for); a trial under way is finished.
+        Most seconds of the search (30 for the host, 60 where there is a GPU to tune for); a trial under way is
+        finished. akx's own code is compiled before, once on a machine, on all cores, in as many seconds at most.
     db : PlanDatabase or path, optional
         Where plans are looked up and kept: the user's database by default, which :func:`akx.matrix_powers` asks as
         well. ``False`` does neither.
     retune : bool
         Search even where there is a plan. That plan is measured as well, and stays unless the search runs to its end
-        and finds a better one. What earlier searches have tried is not tried again.
+        and finds a better one. What earlier searches have tried is not tried again. A plan that is provisional, since
+        its search was interrupted, disturbed or had too little time, is searched on from in any case.
     seed : int, optional
         Of start vectors and sampler (0).
     name : str
         What to call the matrix in the database.
     callback : callable, optional
-        Called with a :class:`Progress` after each trial and phase. What it raises ends the tuning.
+        Called with a :class:`Progress` after each trial and phase. What it raises ends the tuning. Without one akx says
+        itself how far it is, unless :func:`akx.progress` is off.
     space_filter : callable, optional
         Plans for which it returns false are not tried (baselines always are). The database is then neither read nor
         written, since a plan from a part of the space is not the best plan.
@@ -227,7 +251,8 @@ def tune(
             lookup = kept.find(key)
             before, layer = lookup.record, lookup.layer
         old = usable(before, matrix, device, used)
-        if old is not None and not (retune or fresh or aged(old)) and is_enough(old, wanted.calls):
+        is_good = old is not None and not aged(old) and is_enough(old, wanted.calls) and is_final(kept, old)
+        if old is not None and is_good and not (retune or fresh):
             reused = _with_value_error(reuse(kept, old, layer, matrix, device, used, start), matrix, device)
             reused = _with_calls(_with_budget(reused, budget), wanted.calls)
             if record is not None:
@@ -239,7 +264,10 @@ def tune(
         kept.check_writable()
     others = join_study(storage, key)
     compiles_ahead = backend_of(label).compiles_ahead and wanted.seconds >= _WORTH_PROCESSES
-    with precompiling(matrix, k, start_vectors, device, wanted=compiles_ahead) as compilation:
+    with (
+        precompiling(matrix, k, start_vectors, device, wanted=compiles_ahead) as compilation,
+        closing(_warmup(matrix, start_vectors, label, used, wanted)) as warmup,
+    ):
         space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
         of_exact = None if kept is None or key == exact else usable(kept.find(exact).record, matrix, device, used)
         given = [space.inside(record.plan) for record in (old, of_exact) if record is not None]
@@ -247,18 +275,21 @@ def tune(
         if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
             raise budget_error(space, matrix, "not even one product at a time fits")
         problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
-        bench = _bench(problem, space, wanted)
+        model = _model(matrix, space, start_vectors, wanted.seconds, warmup)
+        _compile(warmup, foreseen(model, seeds, given), wanted, callback)
+        bench = _bench(problem, space, wanted, warmup)
+        bench.end_when_settled(warmup.close)
         if compilation is not None:
             bench.end_when_settled(compilation.close)
-        model = _model(matrix, space, start_vectors, wanted.seconds)
+        begin = measure.now()
         anew = fresh or record is not None or others is not None
         history = NO_HISTORY if anew else earlier_trials(kept, key)
         log = None if kept is None else TrialLog(kept, key)
         try:
             with recording_to(record, "search", name, key, model, wanted, seeds) as recorder:
-                options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
+                options: dict[str, Any] = {"start": begin, "callback": callback, "keep": space_filter, "given": given}
                 options |= {"others": others, "seeds": seeds, "history": history}
-                outcome = _search(bench, model, wanted, device, recorder, log, **options)
+                outcome = _search(bench, model, wanted, recorder, log, **options)
                 result = _result(outcome, matrix, key, space, start, name=name, db=kept)
                 result = _with_calls(_with_budget(_with_value_error(result, matrix, device), budget), wanted.calls)
                 if recorder is not None:
@@ -277,6 +308,7 @@ def tune(
     return result
 
 
+@_told
 def exhaustive(
     matrix: Any,
     k: int,
@@ -339,12 +371,13 @@ def exhaustive(
                 expected="sweep with rows in the order given and values in full",
                 hint="leave the defaults of sweep among its choices",
             )
-    bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
+    problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
+    bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors, wanted.seconds)
     kind = "exhaustive" if space_filter is None and choices is None else "part"
     with recording_to(record, kind, name, key, model, wanted) as recorder:
         options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
-        outcome = _search(bench, model, wanted, device, recorder, None, everything=True, **options)
+        outcome = _search(bench, model, wanted, recorder, None, everything=True, **options)
         result = _with_value_error(_result(outcome, matrix, key, space, start, name=name, db=None), matrix, device)
         return result if recorder is None else recorder.end(result)
 
@@ -424,19 +457,44 @@ def _database(db: object, space_filter: object) -> PlanDatabase | None:
     return db if isinstance(db, PlanDatabase) else PlanDatabase(db)
 
 
-def _model(matrix: Matrix, space: Space, start_vectors: int, seconds: float = math.inf) -> Model:
+def _warmup(matrix: Matrix, start_vectors: int, backend: str, threads: int, wanted: Settings) -> Warmup:
+    """Where code is compiled; it begins with what all teams of threads share. Nothing, where that is not worth it."""
+    worth = backend_of(backend).compiles_first and wanted.seconds >= _WORTH_PROCESSES and measure.is_real_time()
+    warmup = Warmup(matrix, start_vectors, count=None if worth else 0)
+    if threads > 1:
+        warmup.want_team()
+    return warmup
+
+
+def _compile(
+    warmup: Warmup, plans: Iterable[Plan], wanted: Settings, callback: Callable[[Progress], object] | None
+) -> None:
+    """The phase before a search: compile what it begins with, for as long as the search may take at most."""
+    begin = measure.now()
+    warmup.want(map(job_of, plans))
+
+    def report(done: int, total: int) -> None:
+        if callback is not None and total:
+            callback(Progress("compile", done, total, measure.now() - begin, wanted.seconds))
+
+    warmup.wait(wanted.seconds, report)
+
+
+def _model(
+    matrix: Matrix, space: Space, start_vectors: int, seconds: float = math.inf, warmup: Warmup | None = None
+) -> Model:
     """`seconds`: what the tuning may take, a share of which is waited for the device at most."""
-    with _alone(space.device, seconds)():
+    with _alone(space.device, seconds, warmup)():
         measured = measured_figures(space.device, space.threads)
     figures = figures_of(space.device, space.threads)
     ceiling = ceiling_of(measured, figures, space.device, space.threads)
     return Model(matrix, space, figures, start_vectors, ceiling)
 
 
-def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
+def _bench(problem: Problem, space: Space, wanted: Settings, warmup: Warmup | None = None) -> Bench:
     seconds = min(wanted.precision.seconds, wanted.seconds / _TRIALS_IN_TIME)
     precision = replace(wanted.precision, seconds=seconds)
-    alone = _alone(space.device, wanted.seconds)
+    alone = _alone(space.device, wanted.seconds, warmup)
     ahead, backend = 0, backend_of(space.backend)
     if backend.may_crash and not space.device.budget and wanted.seconds >= _WORTH_PROCESSES:
         ahead = processes_ahead(problem, backend.free_bytes())
@@ -448,6 +506,7 @@ def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
         keep=wanted.finalists + 1,
         alone=alone,
         ahead=ahead,
+        warmup=warmup,
     )
 
 
@@ -455,7 +514,6 @@ def _search(
     bench: Bench,
     model: Model,
     wanted: Settings,
-    device: Any,
     recorder: Recorder | None,
     log: TrialLog | None,
     **options: Any,
@@ -467,16 +525,8 @@ def _search(
             if keeper is not None:
                 keeper.trial(trial, nbytes)
 
-    compiled: list[float] = []
     try:
-        with compiling(compiled.append):
-            found = Search(bench, model, wanted, record=record, alone=_alone(device, wanted.seconds), **options).run()
-        if found.stopped == TIME_BUDGET and sum(compiled) > _MUCH_COMPILED * wanted.seconds:
-            note = (
-                f"{sum(compiled):.0f} s went into compiling akx's own code, which is done once on a machine: --retune "
-                "(retune=True) has all of its time for trials"
-            )
-            found = replace(found, notes=(*found.notes, note))
+        found = Search(bench, model, wanted, record=record, alone=bench.alone, **options).run()
         if bench.slowed >= _SLOWER:
             note = f"the machine became {bench.slowed:.1f}x slower during the search; trials behind that are scaled"
             found = replace(found, notes=(*found.notes, note))
@@ -485,9 +535,16 @@ def _search(
         bench.close()
 
 
-def _alone(device: Any, seconds: float) -> Callable[[], AbstractContextManager[object]]:
+def _alone(device: Any, seconds: float, warmup: Warmup | None = None) -> Callable[[], AbstractContextManager[object]]:
     """What is entered for a timing, in a tuning that may take so long."""
-    return partial(device_lock(device).alone, _WAIT * seconds)
+    alone = partial(device_lock(device).alone, _WAIT * seconds)
+
+    @contextmanager
+    def aside() -> Iterator[None]:
+        with warmup.aside() if warmup is not None else nullcontext(), alone():
+            yield
+
+    return aside
 
 
 def _result(
@@ -543,6 +600,7 @@ def _result(
         db=None if db is None else str(db.path),
         interrupted=outcome.interrupted,
         disturbed=outcome.disturbed,
+        starved=outcome.starved,
         stopped=outcome.stopped,
         roofline=roofline,
         notes=outcome.notes,

@@ -43,6 +43,7 @@ from akx.tuner.meter import compiling
 from akx.tuner.result import AS_ANOTHER, COMPLETE, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.space import Space
 from akx.tuner.verify import Problem
+from akx.tuner.warmup import Warmup, job_of
 
 __all__ = ["SHORT_SECONDS", "Bench", "is_hopeless", "too_slow"]
 
@@ -94,6 +95,8 @@ class Bench:
         Whether candidates that may crash a GPU run in another process first.
     ahead : int
         Processes beside that one in which candidates are got ready before they are tried: see :meth:`get_ready`.
+    warmup : Warmup, optional
+        Where the code of the host's plans is compiled before they are tried.
 
     Attributes
     ----------
@@ -116,7 +119,9 @@ class Bench:
         alone: Callable[[], AbstractContextManager[object]] = nullcontext,
         wary: bool = True,
         ahead: int = 0,
+        warmup: Warmup | None = None,
     ) -> None:
+        self._warmup = warmup
         self.alone = alone
         self.problem = problem
         self.space = space
@@ -184,6 +189,8 @@ class Bench:
                 program = self._prepare(plan)
             prepared = measure.now() - start
             error = self.run_verified(plan, program)
+            if self._warmup is not None:
+                self._warmup.has_come(plan)
         except InfeasibleError as refusal:
             return Trial(number, plan, origin, PRUNED, _reason(refusal, plan), prepare_seconds=measure.now() - start)
         except VerificationError as wrong:
@@ -292,6 +299,20 @@ class Bench:
         """
         if self._forerunners is not None and self._forerunners.room > 0:
             self._forerunners.ahead(likely())
+        if self._warmup is not None and self._warmup.has_room:
+            self._warmup.want((job_of(plan) for plan in likely()), self._warmup.count)
+
+    def is_coming(self, plan: Plan) -> bool:
+        """Whether the code of a plan is yet to be compiled beside this search, so that others are better tried first.
+
+        What nobody has begun with is begun with.
+        """
+        return self._warmup is not None and self._warmup.is_coming(plan)
+
+    def await_code(self, seconds: float) -> None:
+        """Wait for the next piece of code that is being compiled, for so long at most."""
+        if self._warmup is not None:
+            self._warmup.wait_for_one(seconds)
 
     def end_when_settled(self, end: Callable[[], None]) -> None:
         """Call `end` where the processes beside this search are ended."""

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from numba.core import event
 
+from akx import _progress
 from akx.cli import guard
 from akx.cli.output import data_console
 from akx.errors import AkxError, DatabaseError, MatrixError
@@ -205,11 +206,13 @@ def test_a_command_that_is_silent_for_long_says_why(
         for _ in range(4):
             time.sleep(0.1)
             if compiles:
-                event.broadcast(event.Event("numba:compile", event.EventStatus.START))
+                with event.trigger_event("numba:compile"):
+                    time.sleep(0.01)
         return 0
 
     monkeypatch.setattr(sys, "argv", ["akx", *arguments])
-    monkeypatch.setattr(guard, "_SILENCE", 0.05)
+    monkeypatch.setattr(_progress, "AFTER", 0.05)
+    monkeypatch.setattr(_progress, "_LOOK", 0.02)
     monkeypatch.setattr(guard, "_invoke", work)
     assert guard.run() == 0
     said = capsys.readouterr().err

@@ -159,6 +159,12 @@ def test_a_plan_without_a_sound_run_off_is_never_better_than_one_with(how: str) 
     assert crude.better_than(make_record(seconds=0.2, provenance={how: True}))
 
 
+def test_why_a_plan_is_provisional() -> None:
+    assert make_record(provenance={"interrupted": False, "stopped": "time budget"}).provisional == ""
+    assert make_record(provenance={"starved": True}).provisional == "too little time"
+    assert make_record(provenance={"disturbed": True, "starved": True}).provisional == "disturbed, too little time"
+
+
 def test_times_of_two_searches_are_not_compared() -> None:
     busy = make_record(seconds=1.0, baseline_seconds=4.0)
     assert busy.better_than(make_record(seconds=0.9, baseline_seconds=1.0))

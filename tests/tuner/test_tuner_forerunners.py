@@ -403,7 +403,7 @@ def test_a_gpu_search_that_has_the_time_gets_plans_ready(problem: Problem, monke
     monkeypatch.setattr(timing, "free_bytes", lambda: 2**36)
     monkeypatch.setattr(tuning, "processes_ahead", lambda problem, free: asked.append(free) or 3)
     monkeypatch.setattr(tuning, "Bench", lambda problem, space, **given: given["ahead"])
-    monkeypatch.setattr(tuning, "_alone", lambda device, seconds: None)
+    monkeypatch.setattr(tuning, "_alone", lambda *_: None)
 
     def ahead(backend: str = "cuda", seconds: float = 60.0, budget: int = 0) -> Any:
         space: Any = SimpleNamespace(backend=backend, device=SimpleNamespace(budget=budget))

@@ -75,7 +75,7 @@ FREE = 2**36
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Where notes are; none are, as on a machine on which nobody has searched."""
-    monkeypatch.setattr(precompile, "_note_of", lambda name, share, *_: tmp_path / f"{name}-{share}.compiled")
+    monkeypatch.setattr(precompile, "note_of", lambda share, _: tmp_path / f"{share[0]}-{share[1]}.compiled")
     return tmp_path
 
 
@@ -198,16 +198,16 @@ def test_a_matrix_that_is_too_small_to_be_laid_out_starts_nothing(brick: Matrix,
 
 
 def test_nothing_is_started_where_nothing_is_kept(line: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precompile, "_note_of", lambda *_: None)
+    monkeypatch.setattr(precompile, "note_of", lambda *_: None)
     assert Precompilation(line, 4, 1, H100, cores=64, host_bytes=FREE, command=HANGS).count == 0
 
 
 def test_a_note_is_of_types_and_sources(line: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whatever Numba's cache goes by: a file that was touched is compiled again."""
-    note = precompile._note_of("sweep", 0, line)
+    note = precompile.note_of(("sweep", 0), line)
     single = Matrix.from_any(sp.csr_array((line.data, line.indices, line.indptr)).astype(np.float32))
-    others = [precompile._note_of("sweep", 1, line), precompile._note_of("ghost", 0, line)]
-    others += [precompile._note_of("sweep", 0, matrix) for matrix in (single, line.with_value_error(1e-4))]
+    others = [precompile.note_of(("sweep", 1), line), precompile.note_of(("ghost", 0), line)]
+    others += [precompile.note_of(("sweep", 0), matrix) for matrix in (single, line.with_value_error(1e-4))]
     source = tmp_path / "partition" / "halo.py"
     source.parent.mkdir()
     source.touch()
@@ -215,11 +215,11 @@ def test_a_note_is_of_types_and_sources(line: Matrix, tmp_path: Path, monkeypatc
     for time_of in (1.0, 2.0):
         os.utime(source, (time_of, time_of))
         precompile._sources.cache_clear()
-        others.append(precompile._note_of("sweep", 0, line))
+        others.append(precompile.note_of(("sweep", 0), line))
     precompile._sources.cache_clear()
     monkeypatch.undo()
     assert len({note, *others}) == 7
-    assert precompile._note_of("sweep", 0, line) == note
+    assert precompile.note_of(("sweep", 0), line) == note
 
 
 def test_processes_that_cannot_be_started_are_done_without(

@@ -24,6 +24,7 @@ class CpuBackend(Backend):
     name = "cpu"
     is_automatic = True
     uses_threads = True
+    compiles_first = True
     compilers = ("numba",)
     libraries = ("host",)
     priced_by_format = True

@@ -201,5 +201,6 @@ def _waits(low: Any, high: Any, owner: Any, pointer: Any, block: Any, power: Any
 @jit
 def _longer(array: Any, room: int) -> Any:
     result = np.empty(room, np.int64)
-    result[: array.size] = array
+    for i in range(array.size):  # a slice takes ten times as long to compile: its error would be a text
+        result[i] = array[i]
     return result
