@@ -603,9 +603,13 @@ def doctor(
         bool,
         typer.Option("--calibrate", help="First measure this machine, once, so that untuned calls get better plans."),
     ] = False,
+    warm: Annotated[
+        bool,
+        typer.Option("--warm", help="Only compile all of akx's own code for the CPU, on all cores; once on a machine."),
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Say what is installed, what is missing and how to get it, and what akx sees of this machine."""
     from akx.cli.doctor import run_doctor
 
-    return run_doctor(db, calibrate=calibrate, as_json=as_json)
+    return run_doctor(db, calibrate=calibrate, warm=warm, as_json=as_json)

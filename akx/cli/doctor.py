@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 from akx.cli.guard import EXIT_INPUT
-from akx.cli.output import data_console, emit_json, note
+from akx.cli.output import data_console, emit_json, note, status_console
+from akx.report.text import counted, duration
+
+if TYPE_CHECKING:
+    from akx.matrix import Matrix
 
 __all__ = ["DOCTOR_SCHEMA", "run_doctor"]
 
 #: Version of the JSON object of ``akx doctor --json``.
 DOCTOR_SCHEMA = 1
 
+#: Types of values for which all code is compiled, the most frequent first.
+_TYPES = ("float64", "float32", "complex128", "complex64")
+#: Points of a side of the grid whose plans need all code between them, rows of its dense blocks, and powers.
+_SIDE, _BLOCK, _POWERS = 48, 3, 4
+#: Solvers, whose code is theirs alone.
+_SOLVERS = ("cg", "gmres", "bicgstab", "ca_cg", "ca_gmres", "ca_bicgstab")
+#: Seconds in which everything has come.
+_LONG = 24 * 3600.0
 
-def run_doctor(db: str | None, *, calibrate: bool = False, as_json: bool) -> int:
+
+def run_doctor(db: str | None, *, calibrate: bool = False, warm: bool = False, as_json: bool) -> int:
     """Print every check. Returns 0 where akx can work (optional parts may be missing), else 2.
 
-    With `calibrate` every device that akx can use is measured first, and what was measured is kept.
+    With `calibrate` every device that akx can use is measured first, and what was measured is kept. With `warm` all of
+    akx's own code for the host is compiled, and nothing checked.
     """
+    if warm:
+        return _warm(as_json=as_json)
     from akx.report.environment import inspect_environment
 
     if calibrate:
@@ -53,3 +75,78 @@ def _calibrate() -> None:
             note(f"measuring the {backend}, which should have nothing else to do")
             found = calibrate(backend)
             note(f"{found.device_class}: kept in {found.save()}")
+
+
+def _warm(*, as_json: bool) -> int:
+    """Compile what is not there yet, on all cores. Ctrl-C ends it; what was compiled by then is kept."""
+    from akx.tuner.warmup import Warmup, every_plan, job_of
+
+    begin, pieces = time.perf_counter(), 0
+    with _bar(as_json) as report:
+        for dtype in _TYPES:
+            matrix = _grid(dtype)
+            with contextlib.closing(Warmup(matrix)) as warmup:
+                if warmup.has_all:
+                    continue
+                warmup.want_team()
+                warmup.want(job_of(plan) for plan in every_plan(matrix, _POWERS))
+                warmup.want(((f"{name} solver",), __name__, "solve_once", name) for name in _SOLVERS)
+                pieces += warmup.wait(_LONG, partial(report, dtype))
+                warmup.leave_note_of_all()
+    seconds = time.perf_counter() - begin
+    if as_json:
+        emit_json({"schema": DOCTOR_SCHEMA, "compiled": pieces, "seconds": seconds})
+    elif pieces:
+        data_console().print(f"compiled {counted(pieces, 'piece')} of akx's own code in {duration(seconds)}")
+    else:
+        data_console().print("all of akx's own code is compiled")
+    return 0
+
+
+def _grid(dtype: str) -> Matrix:
+    """Five points on a square grid, each entry a dense block: for it a plan of every variant is feasible."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from akx.matrix import Matrix
+
+    line = sp.diags_array([[-1.0] * (_SIDE - 1), [2.5] * _SIDE, [-1.0] * (_SIDE - 1)], offsets=[-1, 0, 1])
+    points = sp.kronsum(line, line)
+    blocks = np.ones((_BLOCK, _BLOCK)) + _BLOCK * np.eye(_BLOCK)
+    return Matrix.from_any(sp.csr_array(sp.kron(points, blocks), dtype=dtype))
+
+
+def solve_once(name: str, matrix: Matrix, vectors: int) -> None:
+    """A few steps of a solver: what its vectors need is compiled."""
+    import numpy as np
+
+    from akx import solvers
+
+    getattr(solvers, name)(matrix, np.ones(matrix.n, dtype=matrix.dtype), maxiter=2 * _POWERS)
+
+
+@contextlib.contextmanager
+def _bar(as_json: bool) -> Iterator[Callable[[str, int, int], object]]:
+    """What to call with the type of values, and how many pieces are done of how many: a bar on a terminal."""
+    console = status_console()
+    if not console.is_terminal:
+        told: set[str] = set()
+
+        def tell(dtype: str, done: int, total: int) -> None:
+            if dtype not in told and not as_json:
+                told.add(dtype)
+                note(f"compiling {counted(total, 'piece')} of akx's own code for {dtype}, on all cores")
+
+        yield tell
+        return
+    from rich.progress import Progress
+
+    with Progress(console=console, transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(dtype: str, done: int, total: int) -> None:
+            if dtype not in tasks:
+                tasks[dtype] = bar.add_task(f"compiling for {dtype}")
+            bar.update(tasks[dtype], completed=done, total=total)
+
+        yield report

@@ -36,8 +36,9 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import processes
 from akx.tuner.precompile import note_of, part_of
+from akx.tuner.space import build_space
 
-__all__ = ["Code", "Job", "Warmup", "code_of", "job_of", "run_job"]
+__all__ = ["Code", "Job", "Warmup", "code_of", "every_plan", "job_of", "run_job"]
 
 #: What is compiled at once: schedule, variant, order of the rows.
 Code = tuple[str, ...]
@@ -54,6 +55,8 @@ _NICE = 10
 _LOOK = 0.5
 #: Code that all plans of several threads share.
 _TEAM: Job = (("team",), __name__, "_meet", None)
+#: Everything, for a matrix of these types.
+_ALL: Code = ("all",)
 #: Of Linux: end with the thread that started this process, also while it is stopped.
 _PR_SET_PDEATHSIG = 1
 
@@ -94,6 +97,8 @@ class Warmup:
         held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes
         fitting = int(processes.SHARE * processes.available_bytes() / (_HOST + _COPIES * held))
         self._most = max(0, min(host_device().cores, fitting)) if count is None else count
+        if self._most and (note := note_of(_ALL, matrix)) is not None and note.exists():
+            self._most = 0
         self._matrix, self._vectors = matrix, start_vectors
         self._command = command or processes.command(__name__)
         self._notes: dict[Code, Path | None] = {}
@@ -195,6 +200,16 @@ class Warmup:
                 self._there.add(code)
                 self._changed.notify_all()
 
+    @property
+    def has_all(self) -> bool:
+        """Whether everything for a matrix of these types is compiled, or nobody here would compile it."""
+        return self._most == 0
+
+    def leave_note_of_all(self) -> None:
+        """Nothing is left to compile for a matrix of these types: from now on no process is started for one."""
+        self._notes[_ALL] = note_of(_ALL, self._matrix)
+        self._leave_note(_ALL)
+
     def _leave_note(self, code: Code) -> None:
         note = self._notes.get(code)
         if note is not None:
@@ -282,6 +297,24 @@ class Warmup:
             self._at.discard(code)
             self._there.add(code)
             self._changed.notify_all()
+
+
+def every_plan(matrix: Matrix, k: int) -> list[Plan]:
+    """Plans of the host that together need all code for a matrix of these types, as far as they are feasible for it.
+
+    Each schedule in each variant, and in each order of the rows: orders and variants have nothing in common.
+    """
+    device = host_device()
+    space = build_space(matrix, k, device, backend="cpu", threads=device.cores)
+    found: list[Plan] = []
+    for name in space.parameters:
+        for kind in ("variant", "partitioner"):
+            plans = (space.plan(name, {kind: choice}) for choice in space.choices(name, kind))
+            for plan in plans:
+                with contextlib.suppress(Exception):
+                    if space.feasible(plan, matrix) is None:
+                        found.append(plan)
+    return list(dict.fromkeys(found))
 
 
 def run_job(module: str, name: str, argument: Any, matrix: Matrix, vectors: int) -> bool:

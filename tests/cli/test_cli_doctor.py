@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from akx import _numba
+from akx import _numba, solvers
+from akx.cli import doctor
 from akx.device.cuda.memory import memory_pool
 from akx.device.host import host_device
+from akx.kernels.cpu.variants import VARIANTS
 from akx.kernels.revisions import ALL, sources
+from akx.matrix import Matrix
 from akx.report import environment
-from akx.tuner import calibration
+from akx.tuner import calibration, warmup
 from akx.tuner.machine import derived_figures
+from akx.tuner.warmup import Job
 from cli.golden import check_shape
 from cli.running import Ran
 
@@ -193,3 +197,57 @@ def test_a_current_directory_that_is_gone(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert _checks(akx("doctor", "--json").json)["current directory"]["state"] == "problem"
+
+
+class _Workers:
+    """Compiles nothing, and remembers what was wanted."""
+
+    wanted: ClassVar[list[str]] = []
+    there: ClassVar[set[str]] = set()
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.dtype = matrix.dtype.name
+        self.has_all = self.dtype in self.there
+        self.count = 0
+
+    def want_team(self) -> None:
+        self.want([(("team",), "", "", None)])
+
+    def want(self, jobs: Iterable[Job]) -> None:
+        for code, *_ in jobs:
+            self.count += 1
+            self.wanted.append(" ".join((self.dtype, *code)))
+
+    def wait(self, seconds: float, report: Callable[[int, int], object]) -> int:
+        report(0, self.count)
+        if self.dtype == "complex64":
+            raise KeyboardInterrupt
+        return self.count
+
+    def leave_note_of_all(self) -> None:
+        self.there.add(self.dtype)
+
+    def close(self) -> None:
+        self.wanted.append(f"{self.dtype} closed")
+
+
+def test_warm_compiles_everything_once(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "Warmup", _Workers)
+    ran = akx("doctor", "--warm")
+    assert ran.code == 130, "Ctrl-C, in the last type"
+    assert "for float64, on all cores" in ran.err
+    wanted = set(_Workers.wanted)
+    assert wanted >= {"float64 sweep csr natural", "float32 wavefront inode16 natural", "complex128 ghost sell natural"}
+    assert wanted >= {"float64 team", "float64 ca_gmres solver", "complex64 closed"}
+    names = {code.split()[2] for code in wanted if code.startswith("float64 sweep")}
+    assert names == set(VARIANTS), "each variant has a plan that is feasible"
+    assert _Workers.there == {"float64", "float32", "complex128"}
+    _Workers.there.add("complex64")
+    ran = akx("doctor", "--warm", "--json")
+    assert (ran.code, ran.json["compiled"]) == (0, 0)
+    assert akx("doctor", "--warm").out == "all of akx's own code is compiled\n"
+
+
+def test_a_solver_is_compiled_by_a_few_of_its_steps() -> None:
+    assert set(doctor._SOLVERS) <= set(solvers.__all__)
+    assert warmup.run_job(doctor.__name__, "solve_once", "cg", doctor._grid("float64"), 1)
