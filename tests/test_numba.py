@@ -40,7 +40,7 @@ def test_a_process_with_zero_threads_gets_an_error_of_akx() -> None:
     """Numba itself raises ValueError when it is imported."""
     script = (
         "import akx\n"
-        "for name in ('matrix_powers', 'tune', 'PlanDatabase'):\n"
+        "for name in ('MatrixPowers', 'tune', 'PlanDatabase'):\n"
         "    try:\n"
         "        getattr(akx, name)\n"
         "    except akx.AkxError as error:\n"
