@@ -384,7 +384,7 @@ class Auto:
         return asked if isinstance(asked, str) else int(asked)
 
     def _use_of(self, name: str) -> tuple[str, str, str]:
-        return name, str(self.matrix.dtype), self.options["backend"]
+        return name, self.matrix.dtype.str, self.options["backend"]
 
     def _key(self, family: str) -> tuple[Any, ...]:
         """What the choice depends on; another one where the database has changed, which is then asked again."""
@@ -392,7 +392,7 @@ class Auto:
         restart = special["restart"] if family == "gmres" else None
         asked = special["s"], special["basis"], restart, _name_of(options["M"])
         where = options["backend"], options["threads"], *state_of_plans(options["db"])
-        return (family, self.matrix.fingerprint, str(self.matrix.dtype), *asked, *where)
+        return (family, self.matrix.fingerprint, self.matrix.dtype.str, *asked, *where)
 
     def _timing_key(self, family: str) -> TimingKey | None:
         """The key in the database; None for a device that is not here."""

@@ -189,7 +189,8 @@ class Recurrence:
         p_hat = self._product_of(_P)
         with system.stats.phase("vectors"):
             # (1)
-            rv = self.work.gram(W[_V : _SHADOW + 1])[1, 0]
+            rv = self.work.dot(W, _SHADOW, _V)
+            rv = rv if system.dtype.kind == "c" else rv.real
             if not np.isfinite(rv):
                 return "overflow"
             alpha = self.rho / rv if rv != 0 else np.inf
