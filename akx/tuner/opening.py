@@ -121,6 +121,11 @@ def foreseen(model: Model, seeds: Seeds, given: Iterable[Plan]) -> Iterator[Plan
     yield from (plan for _, plan in Opening(prospects, seeds, given)._known)
     yield from likely[1:]
     yield from _in_fast_variants(prospects, others, likely[1:])
+    for name in others:  # each order of the rows is thought of, which compiles what makes it
+        for order in space.choices(name, "partitioner"):
+            plan = space.plan(name, {"partitioner": order, "variant": likely[0].variant}) if likely else None
+            if plan is not None and space.holds(plan):
+                yield plan
 
 
 def _in_fast_variants(prospects: Prospects, names: list[str], baselines: list[Plan]) -> list[Plan]:

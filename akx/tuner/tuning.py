@@ -63,6 +63,8 @@ _HOST_SHARE = 1 / 3
 _TRIALS_IN_TIME = 50
 #: Seconds of a tuning from which on processes that get plans ready pay for their start.
 _WORTH_PROCESSES = 10.0
+#: Seconds between two looks at whether the code of the first baseline is there.
+_LOOK = 1.0
 
 
 def _told(tuning: Callable[_P, TuneResult]) -> Callable[_P, TuneResult]:
@@ -470,14 +472,19 @@ def _compile(
     warmup: Warmup, plans: Iterable[Plan], wanted: Settings, callback: Callable[[Progress], object] | None
 ) -> None:
     """The phase before a search: compile what it begins with, for as long as the search may take at most."""
-    begin = measure.now()
-    warmup.want(map(job_of, plans))
+    if warmup.has_all:
+        return
+    begin, foreseen_plans = measure.now(), list(plans)
+    warmup.want(map(job_of, foreseen_plans))
 
     def report(done: int, total: int) -> None:
         if callback is not None and total:
             callback(Progress("compile", done, total, measure.now() - begin, wanted.seconds))
 
     warmup.wait(wanted.seconds, report)
+    first = next(iter(foreseen_plans), None)
+    while first is not None and warmup.is_coming(first) and measure.now() - begin < 2 * wanted.seconds:
+        warmup.wait_for_one(_LOOK)  # nothing can be tried without it, and to begin with it here would take longer
 
 
 def _model(

@@ -49,8 +49,6 @@ Job = tuple[Code, str, str, Any]
 _WHOLE = 2_000_000
 #: Bytes of a process, about, and copies of the matrix in it.
 _HOST, _COPIES = 400 * 2**20, 6
-#: How far the processes stand back behind others that want a core.
-_NICE = 10
 #: Seconds between two reports of how far they are.
 _LOOK = 0.5
 #: Code that all plans of several threads share.
@@ -355,8 +353,6 @@ def main(parent: int | None = None) -> None:
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     processes.end_with_parent(parent)
-    if hasattr(os, "nice"):
-        os.nice(_NICE)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with contextlib.suppress(EOFError, OSError), processes.unmistakable_files():

@@ -562,6 +562,69 @@ def test_what_is_compiled_in_a_search_is_not_in_its_time(
     assert 1.3 * trials(False) <= trials(True) <= 2.5 * trials(False)
 
 
+def test_plans_whose_code_is_coming_are_tried_when_it_is_there(
+    world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = 0
+
+    def count(progress: Progress) -> None:
+        nonlocal made
+        made = progress.trials
+
+    monkeypatch.setattr(Bench, "is_coming", lambda bench, plan: plan.schedule == "front" and made < 8)
+    result = tune(matrix, 8, trials=20, callback=count)
+    schedules = [trial.plan.schedule for trial in result.trials]
+    assert "front" not in schedules[:8], "others are tried before them"
+    assert "front" in schedules[8:]
+    assert len({trial.plan for trial in result.trials}) == len(result.trials) == 20
+
+
+def test_a_search_waits_for_code_where_nothing_else_is_left(
+    world: Any, matrix: Any, optimum: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = 0
+
+    def await_code(bench: Bench, seconds: float) -> None:
+        nonlocal waits
+        waits += 1
+
+    monkeypatch.setattr(Bench, "is_coming", lambda bench, plan: plan == optimum and waits < 2)
+    monkeypatch.setattr(Bench, "await_code", await_code)
+    result = tune(matrix, 8, space_filter=optimum.__eq__)
+    assert (result.plan, waits) == (optimum, 2)
+
+
+def test_the_phase_that_compiles_is_bounded_and_waits_for_the_first_baseline(matrix: Any) -> None:
+    """Nothing can be tried without that; with all other code the search can begin."""
+
+    class Slow:
+        has_all, looks, bound = False, 0, 0.0
+
+        def want(self, jobs: Any) -> None:
+            self.wanted = [code for code, *_ in jobs]
+
+        def wait(self, seconds: float, report: Callable[[int, int], object]) -> int:
+            self.bound = seconds
+            report(0, len(self.wanted))
+            return 0
+
+        def is_coming(self, plan: Plan) -> bool:
+            return self.looks < 3
+
+        def wait_for_one(self, seconds: float) -> None:
+            self.looks += 1
+
+    slow: Any = Slow()
+    plans = list(build_space(matrix, 2, host_device(), backend="cpu", threads=1).baselines(matrix))
+    told: list[Progress] = []
+    tuning._compile(slow, iter(plans), Settings(seconds=30.0), told.append)
+    assert (slow.bound, slow.looks) == (30.0, 3)
+    assert [(one.phase, one.trials, one.trials_budget) for one in told] == [("compile", 0, len(plans))]
+    slow.has_all = True
+    tuning._compile(slow, iter([]), Settings(seconds=30.0), told.append)
+    assert len(told) == 1, "where all is there nothing is shown"
+
+
 def test_plans_that_cannot_win_are_timed_for_the_fewest_rounds(make_world: Any, matrix: Any) -> None:
     """More repeats only for contenders: what is 1.3 times as slow as the best is complete after five rounds."""
     random = np.random.default_rng(3)
