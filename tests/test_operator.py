@@ -37,6 +37,7 @@ from akx.kernels import registry
 from akx.kernels.base import Program
 from akx.kernels.cpu.run import run_tasks
 from akx.operator import cache, planner
+from akx.operator import powers as prepared_powers
 from akx.operator.cache import CACHE
 from akx.operator.planner import Choice
 from akx.operator.prepared import Prepared
@@ -539,12 +540,13 @@ def test_budgets_are_read_before_a_kept_operator_is_looked_for(monkeypatch: pyte
         with pytest.raises(ArgumentTypeError):
             akx.matrix_powers(A, x, 3, **wrong)  # type: ignore[arg-type]
     made: list[Any] = []
+    operator = akx.MatrixPowers
 
     def make(source: Any, k: int, **rest: Any) -> Any:
         made.append((rest.pop("memory_budget"), rest.pop("fraction")))
-        return akx.MatrixPowers(source, k, basis=rest["basis"])
+        return operator(source, k, basis=rest["basis"])
 
-    monkeypatch.setattr(cache, "MatrixPowers", make)
+    monkeypatch.setattr(prepared_powers, "MatrixPowers", make)
     for budget in ("1K", 1024, np.int64(1024), "1 KiB"):
         akx.matrix_powers(A, x, 3, memory_budget=budget)  # type: ignore[arg-type]
     akx.matrix_powers(A, x, 3, fraction=np.float32(0.5))  # type: ignore[arg-type]

@@ -36,6 +36,7 @@ from akx.report import bench, recheck
 from akx.solvers import tuning as solver_tuning
 from akx.solvers.preconditioners import chebyshev
 from akx.tuner import TuneResult, canary, ladder, plan_key, tuning, verify
+from akx.tuner import space as spaces
 from akx.tuner.measure import Precision
 from akx.tuner.result import COMPLETE, FAILED
 from akx.tuner.space import Space
@@ -259,7 +260,8 @@ def tuned(monkeypatch: pytest.MonkeyPatch, matrix: Any, db: Any, **how: Any) -> 
         asked.update(matrix=bench.matrix, given=given, seeds=seeds)
         raise Begun
 
-    monkeypatch.setattr(tuning, "_where", lambda backend, *_: (backend, 1, GPU))
+    for module in (tuning, spaces):
+        monkeypatch.setattr(module, "place_of", lambda backend, *_: (backend, 1, GPU))
     monkeypatch.setattr(tuning, "_bench", lambda problem, *_: problem)
     monkeypatch.setattr(tuning, "_model", lambda *_: None)
     monkeypatch.setattr(tuning, "_search", search)

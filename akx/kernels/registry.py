@@ -158,7 +158,8 @@ def import_schedules(backend: str) -> None:
 
 def variant(backend: str, name: str) -> AnyVariant | None:
     """The variant of another package; None where there is none, as of those of akx, which its kernels know."""
-    return None if name in _declared(backend) else _VARIANTS.get(f"{backend}/{name}")
+    found = _VARIANTS.get(f"{backend}/{name}")
+    return None if found is None or name in _declared(backend) else found  # the first asks for no kernel
 
 
 def variants(backend: str) -> tuple[AnyVariant, ...]:

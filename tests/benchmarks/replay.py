@@ -21,7 +21,7 @@ from akx.device.host import HostDevice
 from akx.kernels.base import Parameter
 from akx.kernels.cuda import timing
 from akx.plan import Plan
-from akx.tuner import Recording, measure, tuning
+from akx.tuner import Recording, measure, space, tuning
 from akx.tuner.machine import Figures, FormatCost
 from akx.tuner.recorded import UNKNOWN, RecordedBench, RecordedClock
 from akx.tuner.recording import RecordedTrial
@@ -58,8 +58,8 @@ class Replay:
         header = self.recording.header
         known, figures = (_figures(header["model"][name]) for name in ("figures", "ceiling"))
         monkeypatch.setattr(measure, "_CLOCK", ContextVar("recorded", default=self.clock))
-        monkeypatch.setattr(tuning, "device_of", lambda backend: self.device)
-        monkeypatch.setattr(tuning, "plan_threads", lambda backend, threads=None: header["threads"])
+        monkeypatch.setattr(space, "device_of", lambda backend: self.device)
+        monkeypatch.setattr(space, "plan_threads", lambda backend, threads=None: header["threads"])
         monkeypatch.setattr(tuning, "measured_figures", lambda device, threads: figures)
         monkeypatch.setattr(tuning, "figures_of", lambda device, threads: known)
         monkeypatch.setattr(tuning, "build_space", self.space)

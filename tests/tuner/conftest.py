@@ -19,7 +19,7 @@ from akx.kernels.base import Parameter, Program, Schedule, Traffic
 from akx.matrix import Matrix
 from akx.options import Options, Range, Words, declare, of_option
 from akx.plan import Plan
-from akx.tuner import machine, measure, tuning
+from akx.tuner import machine, measure, space, tuning
 
 KIB = 1024
 
@@ -198,7 +198,7 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
         monkeypatch.setattr(measure, "_CLOCK", ContextVar("world", default=world))
         monkeypatch.setattr(tuning, "measured_figures", machine.derived_figures)
         monkeypatch.setattr(tuning, "figures_of", _without_prices)
-        monkeypatch.setattr(tuning, "plan_threads", lambda backend, threads=None: threads or 2)
+        monkeypatch.setattr(space, "plan_threads", lambda backend, threads=None: threads or 2)
         return world
 
     return make

@@ -23,6 +23,7 @@ from akx.kernels.cuda import diagonals, ghost, hubs, resident, sweep, vbell, wav
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import precompile, processes, tuning
+from akx.tuner import space as spaces
 from akx.tuner.measure import Precision
 from akx.tuner.precompile import Precompilation, compile_for, part_of, precompiling
 from akx.tuner.space import build_space
@@ -324,9 +325,9 @@ def test_only_long_searches_on_a_gpu_compile_ahead(
 
     asked: list[bool] = []
     device: Callable[[str], Any] = lambda label: H100 if label == "cuda" else host_device()  # noqa: E731
-    monkeypatch.setattr(tuning, "device_of", device)
+    monkeypatch.setattr(spaces, "device_of", device)
     monkeypatch.setattr(tuning, "resolve_backend", lambda label: label)
-    monkeypatch.setattr(tuning, "plan_threads", lambda label, threads=None: 1)
+    monkeypatch.setattr(spaces, "plan_threads", lambda label, threads=None: 1)
     monkeypatch.setattr(tuning, "precompiling", reached)
     monkeypatch.setattr(tuning, "build_space", nothing)
     with pytest.raises(Reached):
