@@ -609,7 +609,7 @@ def test_explain_names_plan_reason_and_traffic() -> None:
 def test_tuned_plan_is_picked_up(tmp_path: Path) -> None:
     db = akx.PlanDatabase(tmp_path / "other.sqlite")
     A, x = grid(60), np.random.default_rng(0).standard_normal(3600)
-    result = akx.tune(akx.Matrix.from_any(A), 4, trials=6, seconds=10, db=db)
+    result = akx.tune(akx.Matrix.from_any(A), 4, trials=6, seconds=9, db=db)
     P = akx.MatrixPowers(A, 4, db=db)
     assert P.plan == result.plan
     assert "tuned" in P.explain(measure=False)

@@ -146,14 +146,14 @@ def words_of_a_command() -> Iterator[None]:
 
 
 class _Notes:
-    """A line for each thing that is under way, while the command is silent."""
+    """A line for each thing that is under way, once, while the command is silent."""
 
     def __init__(self) -> None:
-        self._said = ""
+        self._said: set[str] = set()
 
     def show(self, what: str, seconds: float) -> None:
-        if what != self._said and _is_silent():
-            self._said = what
+        if what not in self._said and _is_silent():
+            self._said.add(what)
             note(what)
             stderr: Any = sys.stderr
             stderr.is_fresh = True  # that word is not what is waited for

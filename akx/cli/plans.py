@@ -106,7 +106,7 @@ def list_plans(db: str | None, *, every: bool, as_json: bool) -> int:
 def _mark(record: PlanRecord) -> str:
     if stale_fields(record):
         return " (stale)"
-    return (" (aged)" if aged(record) else "") + (f" provisional ({record.provisional})" if record.provisional else "")
+    return (" (aged)" if aged(record) else "") + (f", provisional ({record.provisional})" if record.provisional else "")
 
 
 def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:

@@ -808,7 +808,7 @@ class Search:
             return
         best = self.ledger.best
         share = None
-        if best is not None and best.seconds:
+        if best is not None and best.seconds and getattr(self._callback, "wants_roofline", True):
             roofline = self.model.roofline(best.plan, best.seconds)
             share = None if roofline is None else roofline.share
         self._callback(

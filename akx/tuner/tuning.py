@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, wraps
+from itertools import islice
 from typing import Any, Literal, ParamSpec
 
 from akx._given import check_count, unknown_name
@@ -75,14 +76,22 @@ def _told(tuning: Callable[_P, TuneResult]) -> Callable[_P, TuneResult]:
         if options.get("callback") is not None:
             return tuning(*args, **options)
         with working("tuning") as under_way:
-
-            def report(state: Progress) -> None:
-                under_way.what = state.words
-
-            options["callback"] = report
+            options["callback"] = _Words(under_way)
             return tuning(*args, **options)
 
     return tell
+
+
+class _Words:
+    """A callback that says how far a tuning is; it has no use for the roofline, which takes a model of the plan."""
+
+    wants_roofline = False
+
+    def __init__(self, under_way: working) -> None:
+        self._under_way = under_way
+
+    def __call__(self, state: Progress) -> None:
+        self._under_way.what = state.words
 
 
 @_told
@@ -280,7 +289,8 @@ def tune(
         model = _model(matrix, space, start_vectors, wanted.seconds, warmup)
         _compile(warmup, foreseen(model, seeds, given), wanted, callback)
         bench = _bench(problem, space, wanted, warmup)
-        bench.end_when_settled(warmup.close)
+        if not warmup.has_all:
+            bench.end_when_settled(warmup.close)
         if compilation is not None:
             bench.end_when_settled(compilation.close)
         begin = measure.now()
@@ -474,7 +484,8 @@ def _compile(
     """The phase before a search: compile what it begins with, for as long as the search may take at most."""
     if warmup.has_all:
         return
-    begin, foreseen_plans = measure.now(), list(plans)
+    most = wanted.trials if wanted.calls is None else 1  # for few calls the first baseline may be all
+    begin, foreseen_plans = measure.now(), list(islice(plans, most))
     warmup.want(map(job_of, foreseen_plans))
 
     def report(done: int, total: int) -> None:

@@ -245,6 +245,20 @@ def test_stale_plans_are_removed_at_once(
     assert data["removed"] == []
 
 
+def test_a_plan_that_the_next_search_improves_says_why(
+    akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], tmp_path: Path
+) -> None:
+    with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
+        database.put(replace(records[0], provenance={**records[0].provenance, "disturbed": True, "starved": True}))
+    why = "disturbed, too little time"
+    assert "provisional" in akx("plans", "list").out
+    assert {plan["id"]: plan["provisional"] for plan in akx("plans", "list", "--json").json["plans"]}[
+        records[0].id
+    ] == why
+    assert f"provisional ({why})" in " ".join(akx("plans", "show", records[0].id).out.split())
+    assert akx("plans", "show", records[0].id, "--json").json["provisional"] == why
+
+
 def test_plans_that_are_aged_are_told_of_and_why(
     akx: Callable[..., Ran],
     records: tuple[PlanRecord, PlanRecord],

@@ -43,7 +43,7 @@ def powers(A: sp.csr_array, plan: Plan, k: int) -> float:
 def test_a_stencil_is_tuned_kept_and_found_again(tmp_path: Path) -> None:
     A, k = stencil(120), 4
     with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as db:
-        result = tune(Matrix.from_any(A), k, trials=5, seconds=10.0, db=db, name="stencil")
+        result = tune(Matrix.from_any(A), k, trials=5, seconds=9.0, db=db, name="stencil")
         assert result.counts.failed == 0, result.reasons
         assert result.counts.complete >= 1
         assert result.speedup >= 1.0
@@ -70,7 +70,7 @@ def test_predictions_are_feasible_and_right() -> None:
 @pytest.mark.parametrize("n", [1, 50])
 def test_tiny_matrices_can_be_tuned(n: int) -> None:
     A = sp.csr_array(sp.eye_array(n) * 2.0)
-    result = tune(Matrix.from_any(A), 3, trials=3, seconds=10.0, db=False)
+    result = tune(Matrix.from_any(A), 3, trials=3, seconds=9.0, db=False)
     assert result.speedup >= 1.0
     assert powers(A, result.plan, 3) == 0.0
 
