@@ -163,7 +163,7 @@ def record(matrix: Matrix, plan: Plan) -> PlanRecord:
 @pytest.fixture
 def choose(monkeypatch: pytest.MonkeyPatch, db: PlanDatabase) -> Callable[[Matrix], Any]:
     """What an operator on the GPU chooses for a matrix."""
-    for module in (planner, tuning):
+    for module in (planner, spaces):
         monkeypatch.setattr(module, "device_of", lambda _: GPU)
     monkeypatch.setattr(planner, "predict", lambda matrix, k, **_: Plan("cuda", "sweep", "csr-1", k=k))
 
@@ -262,7 +262,9 @@ def tuned(monkeypatch: pytest.MonkeyPatch, matrix: Any, db: Any, **how: Any) -> 
 
     for module in (tuning, spaces):
         monkeypatch.setattr(module, "place_of", lambda backend, *_: (backend, 1, GPU))
-    monkeypatch.setattr(tuning, "_bench", lambda problem, *_: problem)
+    monkeypatch.setattr(
+        tuning, "_bench", lambda problem, *_: SimpleNamespace(matrix=problem.matrix, end_when_settled=lambda end: None)
+    )
     monkeypatch.setattr(tuning, "_model", lambda *_: None)
     monkeypatch.setattr(tuning, "_search", search)
     with pytest.raises(Begun):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from types import SimpleNamespace
@@ -172,6 +173,10 @@ class RecordedBench:
         self.slowed = 1.0
         self.places = 1
         self.patience = math.inf  # recorded trials took the time they took
+        self.alone: Callable[[], AbstractContextManager[object]] = nullcontext  # and nobody else measures
+
+    def end_when_settled(self, end: Callable[[], None]) -> None:
+        """Nothing is at work beside what is recorded."""
 
     def nbytes(self, plan: Plan) -> int:
         """Bytes of the program, as recorded."""

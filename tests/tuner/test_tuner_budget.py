@@ -23,7 +23,8 @@ from akx.kernels.cuda import stream
 from akx.kernels.cuda import timing as gpu
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import plan_key, predict, space, tuning
+from akx.tuner import plan_key, predict, tuning
+from akx.tuner import space as spaces
 from akx.tuner.result import TuneResult
 from akx.tuner.space import Space, build_space, is_baseline
 from akx.tuner.worker import Bench
@@ -147,7 +148,7 @@ def test_what_is_said_to_be_enough_is_enough_to_tune(
         raise Begun
 
     monkeypatch.setattr(tuning, "_bench", begin)
-    for module in (tuning, space):
+    for module in (tuning, spaces):
         monkeypatch.setattr(module, "place_of", lambda *_: ("cuda", 1, GPU))
     for budget in (least, 251_271):
         with pytest.raises(Begun):
