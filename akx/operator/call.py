@@ -82,10 +82,12 @@ def matrix_powers(
            [1., 2., 4.],
            [1., 3., 9.]])
     """
-    if backend == "auto" and not isinstance(x, np.ndarray) and is_on_device(x):
+    is_elsewhere = not isinstance(x, np.ndarray) and is_on_device(x)
+    if backend == "auto" and is_elsewhere:
         backend = array_backend()
     k, limits = check_count("k", k), (memory_budget, fraction)
-    if plan is None and limits == (None, None) and backend in ("auto", HOST) and (db is None or isinstance(db, str)):
+    is_usual = plan is None and limits == (None, None) and (db is None or isinstance(db, str))
+    if is_usual and backend in ("auto", HOST) and not is_elsewhere:
         asked: dict[str, Any] = {"basis": basis, "out": out, "dtype": dtype, "threads": threads}
         answer = plain_powers(A, x, k, value_error=value_error, **asked)
         if answer is not None:
