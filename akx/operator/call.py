@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -85,15 +86,17 @@ def matrix_powers(
     is_elsewhere = not isinstance(x, np.ndarray) and is_on_device(x)
     if backend == "auto" and is_elsewhere:
         backend = array_backend()
-    k, limits = check_count("k", k), (memory_budget, fraction)
-    is_usual = plan is None and limits == (None, None) and (db is None or isinstance(db, str))
-    if is_usual and backend in ("auto", HOST) and not is_elsewhere:
+    k = check_count("k", k)
+    is_usual = plan is None and memory_budget is None and fraction is None
+    is_usual = is_usual and (db is None or isinstance(db, (str, os.PathLike)))
+    if is_usual and not is_elsewhere and isinstance(backend, str) and backend in ("auto", HOST):
         asked: dict[str, Any] = {"basis": basis, "out": out, "dtype": dtype, "threads": threads}
         answer = plain_powers(A, x, k, value_error=value_error, **asked)
         if answer is not None:
             return answer
     from akx.operator.cache import operator_for  # with the planner and all that it asks
 
+    limits = memory_budget, fraction
     operator = operator_for(A, k, basis, plan, dtype, threads, db, backend, limits, value_error)
     operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
     return operator(x, out=out)
