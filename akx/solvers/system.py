@@ -572,7 +572,8 @@ def make_system(
     own = norm if not units.rhs else _checked_norm(work, float(work.norm(held_b)), held_b)
     stats = SolveStats(method=method, target=target)
     like = b if right.on_device else None
-    database_of(db)  # a wrong one is told at once
+    if db is not None:
+        database_of(db)  # a wrong one is told at once
     aim = target if not units.rhs else max(rtol * own, units.own(atol))
     watch = None
     if isinstance(callback, Watched):

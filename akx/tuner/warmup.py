@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from akx.device.choose import HOST
 from akx.device.forks import ForkSafeLock
 from akx.device.host import host_device
 from akx.kernels import registry
@@ -303,7 +304,7 @@ def every_plan(matrix: Matrix, k: int) -> list[Plan]:
     Each schedule in each variant, and in each order of the rows: orders and variants have nothing in common.
     """
     device = host_device()
-    space = build_space(matrix, k, device, backend="cpu", threads=device.cores)
+    space = build_space(matrix, k, device, backend=HOST, threads=device.cores)
     found: list[Plan] = []
     for name in space.parameters:
         for kind in ("variant", "partitioner"):

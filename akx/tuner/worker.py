@@ -305,9 +305,12 @@ class Bench:
     def is_coming(self, plan: Plan) -> bool:
         """Whether the code of a plan is yet to be compiled beside this search, so that others are better tried first.
 
-        What nobody has begun with is begun with.
+        What nobody has begun with is begun with. Code of other packages is compiled in this process alone.
         """
-        return self._warmup is not None and self._warmup.is_coming(plan)
+        is_own = (
+            plan.schedule in registry.modules(plan.backend) and registry.variant(plan.backend, plan.variant) is None
+        )
+        return is_own and self._warmup is not None and self._warmup.is_coming(plan)
 
     def await_code(self, seconds: float) -> None:
         """Wait for the next piece of code that is being compiled, for so long at most."""
