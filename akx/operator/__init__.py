@@ -7,8 +7,9 @@ none of them: they are imported when they are asked for.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from akx._lazy import lazy_names
 
 if TYPE_CHECKING:
     from akx.operator.cache import clear_cache
@@ -17,16 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MatrixPowers", "clear_cache", "matrix_powers"]
 
-_HOMES = {
-    "MatrixPowers": "akx.operator.powers",
-    "clear_cache": "akx.operator.cache",
-    "matrix_powers": "akx.operator.call",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'akx.operator' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "MatrixPowers": "akx.operator.powers",
+        "clear_cache": "akx.operator.cache",
+        "matrix_powers": "akx.operator.call",
+    },
+)

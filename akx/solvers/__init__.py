@@ -7,9 +7,9 @@ are imported here, so that in this package each of those names is the function, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from akx._lazy import lazy_names
 from akx.solvers.auto import solve
 from akx.solvers.bicgstab import bicgstab
 from akx.solvers.ca_bicgstab import ca_bicgstab
@@ -43,10 +43,5 @@ SOLVERS: dict[str, Callable[..., Any]] = {
     solver.__name__: solver for solver in (cg, ca_cg, gmres, ca_gmres, bicgstab, ca_bicgstab)
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in ("SolverTuning", "tune_for"):  # with a search, which no solve needs
-        raise AttributeError(f"module 'akx.solvers' has no attribute {name!r}")
-    value = getattr(import_module("akx.solvers.tuning"), name)
-    globals()[name] = value
-    return value
+#: With a search, which no solve needs.
+__getattr__ = lazy_names(__name__, dict.fromkeys(("SolverTuning", "tune_for"), "akx.solvers.tuning"))

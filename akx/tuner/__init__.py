@@ -6,9 +6,9 @@ Searching is imported when it is asked for; a call of an untuned matrix needs no
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from akx._lazy import lazy_names
 from akx.tuner.predict import predict
 
 if TYPE_CHECKING:
@@ -43,22 +43,19 @@ __all__ = [
     "tune",
 ]
 
-_HOMES = {
-    **dict.fromkeys(("RECORDING_SCHEMA", "RecordedTrial", "Recording", "Run", "read_recording"), "akx.tuner.recording"),
-    **dict.fromkeys(("REPLAY_SCHEMA", "ReplayResult", "replay"), "akx.tuner.replay"),
-    **dict.fromkeys(
-        ("RESULT_SCHEMA", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult", "Untuned"),
-        "akx.tuner.result",
-    ),
-    "Settings": "akx.tuner.settings",
-    "plan_key": "akx.tuner.space",
-    **dict.fromkeys(("exhaustive", "tune"), "akx.tuner.tuning"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'akx.tuner' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(
+            ("RECORDING_SCHEMA", "RecordedTrial", "Recording", "Run", "read_recording"), "akx.tuner.recording"
+        ),
+        **dict.fromkeys(("REPLAY_SCHEMA", "ReplayResult", "replay"), "akx.tuner.replay"),
+        **dict.fromkeys(
+            ("RESULT_SCHEMA", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult", "Untuned"),
+            "akx.tuner.result",
+        ),
+        "Settings": "akx.tuner.settings",
+        "plan_key": "akx.tuner.space",
+        **dict.fromkeys(("exhaustive", "tune"), "akx.tuner.tuning"),
+    },
+)
