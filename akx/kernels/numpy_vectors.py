@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from akx.kernels.reflections import orthonormal_rows
-from akx.kernels.vectors import Vectors
+from akx.kernels.vectors import HostVectors, Vectors
 
 __all__ = ["NumpyBlocks", "NumpyVectors"]
 
@@ -21,7 +21,7 @@ __all__ = ["NumpyBlocks", "NumpyVectors"]
 _PIECE, _WORK = 8192, 200_000
 
 
-class NumpyVectors(Vectors):
+class NumpyVectors(HostVectors):
     """The operations, for vectors of one type.
 
     Parameters
@@ -30,29 +30,13 @@ class NumpyVectors(Vectors):
         float32, float64, complex64 or complex128.
     """
 
-    backend = "cpu"
-
     def __init__(self, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
 
     def give_way(self, other: Vectors) -> None:
         """Have `other` do everything from now on."""
-        names = [
-            name for name in vars(NumpyVectors) if not name.startswith("_") and callable(getattr(other, name, None))
-        ]
-        self.__dict__.update({name: getattr(other, name) for name in names if name != "give_way"})
-
-    def rows(self, count: int, n: int) -> NDArray[Any]:
-        """Room for so many vectors, shape (count, n), not filled."""
-        return np.empty((count, n), dtype=self.dtype)
-
-    def from_host(self, v: NDArray[Any]) -> NDArray[Any]:
-        """`v` itself: this is the host."""
-        return v
-
-    def to_host(self, v: NDArray[Any]) -> NDArray[Any]:
-        """`v` itself: this is the host."""
-        return v
+        names = (name for name in vars(NumpyVectors) if not name.startswith("_"))
+        self.__dict__.update({name: getattr(other, name) for name in names if callable(getattr(other, name, None))})
 
     def following(self, v: NDArray[Any], w: NDArray[Any]) -> NDArray[Any] | None:
         """None: nothing here is quicker with two vectors in one array."""
@@ -62,20 +46,11 @@ class NumpyVectors(Vectors):
         """The length of a vector."""
         return float(np.sqrt(_dot(v, v).real))
 
-    def divide(self, v: NDArray[Any], by: float) -> None:
-        """v /= by."""
-        v /= by
-
     def add(self, x: NDArray[Any], factor: complex, v: NDArray[Any]) -> None:
         """x += factor v."""
         factor = self._factor(factor)
         for piece in _pieces(x.size, _PIECE):
             x[piece] += factor * v[piece]
-
-    def remain(self, b: NDArray[Any], w: NDArray[Any]) -> float:
-        """w = b - w; its norm."""
-        np.subtract(b, w, out=w)
-        return self.norm(w)
 
     def over(self, W: NDArray[Any]) -> NumpyBlocks:
         """The operations of orthogonalisation on the rows of W."""

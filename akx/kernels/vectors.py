@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MOST_ROWS", "Vectors"]
+__all__ = ["MOST_ROWS", "HostVectors", "Vectors"]
 
 #: Rows that an array may have on the host.
 MOST_ROWS = 64
@@ -118,3 +118,30 @@ class Vectors(ABC):
 
     def _not_queued(self) -> NoReturn:
         raise NotImplementedError(f"the backend {self.backend} does not queue work on vectors")
+
+
+class HostVectors(Vectors):
+    """What is the same for all vector work of the host, where vectors are NumPy's arrays."""
+
+    backend = "cpu"
+
+    def rows(self, count: int, n: int) -> NDArray[Any]:
+        """Room for so many vectors, shape (count, n), not filled."""
+        return np.empty((count, n), dtype=self.dtype)
+
+    def from_host(self, v: NDArray[Any]) -> NDArray[Any]:
+        """`v` itself: this is the host."""
+        return v
+
+    def to_host(self, v: NDArray[Any]) -> NDArray[Any]:
+        """`v` itself: this is the host."""
+        return v
+
+    def divide(self, v: NDArray[Any], by: float) -> None:
+        """v /= by."""
+        v /= by
+
+    def remain(self, b: NDArray[Any], w: NDArray[Any]) -> float:
+        """w = b - w; its norm."""
+        np.subtract(b, w, out=w)
+        return self.norm(w)

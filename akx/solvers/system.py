@@ -272,7 +272,7 @@ class System:
         return out
 
     def _is_plain(self, k: int, vectors: int) -> bool:
-        """Whether k products are SciPy's, as nothing that is prepared has paid for itself yet; see the module."""
+        """Whether k products are SciPy's, as preparing has not paid yet (:mod:`akx.operator.tiers`)."""
         if self._rent is None:
             return False
         if self._rent.goes_on(k, vectors):

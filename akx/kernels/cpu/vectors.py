@@ -45,7 +45,7 @@ from akx.kernels.cpu.sync import (
     turn,
 )
 from akx.kernels.cpu.team import Job
-from akx.kernels.vectors import MOST_ROWS, Vectors
+from akx.kernels.vectors import MOST_ROWS, HostVectors
 
 __all__ = ["VectorWork", "run_vectors"]
 
@@ -55,7 +55,7 @@ _LEAST_CHUNK, _MOST_CHUNK = 128, 2048
 _GRAM, _COMBINE, _ADVANCE, _DOT, _DESCEND, _TURN = range(6)
 
 
-class VectorWork(Vectors):
+class VectorWork(HostVectors):
     """The operations, for vectors of one type; made once per solve.
 
     Parameters
@@ -81,22 +81,9 @@ class VectorWork(Vectors):
             arguments = (self._words, self._factors, self._picks, chunks, sums)
             self._jobs[count] = Job(run_vectors, arguments, count, self.dtype), sums
 
-    backend = "cpu"
     revision = 1
 
     # Rows of vectors, and what is done with single ones; NumPy's arithmetic is as good as any there.
-
-    def rows(self, count: int, n: int) -> NDArray[Any]:
-        """Room for so many vectors, shape (count, n), not filled."""
-        return np.empty((count, n), dtype=self.dtype)
-
-    def from_host(self, v: NDArray[Any]) -> NDArray[Any]:
-        """`v` itself: this is the host."""
-        return v
-
-    def to_host(self, v: NDArray[Any]) -> NDArray[Any]:
-        """`v` itself: this is the host."""
-        return v
 
     def following(self, v: NDArray[Any], w: NDArray[Any]) -> NDArray[Any] | None:
         """The two vectors as one (2, n) array where `w` follows `v` in memory, else None."""
@@ -113,18 +100,9 @@ class VectorWork(Vectors):
         """The length of a vector; not by BLAS, whose own threads wait for one another on a busy machine."""
         return float(np.sqrt(self._run(_DOT, v.reshape(1, -1), self._nothing, 1, 0, 0)[0].real))
 
-    def divide(self, v: NDArray[Any], by: float) -> None:
-        """v /= by."""
-        v /= by
-
     def add(self, x: NDArray[Any], factor: complex, v: NDArray[Any]) -> None:
         """x += factor v."""
         self.advance(np.array([[factor]]), v.reshape(1, -1), x)
-
-    def remain(self, b: NDArray[Any], w: NDArray[Any]) -> float:
-        """w = b - w; its norm."""
-        np.subtract(b, w, out=w)
-        return self.norm(w)
 
     def over(self, W: NDArray[Any]) -> BlockWork:
         """The operations of orthogonalisation on the rows of W."""
