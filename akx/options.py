@@ -11,11 +11,11 @@ entry point names is imported when it is first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from akx.errors import PlanError, brief
 
@@ -123,6 +123,16 @@ class Options:
     allowed: ClassVar[dict[str, Allowed]] = {}
     defaults: ClassVar[dict[str, Any]] = {}
     shared: ClassVar[frozenset[str]] = frozenset()
+
+    # What schedules without such options do; every plan is asked.
+    sigma, stored, budget, share = 1, "full", 0, 0.0
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """The record of a plan's options, which the plan has checked; what others have besides is left out."""
+        record = object.__new__(cls)  # searches make many, so nothing is checked again
+        record.__dict__.update({name: value for name, value in options.items() if name in cls.allowed})
+        return record
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -263,6 +273,8 @@ class CudaGhost(_Ghost):
     vectors: int = of_option(1, _VECTORS)
     waves: int = of_option(1, Range(1, 1024))
 
+    depth, keep = 1, 32  # as `resident` without exchanges in between; it has these as options
+
 
 @dataclass(frozen=True)
 class CudaResident(Options):
@@ -281,6 +293,8 @@ class CudaResident(Options):
     stored: str = of_option("full", _STORED)
     vectors: int = of_option(1, _VECTORS)
     x: str = of_option("shared", Words(("shared", "global")))
+
+    cluster = 1  # an option of `ghost`
 
 
 @dataclass(frozen=True)

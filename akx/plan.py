@@ -128,17 +128,10 @@ class Plan:
         """What is declared of its schedule; nothing is, of one that is not known here."""
         return traits(self.backend, self.schedule)
 
-    def option(self, name: str, default: Option | None = None) -> Option:
-        """The option `name`; where the plan does not set it, the default of its schedule, else `default`.
-
-        Raises :class:`PlanError` where there is none.
-        """
-        found = self.options.get(name)
-        if found is None:
-            found = self.traits.defaults.get(name, default)
-            if found is None:
-                raise PlanError(f"{self.backend}/{self.schedule} has no option {brief(name)}")
-        return found
+    @cached_property
+    def typed(self) -> Any:
+        """The record of its options that its schedule declares: what the plan sets, and the defaults of the others."""
+        return self.traits.of(self.options)
 
     def replace(self, **changes: Any) -> Plan:
         """A copy with some fields changed; checked like any new plan."""

@@ -131,8 +131,8 @@ def dealt(plans: Sequence[Plan], number: int, count: int) -> list[Plan]:
     """The plans of one of several processes: what is compiled or laid out alike stays together."""
     groups: dict[tuple[Any, ...], list[Plan]] = {}
     for plan in plans:
-        kernel = {name: plan.option(name, 0) for name in ("block", "held_slices", "held_slots", "x", "blocks_per_sm")}
-        groups.setdefault((plan.schedule, plan.variant, *kernel.values()), []).append(plan)
+        kernel = [getattr(plan.typed, name, 0) for name in ("block", "held_slices", "held_slots", "x", "blocks_per_sm")]
+        groups.setdefault((plan.schedule, plan.variant, *kernel), []).append(plan)
     mine = [group for turn, group in enumerate(groups.values()) if turn % count == number]
     return [plan for group in mine for plan in sorted(group, key=_laid_out)]
 
@@ -156,11 +156,11 @@ def _once(lay_out: Callable[..., Any]) -> Callable[..., Any]:
 
 def _can_be_laid_out(plan: Plan, matrix: Matrix, space: Space) -> bool:
     """Whether the ghost zones of an exchange every so many steps are small enough; worked out once for each cut."""
-    if plan.schedule != "resident" or int(plan.option("depth", 1)) == 1:
+    if plan.schedule != "resident" or plan.typed.depth == 1:
         return True
-    parts = space.device.sms * int(plan.option("blocks_per_sm", 1))
+    parts = space.device.sms * plan.typed.blocks_per_sm
     try:
-        resident.part_nodes(matrix, plan.partitioner, shape_of(plan), parts, int(plan.option("depth", 1)))
+        resident.part_nodes(matrix, plan.partitioner, shape_of(plan), parts, plan.typed.depth)
     except InfeasibleError:
         return False
     return True

@@ -119,7 +119,7 @@ class Bench:
         if first is None:
             return None
         (chosen, best), at = first, SHARES.index(_FIRST)
-        host, front = str(chosen.option("host")), FRONTS[0]
+        host, front = chosen.typed.host, FRONTS[0]
         for other in FRONTS[1:] if plan.k_per_pass > 1 else ():
             found = self.timed(of(_FIRST, host, other))
             if found is not None and found["seconds"] < best["seconds"]:

@@ -35,9 +35,9 @@ def products(recording: Recording) -> dict[tuple[int, int], float]:
         plan, seconds = one.trial.plan, one.trial.seconds
         if one.trial.state != COMPLETE or seconds is None:
             continue
-        if (plan.schedule, plan.variant, plan.option("stored", "full")) != ("sweep", _VARIANT, "full"):
+        if (plan.schedule, plan.variant, plan.typed.stored) != ("sweep", _VARIANT, "full"):
             continue
-        place = int(plan.option("pad", 4)), int(plan.option("ahead", 2))
+        place = plan.typed.pad, plan.typed.ahead
         found[place] = min(seconds / plan.k, found.get(place, seconds))
     return found
 

@@ -90,13 +90,13 @@ def timed(recording: Recording, model: Model) -> Problem:
 def _kind(plan: Plan, model: Model) -> str:
     """What a plan is fitted with; empty where it takes no part."""
     if plan.schedule == "sweep":
-        return "sweep" if plan.option("block", 256) == 256 and plan.variant != "rows16" else ""
+        return "sweep" if plan.typed.block == 256 and plan.variant != "rows16" else ""
     if plan.schedule == "resident" and plan.variant != "dia":
         if plan.partitioner == "natural":
-            return "natural" if plan.option("depth", 1) == 1 else ""
-        small = model.matrix.nnz <= _CUT and int(plan.option("depth", 1)) <= 4
-        return "metis" if small and plan.option("blocks_per_sm", 1) == 1 else ""
-    whole = plan.schedule == "ghost" and plan.k_per_pass == plan.k and plan.option("cluster", 1) == 1
+            return "natural" if plan.typed.depth == 1 else ""
+        small = model.matrix.nnz <= _CUT and plan.typed.depth <= 4
+        return "metis" if small and plan.typed.blocks_per_sm == 1 else ""
+    whole = plan.schedule == "ghost" and plan.k_per_pass == plan.k and plan.typed.cluster == 1
     return "ghost" if whole and plan.partitioner == "natural" else ""
 
 

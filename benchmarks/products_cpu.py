@@ -120,7 +120,7 @@ def _plans(matrix: Matrix, threads: int) -> list[Plan]:
 
 
 def _name(plan: Plan) -> str:
-    sigma = int(plan.option("sigma", 1))
+    sigma = plan.typed.sigma
     return plan.variant if sigma == 1 else f"{plan.variant} sigma={sigma}"
 
 

@@ -134,7 +134,7 @@ def measure_shared() -> Json:
         baseline = min(time for plan, time in zip(made, times, strict=True) if plan.schedule == "sweep")
         for plan, time in zip(made, times, strict=True):
             if plan.schedule == "ghost":
-                per_sm = int(plan.option("blocks_per_sm", 1))
+                per_sm = plan.typed.blocks_per_sm
                 redundancy = schedule.traffic(plan, matrix, device).redundancy
                 entries.append({
                     "k": k, "blocks_per_sm": per_sm, "blocks": per_sm * device.sms, "baseline_seconds": baseline,

@@ -144,8 +144,8 @@ def test_from_parameters_sorts_fields_from_options() -> None:
     values = {"variant": "csr", "threads": 2, "block_bytes": 4096, "k_per_pass": 2, "split": "contiguous"}
     plan = Plan.from_parameters("cpu", "wavefront", 4, values)
     assert plan == Plan("cpu", "wavefront", "csr", "natural", 4, 2, 4096, 2, {"split": "contiguous"})
-    assert plan.option("split", "") == "contiguous"
-    assert plan.option("lag", 1) == 1
+    assert plan.typed.split == "contiguous"
+    assert plan.typed.lag is None
 
 
 def test_errors_say_what_expected_found_and_next() -> None:

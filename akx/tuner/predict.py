@@ -235,7 +235,7 @@ class Model:
         padding, largest = schedule.padding(plan, self.matrix), schedule.largest_share(plan, self.matrix)
         slots = traffic.flops / 2.0 * padding
         times = plan.k * traffic.redundancy  # that a row is computed
-        is_sorted = int(plan.option("sigma", 1)) > 1
+        is_sorted = bool(plan.typed.sigma > 1)
         rows = times * self.matrix.n * (cost.row + cost.sorted * is_sorted)
         work = _size_factor(plan, self.matrix.dtype.itemsize) * (slots * cost.slot + rows)
         if cost.uneven:  # as long for numbers of any size, as it is below
@@ -428,12 +428,12 @@ def _most_padded(model: Model, best: Plan, sweeps: list[Plan]) -> Plan:
         return best
     padded = [plan for plan in sweeps if padding in plan.options]
     same = [plan for plan in padded if plan == best.replace(options={**best.options, padding: plan.options[padding]})]
-    return max((plan for plan in same if model.seconds(plan) <= most), key=lambda plan: int(plan.option(padding, 0)))
+    return max((plan for plan in same if model.seconds(plan) <= most), key=lambda plan: int(plan.options[padding]))
 
 
 def _pays(model: Model, plan: Plan) -> bool:
     """Whether values in fewer bytes, where the plan has such, promise more than the same plan in full."""
-    if plan.option("stored", FULL) == FULL:
+    if plan.typed.stored == FULL:
         return True
     return model.seconds(plan) * _STORED_GAIN < model.seconds(plan.replace(options={**plan.options, "stored": FULL}))
 

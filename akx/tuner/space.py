@@ -55,8 +55,8 @@ def is_baseline(plan: Plan) -> bool:
     """
     declared = plan.traits
     if declared.streams:
-        return plan.k_per_pass == 1 and bool(plan.option("budget", 0)) and not plan.option("share", 0.0)
-    return declared.is_plain and plan.partitioner == NATURAL and plan.option("stored", FULL) == FULL
+        return plan.k_per_pass == 1 and plan.typed.budget and not plan.typed.share
+    return declared.is_plain and plan.partitioner == NATURAL and plan.typed.stored == FULL
 
 
 def is_numeric(parameter: Parameter) -> bool:

@@ -40,7 +40,7 @@ def test_every_plan_is_dealt_once_and_what_is_compiled_once_to_one_process() -> 
     ]
     hands = [exhaustive_gpu.dealt(plans, number, 4) for number in range(4)]
     assert sorted(plan.label() for hand in hands for plan in hand) == sorted(plan.label() for plan in plans)
-    kernels = [{(plan.variant, plan.option("block", 0)) for plan in hand} for hand in hands]
+    kernels = [{(plan.variant, plan.typed.block) for plan in hand} for hand in hands]
     assert sum(len(one) for one in kernels) == len(set.union(*kernels)) == 6
     for hand in hands:  # what is laid out alike follows one another
         laid_out = [exhaustive_gpu._laid_out(plan) for plan in hand]

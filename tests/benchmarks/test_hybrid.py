@@ -22,12 +22,12 @@ class Pretended(hybrid.Bench):
         self.schedule = type("Schedule", (), {"feasible": lambda self, plan, matrix, device: None})()
 
     def timed(self, plan: Plan) -> dict[str, Any] | None:
-        share, stays = float(plan.option("share", 0.0)), 0.5 if plan.option("stays", True) else 0.0
+        share, stays = float(plan.typed.share), 0.5 if plan.typed.stays else 0.0
         self.asked.append(plan)
         if share > 0.4:
             return None
         slow = {"csr16": 1.5, "sell16": 1.0, "bell16": 2.0}[str(plan.options.get("host", "sell16"))]
-        slow *= {"shared": 1.0, "own": 1.2, "none": 1.4}[str(plan.option("front", "shared"))]
+        slow *= {"shared": 1.0, "own": 1.2, "none": 1.4}[plan.typed.front]
         seconds = (1.0 - stays) * (1 - share) + 0.9 * slow * share**2 + 8 / plan.k_per_pass
         return {"seconds": seconds, "spread": 0.0, "stays": stays, "error": 0.0, "plan": plan.label()}
 

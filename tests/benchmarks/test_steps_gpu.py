@@ -25,5 +25,5 @@ def test_every_matrix_has_candidates(k: int, vectors: int) -> None:
         found = list(steps_gpu._candidates(name, k, vectors))
         assert found
         assert all(plan.k == k and plan.k_per_pass <= k for plan in found)
-        both = [plan for plan in found if plan.option("vectors", 1) == 2 or plan.schedule == "wavefront"]  # one by one
+        both = [plan for plan in found if plan.options.get("vectors") == 2 or plan.schedule == "wavefront"]
         assert vectors == 1 or k == 1 or both

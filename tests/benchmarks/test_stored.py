@@ -35,7 +35,7 @@ def test_candidates_differ_in_what_they_store_and_in_nothing_else(name: str, var
     for way, plans in found.items():
         assert len(set(plans)) == len(plans)
         for plan in plans:
-            assert plan.option("stored", FULL) == way
+            assert plan.typed.stored == way
             assert schedule.feasible(plan, matrix, GPU) is None
             assert schedule.waste(plan, matrix, GPU) is None
     blocks = {way: [plan for plan in found[way] if plan.variant != "dia"] for way in found}  # diagonals are in full

@@ -32,7 +32,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[list[Plan]]:
     def calls(backend: str, matrix: Any, k: int, plans: list[Plan]) -> list[Callable[[], None]]:
         asked.append(list(plans))
         seconds = {("sell16", 2, 256): 2e-3, ("csr", 2, 1): 3e-3, ("csr", 1, 1): 3.5e-3}
-        each = [seconds.get((plan.variant, plan.threads, plan.option("sigma", 1)), 4e-3) for plan in plans]
+        each = [seconds.get((plan.variant, plan.threads, plan.typed.sigma), 4e-3) for plan in plans]
         return [lambda one=one: time.sleep(one) for one in each]
 
     monkeypatch.setattr(measure, "_CLOCK", ContextVar("pretended", default=time))
@@ -58,7 +58,7 @@ def test_the_fastest_plain_products_are_timed_beside_the_prediction(
     assert {"csr", "csr-ahead", "bell", "sell16"} <= {plan.variant for plan in variants}
     assert {plan.threads for plan in variants} == {2}
     assert {plan.threads for plan in around if plan.variant == "csr"} == {1}
-    assert {256} <= {plan.option("sigma", 1) for plan in around if plan.variant == "sell16"}
+    assert {256} <= {plan.typed.sigma for plan in around if plan.variant == "sell16"}
     assert not set(variants) & set(around)
     assert {plan.partitioner for plan in (*variants, *around)} == {"natural"}
     assert [(plan.variant, plan.threads) for plan in last[1:3]] == [("sell16", 2), ("csr", 2)]  # a twin first

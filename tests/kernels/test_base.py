@@ -60,7 +60,7 @@ class Plainest(Schedule):
         return ()
 
     def feasible(self, plan: Plan, matrix: Matrix, device: Any) -> str | None:
-        return "too wide" if plan.option("width") == 9 else None
+        return "too wide" if plan.typed.width == 9 else None
 
     def traffic(self, plan: Plan, matrix: Matrix, device: Any) -> Traffic:
         return Traffic(1.0, 1.0, 1.0)
@@ -120,14 +120,14 @@ def test_what_a_schedule_declares_is_known_by_its_name() -> None:
     assert traits("nowhere", "plainest") is PlainOptions
     assert schedule_with("nowhere", "is_plain") == "plainest"
     plan = Plan("nowhere", "plainest", "any")
-    assert (plan.option("width"), plan.traits.is_plain, plan.traits.streams) == (3, True, False)
+    assert (plan.typed.width, plan.traits.is_plain, plan.traits.streams) == (3, True, False)
     assert plan.traits.shared == {"width"}
     assert plan.to_json()["options"] == {}  # a default is not spelt out
     with pytest.raises(PlanError, match="width"):
         plan.replace(options={"width": 10})
-    with pytest.raises(PlanError, match="no option 'depth'"):
-        plan.option("depth")
-    assert plan.option("depth", 4) == 4  # where others have such an option
+    assert (plan.typed.sigma, plan.typed.stored) == (1, "full")  # of others; every plan is asked
+    other = plan.replace(options={"width": 5, "depth": 2})  # as another version may have
+    assert (other.typed.width, hasattr(other.typed, "depth")) == (5, False)
     assert unknown_option("nowhere", "plainest", ["depth"]) is not None
     assert declared("nowhere", "nobody's") is None
     assert traits("nowhere", "nobody's") is Options

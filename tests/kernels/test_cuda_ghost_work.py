@@ -35,7 +35,7 @@ def plan_of(order: str = "natural", k: int = 8, depth: int | None = None, **opti
 def blocks_of(plan: Plan, matrix: Matrix, **facts: int) -> int:
     cut, clusters = ghost_offers._likely_cut(plan, matrix, h100(**facts))
     blocks = round(filled_rows(matrix, shape_of(plan).bc) / float(cut.own[0]))
-    assert blocks == clusters * int(plan.option("cluster", 1))
+    assert blocks == clusters * plan.typed.cluster
     return blocks
 
 

@@ -145,7 +145,7 @@ def test_on_a_device_with_less_shared_memory_there_are_fewer_hubs() -> None:
     parameters = {one.name: one for one in sweep.space(matrix, small, 8)}
     assert (parameters["hubs"].choices, parameters["hubs"].default) == ((32, 64, 96), 96)
     offered = [plan for plan in sweep.offers(matrix, small, 8) if plan.variant == HUBS]
-    assert [(plan.options["hubs"], plan.option("stored", "full")) for plan in offered] == [(96, "full"), (96, "table")]
+    assert [(plan.options["hubs"], plan.typed.stored) for plan in offered] == [(96, "full"), (96, "table")]
     for plan in (*offered, Plan("cuda", "sweep", "csr-4", k=8, k_per_pass=1, options={"hubs": 96})):
         assert sweep.feasible(plan, matrix, small) is None
     assert HUBS not in next(iter(sweep.space(matrix, replace(H100, shared_per_block=16 * 1024), 8))).choices

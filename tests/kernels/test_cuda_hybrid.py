@@ -55,8 +55,8 @@ def together(plan: Plan, matrix: Matrix, b: int, threads: int, seed: int = 0, ki
     bits = 16 if plan.variant.startswith("sell16") else 32
     chunks = pack(part, window, bits)
     chunks.data.view(matrix.dtype)[chunks.slot] = matrix.data[entries]
-    front = str(plan.option("front", "shared"))
-    host = HostShare(matrix, split, str(plan.option("host", "csr")), front, plan.k, threads)
+    front = plan.typed.front
+    host = HostShare(matrix, split, plan.typed.host, front, plan.k, threads)
     host.update_values(matrix.data)
     slots: list[Any] = [None] * (window.kept + window.slots)
     pitch = -(-matrix.n // 32) * 32
@@ -187,7 +187,7 @@ def test_the_space_has_shares_in_the_best_variant() -> None:
         ]
         feasible = [plan for plan in plans if space.feasible(plan, matrix) is None]
         assert len(feasible) > 0.15 * len(plans)
-        assert any(plan.option("share", 0.0) for plan in feasible)
+        assert any(plan.typed.share for plan in feasible)
     uneven = sp.lil_array(sp.eye_array(3000))
     uneven[::8, :100] = 1.0
     space = build_space(Matrix.from_any(sp.csr_array(uneven)), 4, device, backend="cuda", threads=1)

@@ -39,7 +39,7 @@ def product(plan: Plan, matrix: Matrix, x: Any) -> Any:
             at = slice(m.start[i], m.start[i + 1])
             y[i] = (m.values[at] * x[m.column[at]]).sum()
         return y
-    return pcsr_product(m, int(plan.option("pad", 4)), matrix, x, y)
+    return pcsr_product(m, plan.typed.pad, matrix, x, y)
 
 
 def pcsr_product(m: Any, pad: int, matrix: Matrix, x: Any, y: Any) -> Any:

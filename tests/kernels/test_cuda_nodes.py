@@ -165,7 +165,7 @@ def test_a_call_may_take_them_unseen() -> None:
     matrix = Matrix.from_any(wind(counts={size: 20 * many for size, many in NODES.items()}))
     found = offers(resident.SCHEDULE, matrix, h100(), 8)
     assert {plan.variant[:3] for plan in found} == {"3x3", "1x1"}
-    assert {plan.option("x", "") for plan in found if plan.variant[0] == "3"} == {"shared", "global"}
+    assert {plan.typed.x for plan in found if plan.variant[0] == "3"} == {"shared", "global"}
     for plan in found:
         laid_out, _ = resident.lay_out_resident(matrix, plan, h100())
         assert (laid_out.parts.blocked.listed is not None) == plan.variant.startswith("3x3")
@@ -324,10 +324,10 @@ def test_rows_that_do_not_follow_one_another_have_x_in_shared_memory(name: str) 
     for k in (1, 4):
         default = resident.SCHEDULE.untuned_for(matrix, small_gpu(), k)
         assert default.variant.startswith("3x3")
-        assert default.option("x", "") == "shared"
+        assert default.typed.x == "shared"
         assert resident.SCHEDULE.feasible(default, matrix, small_gpu()) is None
         offered = offers(resident.SCHEDULE, matrix, small_gpu(), k)
-        assert {plan.option("x", "") for plan in offered if plan.variant[0] == "3"} == ({"shared"} if k > 1 else set())
+        assert {plan.typed.x for plan in offered if plan.variant[0] == "3"} == ({"shared"} if k > 1 else set())
 
 
 def test_fields_are_in_natural_order_and_random_ones_are_not() -> None:

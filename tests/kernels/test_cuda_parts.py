@@ -141,7 +141,7 @@ def powers(matrix: Matrix, plan: Plan, device: CudaDevice, x: Any, coefficients:
     """A matrix in parts, and the powers by these, with values stored as the plan says."""
     laid_out, zones = resident.lay_out_resident(matrix, plan, device)
     assert laid_out.way == way_of(plan)
-    depth = int(plan.option("depth", 1))
+    depth = plan.typed.depth
     active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
     found = encoded(matrix.data, laid_out.way)
     assert found is not None
@@ -150,7 +150,7 @@ def powers(matrix: Matrix, plan: Plan, device: CudaDevice, x: Any, coefficients:
     columns = 0 if laid_out.way == TABLE else laid_out.parts.columns.nbytes
     assert values.nbytes + columns == slots * slot_bytes(laid_out.parts.shape, matrix.dtype, laid_out.way)
     assert laid_out.shared == shared_bytes(laid_out, values, plan.k, matrix.dtype, found.table)
-    per_sm = int(plan.option("blocks_per_sm", 1))
+    per_sm = plan.typed.blocks_per_sm
     assert laid_out.shared + STATIC <= min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
     return laid_out, interpret(laid_out, values, x, coefficients, (plan.k,), active, depth, table=found.table)
 
@@ -507,10 +507,10 @@ def test_searches_begin_with_values_in_few_bytes(way: str, dtype: str, name: str
         assert resident_offers.too_many_slots(matrix, plan) is None, plan.label()
         assert space.feasible(space.inside(plan), matrix) is None, plan.label()
     if plans:
-        assert {(plan.partitioner, plan.option("held_slices", 0)) for plan in plans} >= {
+        assert {(plan.partitioner, plan.typed.held_slices) for plan in plans} >= {
             (order, slices) for order in ("natural", "metis") for slices in (0, 1)
         }
-        assert all(plan.option("x", "shared") == "shared" for plan in plans if plan.partitioner == "metis")
+        assert all(plan.typed.x == "shared" for plan in plans if plan.partitioner == "metis")
 
 
 #: What is the same for all ways in a model of bytes, and what is not.
@@ -524,8 +524,8 @@ MODELS = [
 
 def models_of(plan: Plan, matrix: Matrix, beside: int) -> Any:
     """The traffic of a plan, and its work, with so many bytes of shared memory beside x."""
-    x = 2 * matrix.n * matrix.dtype.itemsize * int(plan.option("vectors", 1)) // 5
-    room = beside + (x if plan.option("x", "shared") == "shared" else 0)
+    x = 2 * matrix.n * matrix.dtype.itemsize * plan.typed.vectors // 5
+    room = beside + (x if plan.typed.x == "shared" else 0)
     device = dataclasses.replace(small_gpu(5, room), l2_bytes=2**12)
     assert resident.SCHEDULE.feasible(plan, matrix, device) is None
     return resident.SCHEDULE.traffic(plan, matrix, device), resident.SCHEDULE.work(plan, matrix, device, 1)
@@ -722,7 +722,7 @@ def test_values_that_cannot_be_stored_so_cost_what_they_do_in_full() -> None:
 def test_searches_of_dense_blocks_begin_with_halves_where_tables_are_for_single_entries() -> None:
     matrix = make("brick", "float64")
     matrix = matrix.with_values(np.random.default_rng(0).choice([0.5, 0.25, 1.0], matrix.nnz))
-    ways = {plan.option("stored", "") for plan in resident.SCHEDULE.starts(matrix, small_gpu(), 4)}
+    ways = {plan.typed.stored for plan in resident.SCHEDULE.starts(matrix, small_gpu(), 4)}
     assert ways == {FULL, HALF}
 
 
@@ -750,7 +750,7 @@ def test_rows_that_read_too_far_have_x_in_shared_memory() -> None:
         assert (why is None) == possible, why
         default = resident.SCHEDULE._plain(matrix, h100(), 2)
         assert (default.partitioner == "natural") == possible
-        assert possible or default.option("x", "") == "shared"
+        assert possible or default.typed.x == "shared"
         assert resident.SCHEDULE.feasible(default, matrix, h100()) is None
     nothing = Matrix.from_any(sp.csr_array((5, 5)))
     assert resident.SCHEDULE.feasible(plan, nothing, h100()) is None

@@ -213,7 +213,7 @@ def facts_for(matrix: Matrix, plan: Plan) -> CudaDevice:
 
     Where values are in full there is room for at least one slot.
     """
-    per_sm, room = int(plan.option("blocks_per_sm", 1)), needed(matrix, plan) + 1_100
+    per_sm, room = plan.typed.blocks_per_sm, needed(matrix, plan) + 1_100
     return replace(small_gpu(3, room), shared_per_sm=per_sm * (room + 1024))
 
 
@@ -272,7 +272,7 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
     held = set(map(id, program._arrays))
     assert not held & set(map(id, was["in _arrays"]))
     of_layout = [program._values, program._columns, program._table, program._flags, *program._tables]
-    of_layout += program._stage if plan.option("results", "direct") == "staged" else program._ring
+    of_layout += program._stage if plan.typed.results == "staged" else program._ring
     assert {id(array) for array in (*of_layout, *program._active.values())} == held  # all else is given back
     spare = len(device.spare)
     call.is_right(other)
@@ -534,7 +534,7 @@ def test_values_that_a_plan_cannot_store_as_it_says_are_stored_in_full(
     assert call.program.is_as_planned
     assert call.program.nbytes == prepared(matrix, in_full(plan)).nbytes
     assert {given["AKX_STORED"] for given in device.loaded} == {C_TYPES[dtype]}
-    assert {given["AKX_HELD_SLICES"] for given in device.loaded} == {plan.option("held_slices", 0)}
+    assert {given["AKX_HELD_SLICES"] for given in device.loaded} == {plan.typed.held_slices}
     count = len(device.loaded)
     fresh = storable(matrix, way, 0)
     call.program.update_values(fresh.data)

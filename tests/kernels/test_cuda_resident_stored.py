@@ -146,7 +146,7 @@ def facts_for(case: Case, matrix: Matrix) -> CudaDevice:
     slots = 2 * int(parts.parts["nears"].max()) // 3
     room = int(str(refusal.value.found).split()[0]) + slots * slot_bytes(parts.shape, matrix.dtype, way_of(plan))
     assert room <= device.shared_per_block
-    per_sm = int(plan.option("blocks_per_sm", 1))
+    per_sm = plan.typed.blocks_per_sm
     return replace(device, shared_per_block=room, shared_per_sm=min(device.shared_per_sm, per_sm * (room + 1024)))
 
 

@@ -186,7 +186,7 @@ def test_searches_of_matrices_in_random_order_begin_with_a_stage_and_without(sca
         if is_staged(plan):
             plain = {"results": DIRECT, "exchange": VALUES}  # whatever parts wait for
             assert {**plan.options, **plain} in [{**plain, **one.options, "exchange": VALUES} for one in starts]
-    ways = {(str(plan.option("stored", FULL)), is_staged(plan)) for plan in starts if plan.partitioner == "metis"}
+    ways = {(plan.typed.stored, is_staged(plan)) for plan in starts if plan.partitioner == "metis"}
     assert ways >= {(FULL, True), (FULL, False), (TABLE, True), (TABLE, False)}
     for near in (make("mc2depi", "float64"), make("brick", "float64")):
         assert not any(map(is_staged, SCHEDULE.starts(near, h100(), 4)))
@@ -252,10 +252,10 @@ def test_a_search_begins_with_few_bytes_and_x_in_global_memory_too(scattered: Ma
     """The 27-point grid has its best plan there. What parts wait for with x in shared memory is no choice then."""
     matrix, gpu = Matrix.from_any(gallery.GALLERY["27-point"]()), h100()
     starts = SCHEDULE.starts(matrix, gpu, 8)
-    assert FLAGS in {plan.option("exchange", VALUES) for plan in starts}
-    away = [plan for plan in starts if plan.option("x", "shared") == "global" and plan.option("stored", FULL) == TABLE]
-    assert {int(plan.option("blocks_per_sm", 1)) for plan in away} == {1, 2}
-    assert SCHEDULE.untuned_for(scattered, gpu, 4).option("exchange", VALUES) == VALUES  # staged: all wait for all
+    assert FLAGS in {plan.typed.exchange for plan in starts}
+    away = [plan for plan in starts if plan.typed.x == "global" and plan.typed.stored == TABLE]
+    assert {plan.typed.blocks_per_sm for plan in away} == {1, 2}
+    assert SCHEDULE.untuned_for(scattered, gpu, 4).typed.exchange == VALUES  # staged: all wait for all
 
 
 def test_what_a_plan_does_not_say_is_values_in_a_search_too() -> None:
@@ -265,12 +265,12 @@ def test_what_a_plan_does_not_say_is_values_in_a_search_too() -> None:
     columns = np.clip(rows + rng.integers(-2000, 2001, rows.size), 0, n - 1)
     A = sp.csr_array((np.ones(rows.size), (rows, columns)), shape=(n, n)) + sp.eye_array(n, format="csr")
     matrix = Matrix.from_any(A)
-    assert SCHEDULE.untuned_for(matrix, gpu, 8).option("exchange", VALUES) == FLAGS
+    assert SCHEDULE.untuned_for(matrix, gpu, 8).typed.exchange == FLAGS
     space = build_space(matrix, 8, gpu, backend="cuda", threads=1, start_vectors=1)
-    away = [plan for plan in SCHEDULE.starts(matrix, gpu, 8) if plan.option("x", "shared") == "global"]
+    away = [plan for plan in SCHEDULE.starts(matrix, gpu, 8) if plan.typed.x == "global"]
     assert away
     for plan in (*away, *SCHEDULE.offers(matrix, gpu, 8)):
-        assert space.inside(plan).option("exchange", VALUES) == plan.option("exchange", VALUES)
+        assert space.inside(plan).typed.exchange == plan.typed.exchange
         assert SCHEDULE.waste(space.inside(plan), matrix, gpu) is None
 
 

@@ -207,7 +207,7 @@ def test_schedules_offer_the_fewer_bytes_where_they_are_allowed(name: str) -> No
 
     assert choices(exact) == (FULL,)
     assert choices(allowed) == (FULL, HALF)
-    plan = next(plan for plan in schedule.starts(allowed, device, 4) if plan.option("stored", FULL) == HALF)
+    plan = next(plan for plan in schedule.starts(allowed, device, 4) if plan.typed.stored == HALF)
     assert is_storable(plan, allowed)
     assert not is_storable(plan, exact)
     assert schedule.waste(plan, allowed, device) is None

@@ -261,7 +261,7 @@ def test_plain_products_have_values_in_full() -> None:
     assert not any(is_baseline(plan) for plan in starts)
     space = build_space(matrix, 4, H100, backend="cuda", threads=1)
     assert all(is_baseline(plan) for plan in space.baselines(matrix))
-    assert all(plan.option("stored", FULL) == FULL for plan in space.baselines(matrix))
+    assert all(plan.typed.stored == FULL for plan in space.baselines(matrix))
     assert schedule.starts(matrix.with_values(np.random.default_rng(1).standard_normal(matrix.nnz)), H100, 4) == ()
 
 
@@ -281,14 +281,14 @@ def test_what_passes_l2_is_offered_where_the_matrix_may_be_larger() -> None:
         passing = [one.options for one in offers if one.variant.startswith(("sell", "pcsr"))]
         assert len(passing) >= 9
         assert all((one["once"], one["keep"]) == (True, 16) for one in passing)
-        assert not any(one.option("keep", 0) for one in offers if one.variant.startswith("csr"))
-        assert all(one.option("early", False) == early for one in offers)
+        assert not any(one.typed.keep for one in offers if one.variant.startswith("csr"))
+        assert all(one.typed.early == early for one in offers)
         starts = schedule.starts(large, device, 4)
-        assert all((one.options["keep"], one.option("early", False)) == (16, early) for one in starts)
+        assert all((one.options["keep"], one.typed.early) == (16, early) for one in starts)
         assert len(starts) == 2
         assert all(is_baseline(one) for one in starts)
-    assert not any(plan.option("keep", 0) or plan.option("once", False) for plan in schedule.offers(small, H100, 4))
-    assert all(plan.option("early", False) for plan in schedule.offers(small, H100, 4))
+    assert not any(plan.typed.keep or plan.typed.once for plan in schedule.offers(small, H100, 4))
+    assert all(plan.typed.early for plan in schedule.offers(small, H100, 4))
 
 
 def test_what_stays_in_l2_is_not_counted_again() -> None:

@@ -131,8 +131,8 @@ def test_fronts_are_right(case: Case, dtype: str) -> None:
     schedule = registry.get("cuda", "wavefront")
     wide = np.dtype(dtype).itemsize == 16
     reason = schedule.feasible(plan, matrix, cuda_device())
-    while wide and reason is not None and int(plan.option("held_slots", 0)) > 0:  # registers do not hold as many
-        plan = plan.replace(options={**plan.options, "held_slots": int(plan.option("held_slots", 0)) // 2})
+    while wide and reason is not None and plan.typed.held_slots > 0:  # registers do not hold as many
+        plan = plan.replace(options={**plan.options, "held_slots": plan.typed.held_slots // 2})
         reason = schedule.feasible(plan, matrix, cuda_device())
     assert reason is None
     basis = ("chebyshev", "newton", "monomial")[turn // len(DTYPES) % 3]

@@ -322,7 +322,7 @@ def test_traits_of_a_schedule_are_known_before_anybody_imports_it(package: Path)
         plain = Plan("cpu", "sweep", "csr", options={"sigma": 1}).traits.is_plain, schedule_with("cpu", "is_plain")
         early = [name for name in ("wide", "akx.kernels.registry", "numba") if name in sys.modules]
         plan = Plan("cpu", "wide", "csr")
-        found = [plan.traits.runs_by_levels, plan.option("width"), sorted(plan.traits.allowed)]
+        found = [plan.traits.runs_by_levels, plan.typed.width, sorted(plan.traits.allowed)]
         try:
             Plan("cpu", "wide", "csr", options={"width": 65})
         except PlanError as error:

@@ -171,7 +171,7 @@ def default_cost(plan: Plan) -> float:
     if plan.schedule == "front":
         seconds *= 1 + 0.1 * abs(plan.k_per_pass.bit_length() - 3)
         seconds *= 1 + 0.1 * abs(plan.block_bytes.bit_length() - (256 * KIB).bit_length())
-        seconds *= 1.0 if plan.option("split", "") == "interleaved" else 1.08
+        seconds *= 1.0 if plan.typed.split == "interleaved" else 1.08
     return seconds
 
 

@@ -77,14 +77,14 @@ def test_a_small_budget_leaves_what_streams(matrix: Matrix) -> None:
     assert not feasible["sweep"]
     assert feasible["stream"]
     for plan in feasible["stream"][:: max(1, len(feasible["stream"]) // 40)]:
-        assert plan.option("budget", 0) == budget
+        assert plan.typed.budget == budget
         window = stream.window_of(plan, matrix, GPU)
         assert window is not None
         assert window.nbytes + 3 * 6 * 8 <= budget
     baselines = usable(space, matrix)
     assert len(baselines) == len([plan for plan in space.baselines(matrix) if plan.schedule == "stream"])
     assert baselines
-    assert all(plan.partitioner == "natural" and plan.option("ahead", 0) == 4 for plan in baselines)
+    assert all(plan.partitioner == "natural" and plan.typed.ahead == 4 for plan in baselines)
     assert all(plan.schedule == "stream" and plan.k_per_pass == 1 for plan in baselines)
 
 
@@ -108,7 +108,7 @@ def test_the_predicted_plan_keeps_within_the_budget(matrix: Matrix) -> None:
         device = within(GPU, csr_bytes(matrix) // share)
         plan = predict(matrix, 6, device, backend="cuda")
         assert plan.schedule == "stream"
-        assert plan.option("budget", 0) == device.budget
+        assert plan.typed.budget == device.budget
         assert registry.get("cuda", "stream").feasible(plan, matrix, device) is None
         assert registry.get("cuda", "stream").feasible(plan, matrix, GPU) is None
 
@@ -166,15 +166,15 @@ def test_a_streamed_baseline_may_have_its_rows_in_another_order(matrix: Matrix) 
 def test_several_start_vectors_come_together_where_there_is_room(matrix: Matrix) -> None:
     device = within(GPU, csr_bytes(matrix) // 2)
     one = predict(matrix, 6, device, backend="cuda")
-    assert one.option("vectors", 1) == 1
+    assert one.typed.vectors == 1
     for b, width in ((2, 2), (3, 2), (8, 8)):
         plan = predict(matrix, 6, device, backend="cuda", start_vectors=b)
-        assert plan.option("vectors", 1) == width
+        assert plan.typed.vectors == width
         assert plan.k_per_pass == 6
         assert registry.get("cuda", "stream").feasible(plan, matrix, device) is None
     least = registry.get("cuda", "stream").least_budget(matrix, 6, GPU)  # type: ignore[attr-defined]
     narrow = predict(matrix, 6, within(GPU, least), backend="cuda", start_vectors=8)
-    assert (narrow.k_per_pass, narrow.option("vectors", 1)) == (1, 1)
+    assert (narrow.k_per_pass, narrow.typed.vectors) == (1, 1)
 
 
 def test_a_plan_for_more_is_refused(matrix: Matrix) -> None:
@@ -267,7 +267,7 @@ class TestOnTheGpu:
         budget = csr_bytes(matrix) // 4
         result = akx.tune(A, 6, fraction=0.25, seconds=10, trials=40)
         assert result.plan.schedule == "stream"
-        assert result.plan.option("budget", 0) == budget
+        assert result.plan.typed.budget == budget
         assert result.baseline_plan is not None
         assert is_baseline(result.baseline_plan)
         assert result.baseline_plan.schedule == "stream"

@@ -287,7 +287,7 @@ def test_prices_are_what_was_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
         is_large = matrix.n == calibration._SCATTERED_ROWS
         far = missed(matrix, near) * matrix.nnz if is_large else 0.0
         slots = slots + 7000 * is_large  # beyond the second cache everything takes longer
-        return slots, matrix.n, unforeseen, matrix.n if int(plan.option("sigma", 1)) > 1 else 0, far
+        return slots, matrix.n, unforeseen, matrix.n if plan.typed.sigma > 1 else 0, far
 
     def seconds(work: Any) -> float:
         paid.append(work[:2])

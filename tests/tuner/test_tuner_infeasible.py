@@ -76,9 +76,9 @@ def retune(matrix: Any, db: PlanDatabase, **options: Any) -> TuneResult:
 REFUSED: dict[str, Callable[[Plan], bool]] = {
     "baselines": lambda plan: plan.variant == "sell",
     "other threads": lambda plan: plan.threads == 1,
-    "defaults": lambda plan: plan.option("split", "") == "contiguous",
+    "defaults": lambda plan: getattr(plan.typed, "split", "") == "contiguous",
     "most blocks": lambda plan: plan.schedule == "front" and plan.block_bytes != 32 * KIB,
-    "the best": lambda plan: plan.option("split", "") == "interleaved" and plan.variant == "sell",
+    "the best": lambda plan: getattr(plan.typed, "split", "") == "interleaved" and plan.variant == "sell",
     "an order": lambda plan: plan.partitioner == "rcm",
     "a schedule": lambda plan: plan.schedule == "front",
 }

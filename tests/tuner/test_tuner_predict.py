@@ -290,7 +290,7 @@ def test_the_format_follows_the_pattern(made: sp.csr_array, variants: set[str]) 
     assert plan.variant in variants
     assert registry.get("cpu", "sweep").feasible(plan, matrix, LARGE_CACHE) is None
     if plan.variant.startswith("sell"):
-        assert plan.option("sigma", 1) > 1  # unsorted, rows so uneven are mostly padding
+        assert plan.typed.sigma > 1  # unsorted, rows so uneven are mostly padding
 
 
 def test_what_is_read_again_lies_in_the_memory_that_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

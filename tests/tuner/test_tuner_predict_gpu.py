@@ -132,13 +132,13 @@ def test_of_paddings_that_promise_the_same_the_widest_is_taken(monkeypatch: pyte
 
     def chosen(**seconds: float) -> int:
         def work(plan: Plan, *_: object) -> Work:
-            wide = seconds.get(f"pad{plan.option('pad', 0)}", 9.0)
+            wide = seconds.get(f"pad{plan.typed.pad}", 9.0)
             return Work(launches=0, chain=100.0 * (wide if plan.variant == "pcsr" else 9.0))
 
         monkeypatch.setattr(sweep.SCHEDULE, "work", work, raising=False)
         plan = plan_of(made, 8)
         assert plan.variant == "pcsr"
-        return int(plan.option("pad", 0))
+        return plan.typed.pad
 
     assert chosen(pad4=1.0, pad8=1.02) == 8
     assert chosen(pad4=1.0, pad8=1.04) == 4
@@ -150,7 +150,7 @@ def test_dense_blocks_that_fit_the_chip_stay_there(gpu: CudaDevice) -> None:
     plan = plan_of(dense_blocks(18_000, 23), 16, gpu)
     assert (plan.schedule, plan.partitioner) == ("resident", "natural")
     assert plan.variant.startswith("3x3-")
-    assert plan.option("depth", 1) == 1
+    assert plan.typed.depth == 1
 
 
 @pytest.mark.parametrize("gpu", [H100, A100], ids=lambda gpu: gpu.name)
@@ -162,7 +162,7 @@ def test_a_narrow_band_takes_its_ghosts_along(gpu: CudaDevice) -> None:
 def test_a_small_grid_in_no_order_is_cut_by_metis_and_exchanges_seldom() -> None:
     plan = plan_of(shuffled(grid(200)), 8)
     assert (plan.schedule, plan.partitioner) == ("resident", "metis")
-    assert plan.option("depth", 1) > 1
+    assert plan.typed.depth > 1
 
 
 def test_lines_of_a_grid_are_diagonals() -> None:
@@ -174,8 +174,8 @@ def test_a_grid_that_does_not_fit_the_chip_is_a_front() -> None:
     """But for one whose levels are no grid's, and for GPUs of a kind on which it never ran."""
     made = planes(120)
     plan = plan_of(made, 8)
-    assert (plan.schedule, plan.partitioner, plan.option("stored", "")) == ("wavefront", "natural", "table")
-    assert int(plan.option("held_slots", 0)) == 7
+    assert (plan.schedule, plan.partitioner, plan.typed.stored) == ("wavefront", "natural", "table")
+    assert plan.typed.held_slots == 7
     for capability in ((8, 0), (12, 0)):
         assert plan_of(made, 8, replace(H100, compute_capability=capability)).schedule != "wavefront"
     assert not wavefront.SCHEDULE.offers(Matrix.from_any(shuffled(made)), H100, 8)
@@ -203,7 +203,7 @@ def test_fronts_that_are_offered_hold_all_slots_and_have_wide_and_many_levels() 
     made.data = numbers.random(made.nnz)  # in full: fewer slots fit
     for powers in (8, 16):
         for plan in wavefront.SCHEDULE.offers(Matrix.from_any(made), H100, powers):
-            assert int(plan.option("held_slots", 0)) >= 7, plan.label()
+            assert plan.typed.held_slots >= 7, plan.label()
     for narrow in (bands(400_000, -60, -1, 0, 1, 60), bands(400_000, -30_000, -1, 0, 1, 30_000)):
         assert not wavefront.SCHEDULE.offers(Matrix.from_any(narrow), H100, 8)
 
@@ -246,7 +246,7 @@ def test_values_are_stored_in_few_bytes_where_that_is_sure_to_be_the_same_and_pr
         for values, stored in ((made.data, "table"), (random.astype(np.float32), "half"), (random, "full")):
             made.data = values.astype(float)
             plan = plan_of(made, 8, gpu)
-            assert (plan.schedule, plan.option("stored", "full")) == (schedule, stored)
+            assert (plan.schedule, plan.typed.stored) == (schedule, stored)
 
 
 def test_far_beyond_the_caches_it_is_a_sweep_or_a_front() -> None:

@@ -39,7 +39,9 @@ def test_every_trial_is_read_again_as_it_was(make_world: Any, matrix: Any, path:
         fails_to_prepare=lambda plan: (
             InfeasibleError("too large") if (plan.schedule, plan.variant) == ("front", "csr") else None
         ),
-        fails_to_run=lambda plan: ZeroDivisionError("by nought") if plan.option("split", "") == "contiguous" else None,
+        fails_to_run=lambda plan: (
+            ZeroDivisionError("by nought") if getattr(plan.typed, "split", "") == "contiguous" else None
+        ),
     )
     result = tune(matrix, 8, name="small", record=path)
     found = read_recording(path)

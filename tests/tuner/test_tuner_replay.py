@@ -163,7 +163,7 @@ def test_calls_bound_a_replay(whole: Recording) -> None:
 def test_slow_plans_are_dropped_beside_the_best_of_the_replay(make_world: Any, matrix: Any, path: Path) -> None:
     """The exhaustive run measured them to the end; a search does not, and pays for a few calls only."""
     noisy_world(make_world, cost=lambda plan: 2e-3 if plan.schedule == "sweep" else 40e-3)
-    exhaustive(matrix, 8, record=path, space_filter=lambda plan: plan.option("split", "") != "interleaved")
+    exhaustive(matrix, 8, record=path, space_filter=lambda plan: getattr(plan.typed, "split", "") != "interleaved")
     recording = read_recording(path)
     assert {one.trial.state for one in recording.trials.values()} == {"complete"}
     found = replay(recording, trials=20)
@@ -202,7 +202,7 @@ def test_what_is_not_on_record_counts_as_infeasible(whole: Recording, path: Path
     path.write_text("".join(line for line in lines if interleaved not in line or '"akx"' in line or "result" in line))
     found = replay(path, settings=Settings(patience=40))
     assert found.missing > 3
-    assert found.plan.option("split", "") != "interleaved"
+    assert getattr(found.plan.typed, "split", "") != "interleaved"
     assert not [trial for trial in found.trials if trial.reason == UNKNOWN]
     assert found.share > 0.9
 
@@ -211,7 +211,7 @@ def test_failures_and_refusals_are_those_on_record(make_world: Any, matrix: Any,
     noisy_world(
         make_world,
         infeasible=lambda plan: "too large" if plan.block_bytes >= 2**19 else None,
-        wrong=lambda plan, call: plan.option("split", "") == "interleaved",
+        wrong=lambda plan, call: getattr(plan.typed, "split", "") == "interleaved",
     )
     result = exhaustive(matrix, 8, record=path)
     found = replay(path, trials=40, settings=Settings(patience=10**6))
@@ -219,7 +219,7 @@ def test_failures_and_refusals_are_those_on_record(make_world: Any, matrix: Any,
     bad = [trial for trial in found.trials if trial.state == "failed"]
     assert bad
     assert all(trial.reason == known[trial.plan].reason for trial in bad)
-    assert found.plan.option("split", "") == "contiguous"
+    assert getattr(found.plan.typed, "split", "") == "contiguous"
     assert found.missing > 0  # those that are too large: an exhaustive run lists none of them
 
 

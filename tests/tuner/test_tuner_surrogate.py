@@ -91,7 +91,7 @@ def test_errors_of_a_model_are_learnt_choice_by_choice(space: Space) -> None:
 
 def test_a_model_that_has_plans_the_wrong_way_round_is_not_followed(space: Space) -> None:
     wrong = {block: 1.0 / block for block in BLOCKS}
-    times = surrogate(space, lambda plan: wrong[plan.option("block", 128)])
+    times = surrogate(space, lambda plan: wrong[plan.options.get("block", 128)])
     trusting, _ = times.estimate([near(space, block=128), near(space, block=640)])
     assert trusting[1] < trusting[0]
     times.learn(trials({near(space, block=b, variant=v): b / 128 for b in (128, 384, 640) for v in "ab"}))
@@ -308,7 +308,7 @@ def test_a_way_down_goes_past_a_dear_choice_and_over_two_at_a_time(space: Space)
     """The least plan is two choices away, where either alone is dearer, behind a choice that is dearer still."""
 
     def cost(plan: Plan) -> float:
-        block, order = plan.option("block", 128), plan.partitioner
+        block, order = plan.options.get("block", 128), plan.partitioner
         if (block, order) == (512, "metis"):
             return 1.0
         return 2.0 if (block, order) == (128, "natural") else 3.0 + (block == 256)
@@ -317,9 +317,9 @@ def test_a_way_down_goes_past_a_dear_choice_and_over_two_at_a_time(space: Space)
         return [cost(plan) for plan in plans]
 
     found = space.least(near(space), costs)
-    assert (found.option("block", 0), found.partitioner) == (512, "metis")
+    assert (found.options.get("block"), found.partitioner) == (512, "metis")
     kept = space.least(near(space), costs, fixed=("partitioner",))
-    assert (kept.option("block", 0), kept.partitioner) == (128, "natural")
+    assert (kept.options.get("block"), kept.partitioner) == (128, "natural")
 
 
 def test_around_a_plan_are_all_that_differ_in_one_choice_or_two(space: Space) -> None:

@@ -128,7 +128,7 @@ def test_random_worlds_are_tuned_well(make_world: Any, matrix: Any) -> None:
                 return 1.5 * seconds
             depth, block = math.log2(plan.k_per_pass), math.log2(plan.block_bytes)
             seconds *= 1 + 0.1 * price["block"] * abs(block - middle + 0.5 * depth) + 0.05 * price["depth"] / depth
-            return seconds * (price["split"] - 0.3 if plan.option("split", "") == "interleaved" else 1.0)
+            return seconds * (price["split"] - 0.3 if plan.typed.split == "interleaved" else 1.0)
 
         noisy = np.random.default_rng(seed)
         world = make_world(cost=cost, noise=lambda noisy=noisy: float(noisy.exponential(0.02)))

@@ -118,7 +118,7 @@ def given_of(plan: Plan, matrix: Matrix) -> Given:
         ordered(matrix, plan.partitioner).pattern,
         matrix.dtype,
         index_bits(plan.variant, matrix.n),
-        int(plan.option("sigma", 1)) if layout.sorts else 1,
+        plan.typed.sigma if layout.sorts else 1,
         block_size(matrix) if layout.has_blocks and natural else 1,
         known_of(matrix, plan.partitioner, plan.threads),
     )

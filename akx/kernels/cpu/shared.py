@@ -48,7 +48,7 @@ _WIDEST, _NARROW = 0.5, 4096
 
 def sigma_of(plan: Plan) -> int:
     """Rows of the sorting window of a plan; 1 where its variant has none."""
-    return int(plan.option("sigma", 1)) if layout_of(plan.variant).sorts else 1
+    return plan.typed.sigma if layout_of(plan.variant).sorts else 1
 
 
 def block_of(plan: Plan, matrix: Matrix) -> int:
@@ -122,7 +122,7 @@ def basic_reason(plan: Plan, matrix: Matrix, orders: tuple[str, ...]) -> str | N
     layout = layout_of(plan.variant)
     if layout.has_blocks and plan.partitioner != "natural":
         return "a new order of the rows breaks the dense blocks up"
-    sigma = int(plan.option("sigma", 1))
+    sigma = plan.typed.sigma
     if sigma > 1 and not layout.sorts:
         return f"sigma is for sliced ELL, not for {plan.variant}"
     return variant_reason(
@@ -139,7 +139,7 @@ def outside_reason(plan: Plan) -> str | None:
     """Why a plan with a variant of another package makes no sense, whatever the matrix, or None."""
     if plan.partitioner != "natural":
         return f"{plan.variant} takes rows in their own order, not in that of {plan.partitioner}"
-    if plan.option("sigma", 1) != 1:
+    if plan.typed.sigma != 1:
         return f"sigma is for sliced ELL, not for {plan.variant}"
     return None
 

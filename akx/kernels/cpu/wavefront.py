@@ -69,7 +69,7 @@ class Wavefront(Schedule):
     def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
         if plan.k_per_pass < 2:
             return "a wavefront of one power per pass is a sweep"
-        if plan.threads == 1 and (plan.option("lag", 0) or plan.option("split") != "contiguous"):
+        if plan.threads == 1 and (plan.typed.lag or plan.typed.split != "contiguous"):
             return "split and lag are for two threads or more"
         reason = block_plan_reason(plan) or basic_reason(plan, matrix, ("natural", "rcm", "levels"))
         if reason is not None:
@@ -86,13 +86,13 @@ class Wavefront(Schedule):
         passes = -(-plan.k // plan.k_per_pass)
         moved = 0.0 if plan.partitioner == "natural" else 3.0 * vector * (plan.k + 1)
         share = front(matrix, plan.partitioner) / 2
-        fronts = plan.threads if plan.option("split") == "contiguous" else 1
+        fronts = plan.threads if plan.typed.split == "contiguous" else 1
         live = min(1.0, fronts * share * plan.k_per_pass) * everything + fronts * plan.k_per_pass * plan.block_bytes
         cache = max(device.l3_bytes, plan.threads * device.l2_bytes)
         reread = 1.0 if live <= 0.8 * cache else float(plan.k_per_pass)
         resident = everything <= 0.8 * device.l3_bytes
         blocks = everything / max(plan.block_bytes, 1)
-        shared = plan.option("split") == "interleaved"
+        shared = plan.typed.split == "interleaved"
         return Traffic(
             matrix_bytes=once * (1.0 if resident else min(passes * reread, float(plan.k))),
             vector_bytes=vector * (plan.k * (1 if resident else 2) + passes) + moved,
@@ -108,11 +108,11 @@ class Wavefront(Schedule):
         check_feasible(self, plan, matrix, host_device())
         where, layout = laid_out(matrix, plan)
         blocks = max(1, round(layout.matrix_bytes / plan.block_bytes))
-        interleaved = plan.option("split") == "interleaved"
+        interleaved = plan.typed.split == "interleaved"
         cuts, owner = _shares(where, layout, blocks, plan.threads, interleaved)
         low, high = dependencies(where.pattern, layout, cuts)
         order, pointer = (ascending if interleaved else mirrored)(owner, plan.threads)
-        lag = int(plan.option("lag", 1 if interleaved else 0))
+        lag = int(interleaved) if plan.typed.lag is None else plan.typed.lag
         tasks = schedule_tasks(cuts, low, high, owner, order, pointer, k=plan.k, k_per_pass=plan.k_per_pass, lag=lag)
         program = TaskProgram(layout, tasks, where)
         program.update_values(matrix.data)

@@ -82,7 +82,7 @@ def active_windows(found: Clusters, shape: Shape, steps: int) -> NDArray[np.uint
 
 def clusters_at_once(plan: Plan, device: CudaDevice) -> int:
     """Clusters for which there are multiprocessors."""
-    return max(1, device.sms * int(plan.option("blocks_per_sm")) // int(plan.option("cluster")))
+    return max(1, device.sms * int(plan.typed.blocks_per_sm) // int(plan.typed.cluster))
 
 
 def on_device(matrix: Matrix, plan: Plan, device: CudaDevice) -> int:
@@ -93,11 +93,11 @@ def on_device(matrix: Matrix, plan: Plan, device: CudaDevice) -> int:
     InfeasibleError
         Where it takes not even one.
     """
-    size, per_sm = int(plan.option("cluster")), int(plan.option("blocks_per_sm"))
+    size, per_sm = plan.typed.cluster, plan.typed.blocks_per_sm
     if size == 1:
         return clusters_at_once(plan, device)
     shape, limit = shape_of(plan), shared_limit(plan, device) - STATIC
-    listed, vectors = is_listed(matrix, shape.bc), int(plan.option("vectors"))
+    listed, vectors = is_listed(matrix, shape.bc), plan.typed.vectors
     given = macros(shape, matrix.dtype, vectors, mode=CLUSTER, stream=False, blocks=per_sm, listed=listed)
     found = load_kernel(given).most_clusters(size, WARP * shape.warps, limit)
     if found == 0:

@@ -150,20 +150,20 @@ def reason_against(plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None
     reason = suits(matrix)
     if reason is not None:
         return reason
-    if plan.partitioner != "natural" or plan.option("x") != "shared" or plan.option("depth") != 1:
+    if plan.partitioner != "natural" or plan.typed.x != "shared" or plan.typed.depth != 1:
         return "with diagonals rows are in the order given, x is in shared memory, and exchanged in every step"
     threads, slices, slots = _form(plan)
-    per_sm = int(plan.option("blocks_per_sm"))
+    per_sm = plan.typed.blocks_per_sm
     if slices == 0 and slots != 1:
         return "slots in registers of no slices"
     if threads * per_sm > 2048:
         return f"{threads * per_sm} threads do not fit a multiprocessor"
     room = min(255, device.registers_per_sm // (threads * per_sm) // 8 * 8) - _WORKING_REGISTERS
-    room -= 2 * (int(plan.option("vectors")) - 1) * matrix.dtype.itemsize // 4
+    room -= 2 * (plan.typed.vectors - 1) * matrix.dtype.itemsize // 4
     held = slices * _registers(slots, matrix.dtype.itemsize)
     if held > max(room, 0):
         return f"{held} registers for slots do not fit {room}"
-    window = 2.0 * _window(matrix, device.sms * per_sm) * matrix.dtype.itemsize * int(plan.option("vectors"))
+    window = 2.0 * _window(matrix, device.sms * per_sm) * matrix.dtype.itemsize * plan.typed.vectors
     limit = shared_limit(plan, device)
     if window > limit:
         return f"x takes {window:.0f} bytes of a part, of {limit} shared ones"
@@ -175,7 +175,7 @@ def traffic(plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
     size, once = matrix.dtype.itemsize, _stored(matrix)
     vector = float(matrix.n * size)
     rest = _rest(plan, matrix, device)
-    l2 = min(float(int(plan.option("keep"))) * 2**20, 0.8 * device.l2_bytes)
+    l2 = min(float(int(plan.typed.keep)) * 2**20, 0.8 * device.l2_bytes)
     return Traffic(
         matrix_bytes=once + plan.k * max(0.0, rest - l2),
         vector_bytes=vector * (plan.k + 1.0),
@@ -187,7 +187,7 @@ def traffic(plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
 
 def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
     """Deal the matrix to one part for each thread block. Raises :class:`InfeasibleError`."""
-    per_sm, vectors, size = int(plan.option("blocks_per_sm")), int(plan.option("vectors")), matrix.dtype.itemsize
+    per_sm, vectors, size = plan.typed.blocks_per_sm, plan.typed.vectors, matrix.dtype.itemsize
     threads, slices, slots = _form(plan)
     warps = threads // WARP
     bands, found = _bands(matrix, device.sms * per_sm), diagonals(matrix)
@@ -214,7 +214,7 @@ def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
 def fixed_bytes(plan: Plan, bands: Bands, size: int) -> NDArray[np.int64]:
     """Bytes of shared memory of each part before any slot."""
     count = dealt_slices(np.diff(bands.cuts), bands.above + bands.below, _form(plan)[0] // WARP)
-    span = -(-(bands.high - bands.low) * int(plan.option("vectors")) * size // 16) * 16
+    span = -(-(bands.high - bands.low) * plan.typed.vectors * size // 16) * 16
     fixed = _STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
     found: NDArray[np.int64] = fixed + -(-count // 4) * 16
     return found
@@ -251,7 +251,7 @@ class DiagonalsProgram(PlacedProgram):
         super().__init__(matrix.n, plan.k, matrix.dtype)
         dealt = laid_out.deal
         self._host, self._laid_out = dealt, laid_out
-        self._blocks = int(plan.option("blocks_per_sm"))
+        self._blocks = plan.typed.blocks_per_sm
         self._count = int(dealt.parts.size)
         tables = [dealt.parts, dealt.slices, dealt.offsets, dealt.neighbours]
         self._tables = [self.hold(not_empty(as_words(a))) for a in tables]
@@ -318,7 +318,7 @@ def _stored(matrix: Matrix) -> float:
 def _rest(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes that neither registers nor shared memory hold."""
     size, (threads, slices, slots) = matrix.dtype.itemsize, _form(plan)
-    per_sm, vectors = int(plan.option("blocks_per_sm")), int(plan.option("vectors"))
+    per_sm, vectors = int(plan.typed.blocks_per_sm), int(plan.typed.vectors)
     window = 2.0 * _window(matrix, device.sms * per_sm) * size * vectors
     shared = shared_limit(plan, device) - window
     return max(0.0, _stored(matrix) - device.sms * per_sm * (shared + float((threads - WARP) * slices * slots * size)))
@@ -331,7 +331,7 @@ def _registers(slots: int, size: int) -> int:
 
 def _form(plan: Plan) -> tuple[int, int, int]:
     """Threads of a block, slices of a warp in registers, slots of each."""
-    return int(plan.option("block")), int(plan.option("held_slices")), int(plan.option("held_slots"))
+    return plan.typed.block, plan.typed.held_slices, plan.typed.held_slots
 
 
 def _bands(matrix: Matrix, parts: int) -> Bands:

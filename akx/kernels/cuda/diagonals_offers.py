@@ -23,10 +23,10 @@ _VALUES, _SLICE, _WAIT = 4.6, 16.0, 600.0
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     """What the plan makes the device do, for so many start vectors (:mod:`akx.kernels.cuda.work`)."""
-    per_sm, together = int(plan.option("blocks_per_sm")), int(plan.option("vectors"))
+    per_sm, together = plan.typed.blocks_per_sm, plan.typed.vectors
     found, bands = (
         diagonals.diagonals(matrix),
-        diagonals._bands(matrix, device.sms * int(plan.option("blocks_per_sm"))),
+        diagonals._bands(matrix, device.sms * plan.typed.blocks_per_sm),
     )
     slots = _before(found.uniform + diagonals._EXTRA_WORK * found.scattered)[bands.cuts]
     slices = np.diff(bands.cuts)
@@ -48,7 +48,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
 
 def is_compact(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
     """Whether every part fits with its window, which is at most twice its rows: else lists of nodes are shorter."""
-    per_sm = int(plan.option("blocks_per_sm"))
+    per_sm = plan.typed.blocks_per_sm
     bands = diagonals._bands(matrix, device.sms * per_sm)
     rows, window = np.diff(bands.cuts) * WARP, bands.high - bands.low
     limit = shared_limit(plan, device)

@@ -99,15 +99,15 @@ class Ghost(Schedule):
 
         if plan.partitioner not in _PARTITIONERS:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
-        blocks = plan.option("blocks_per_sm")
+        blocks = plan.typed.blocks_per_sm
         reason = choice_reason(plan, matrix, device, OPTIONS, int(blocks))
         if reason is not None:
             return reason
-        if plan.option("cluster") != 1 and device.compute_capability < WITH_CLUSTERS:
+        if plan.typed.cluster != 1 and device.compute_capability < WITH_CLUSTERS:
             return "clusters need compute capability {}.{}, this has {}.{}".format(
                 *WITH_CLUSTERS, *device.compute_capability
             )
-        vectors = int(plan.option("vectors"))
+        vectors = plan.typed.vectors
         x = 2.0 * filled_rows(matrix, shape_of(plan).bc) * matrix.dtype.itemsize * vectors / device.sms
         if x > 8 * device.shared_per_sm:
             return f"x takes {x:.0f} bytes per multiprocessor: too many blocks, one after another"
@@ -116,18 +116,18 @@ class Ghost(Schedule):
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         from akx.kernels.cuda.ghost_space import THREADS
 
-        parts = device.sms * int(plan.option("blocks_per_sm")) * int(plan.option("waves"))
+        parts = device.sms * plan.typed.blocks_per_sm * plan.typed.waves
         return waste(plan, matrix, parts, THREADS, _MOST_ROWS)
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         shape, size = shape_of(plan), matrix.dtype.itemsize
         once = values_in(matrix, shape) * (size + 2.0 / (shape.br * shape.bc))
         passes = -(-plan.k // plan.k_per_pass)
-        waves, count = int(plan.option("waves")), clusters_at_once(plan, device)
+        waves, count = plan.typed.waves, clusters_at_once(plan, device)
         redundancy = _redundancy(matrix, plan.partitioner, shape, waves * count, plan.k_per_pass)
         vector = float(matrix.n * size)
         chip = device.sms * (device.shared_per_block + 128.0 * shape.warps * held_registers(shape, matrix.dtype))
-        x = 2 * filled_rows(matrix, shape.bc) * size * redundancy * int(plan.option("vectors"))
+        x = 2 * filled_rows(matrix, shape.bc) * size * redundancy * plan.typed.vectors
         rest = max(0.0, once * redundancy - max(0.0, waves * chip - x))
         again = rest * (plan.k - passes)
         return Traffic(
@@ -158,7 +158,7 @@ class Ghost(Schedule):
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
         laid_out, active, steps = lay_out_ghost(matrix, plan, device, on_device(matrix, plan, device))
-        return PartsProgram(matrix, laid_out, plan, steps, active, int(plan.option("blocks_per_sm")))
+        return PartsProgram(matrix, laid_out, plan, steps, active, plan.typed.blocks_per_sm)
 
 
 def lay_out_ghost(
@@ -177,9 +177,9 @@ def lay_out_ghost(
         Where a block does not fit, however small.
     """
     shape, depth = shape_of(plan), plan.k_per_pass
-    vectors, size = int(plan.option("vectors")), int(plan.option("cluster"))
+    vectors, size = plan.typed.vectors, plan.typed.cluster
     limit, mode = shared_limit(plan, device), ALONE if size == 1 else CLUSTER
-    count = int(plan.option("waves")) * (clusters_at_once(plan, device) if at_once is None else at_once)
+    count = plan.typed.waves * (clusters_at_once(plan, device) if at_once is None else at_once)
     steps = (depth,) * (plan.k // depth) + ((plan.k % depth,) if plan.k % depth else ())
     count = _most_blocks(matrix, plan.partitioner, shape, count, depth)
     for attempt in range(_REPARTITIONS + 1):

@@ -194,7 +194,7 @@ class HubsProgram(SweptProgram):
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._plan, self._device = plan, device
         runs = device.sms * (THREADS // _WARP)
-        found = lay_out(matrix, int(plan.option("hubs")), runs)
+        found = lay_out(matrix, plan.typed.hubs, runs)
         self._chunks, self._splits = found.row_before.size, found.split.size
         # Padded, so that they come 16 bytes at a time.
         self._hubs = -(-found.hubs.size // 4) * 4

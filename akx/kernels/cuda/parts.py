@@ -138,8 +138,6 @@ _WORKING_REGISTERS = 34
 #: Of the bytes of L2, those of a call whose matrix is still there for the next one: between 0.83, where that is so, and
 #: 0.90, where it is not (one H100, brick and the 27-point grid).
 _STAYS = 0.86
-#: MiB of the matrix that L2 is asked to keep by schedules that have no such option.
-_KEPT = 32
 #: What a program has of a layout.
 _OF_LAYOUT = (
     *("_laid_out", "_count", "_form", "_tables", "_columns", "_active", "_flags", "_share", "_kernels", "_arrays"),
@@ -151,24 +149,24 @@ def shape_of(plan: Plan) -> Shape:
     """The form of the plan's slots."""
     block, lanes = plan.variant.split("-")
     br, bc = block.split("x")
-    held = int(plan.option("held_slices"))
-    return Shape(int(br), int(bc), int(lanes), int(plan.option("block")) // WARP, held, int(plan.option("held_slots")))
+    held = plan.typed.held_slices
+    return Shape(int(br), int(bc), int(lanes), plan.typed.block // WARP, held, plan.typed.held_slots)
 
 
 def is_staged(plan: Plan) -> bool:
     """Whether results come in the order of rows through a stage."""
-    return plan.option("results") == STAGED
+    return bool(plan.typed.results == STAGED)
 
 
 def may_wait_for_values(plan: Plan) -> bool:
     """Whether parts exchange x between steps in such a way that they may wait for values or for flags."""
-    exchanges = plan.option("x") == "shared" and int(plan.option("depth")) < plan.k
+    exchanges = plan.typed.x == "shared" and plan.typed.depth < plan.k
     return exchanges and not is_staged(plan)
 
 
 def waits_for_values(plan: Plan) -> bool:
     """Whether parts look for what others publish until it is there, and not for a flag that says so."""
-    return plan.option("exchange") == VALUES and may_wait_for_values(plan)
+    return plan.typed.exchange == VALUES and may_wait_for_values(plan)
 
 
 def blocked_of(matrix: Matrix, bc: int) -> Blocked | None:
@@ -317,7 +315,7 @@ def fitting_variants(matrix: Matrix) -> tuple[str, ...]:
 
 def shared_limit(plan: Plan, device: CudaDevice) -> int:
     """Bytes of shared memory for each block."""
-    return min(device.shared_per_block, device.shared_per_sm // int(plan.option("blocks_per_sm")) - 1024)
+    return min(device.shared_per_block, device.shared_per_sm // int(plan.typed.blocks_per_sm) - 1024)
 
 
 def slot_bytes(shape: Shape, dtype: np.dtype[Any], way: str = FULL) -> int:
@@ -393,7 +391,7 @@ def choice_reason(
     threads = WARP * shape.warps * blocks_per_sm
     room = min(255, device.registers_per_sm // threads // 8 * 8) - _WORKING_REGISTERS
     area = shape.br * shape.bc * matrix.dtype.itemsize // 4
-    room -= shape.br * matrix.dtype.itemsize // 4 * int(plan.option("vectors")) + area
+    room -= shape.br * matrix.dtype.itemsize // 4 * plan.typed.vectors + area
     registers = held_registers(shape, matrix.dtype, way_of(plan) if "stored" in allowed else FULL)
     if registers > max(room, 0):
         return f"{registers} registers for slots do not fit {room}"
@@ -520,7 +518,7 @@ class KeptShare:
     def of(self, vectors: int) -> np.uint32:
         """For a launch that reads and writes so many bytes of vectors."""
         if self.far:
-            return np.uint32(min(16, round(16 * float(self.plan.option("keep", _KEPT)) * 2**20 / self.far)))
+            return np.uint32(min(16, round(16 * float(self.plan.typed.keep) * 2**20 / self.far)))
         return np.uint32(16 if self.stored + vectors <= _STAYS * self.device.l2_bytes else 0)
 
 
@@ -667,8 +665,8 @@ class PartsProgram(StoredProgram):
     ) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self.steps, self._in_full = steps, in_full
-        self._depth = int(plan.option("depth", 1))  # of schedules that have such options
-        self._cluster = int(plan.option("cluster", 1))
+        self._depth = plan.typed.depth
+        self._cluster = plan.typed.cluster
         self._laid_out = laid_out
         parts = laid_out.parts
         self._count = int(parts.parts.size)

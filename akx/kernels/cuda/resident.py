@@ -176,7 +176,7 @@ class Resident(Schedule):
         staged = plan.replace(options={**options, "results": STAGED})
         if self.feasible(staged, matrix, device) is not None:
             return None
-        shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm"))
+        shape, parts = shape_of(plan), device.sms * plan.typed.blocks_per_sm
         likely = likely_cut_of(matrix, shape.bc, parts, 1)
         cut = replace(likely, own=_LIKELY_OWN * likely.own)
         fixed = _fixed(staged, cut, matrix, device) + table_bytes(matrix, way_of(plan))
@@ -191,35 +191,35 @@ class Resident(Schedule):
             return f"all {plan.k} powers are done in one pass, not {plan.k_per_pass} at a time"
         if plan.backend == self.backend and plan.variant == diagonals.DIA:
             return option_reason(plan, OPTIONS) or diagonals.reason_against(plan, matrix, device)
-        reason = choice_reason(plan, matrix, device, OPTIONS, int(plan.option("blocks_per_sm")))
+        reason = choice_reason(plan, matrix, device, OPTIONS, plan.typed.blocks_per_sm)
         if reason is not None:
             return reason
         if way_of(plan) == TABLE and shape_of(plan).slot != WARP:
             return "a table of values is for blocks of one entry"
-        if plan.option("x") == "global" and not rows_follow(matrix, shape_of(plan).bc):
+        if plan.typed.x == "global" and not rows_follow(matrix, shape_of(plan).bc):
             return "with x in global memory, rows of a node must follow one another"
-        if plan.option("x") == "global" and _reach(matrix, shape_of(plan).bc) > _FAR:
+        if plan.typed.x == "global" and _reach(matrix, shape_of(plan).bc) > _FAR:
             what = "rows" if is_listed(matrix, shape_of(plan).bc) else "nodes"
             return f"with x in global memory, columns of a row that lie more than {_FAR:,} {what} apart have no number"
-        if int(plan.option("depth")) > plan.k:
-            return f"an exchange every {plan.option('depth')} steps, of {plan.k}"
-        if plan.option("depth") != 1 and plan.option("x") != "shared":
+        if plan.typed.depth > plan.k:
+            return f"an exchange every {plan.typed.depth} steps, of {plan.k}"
+        if plan.typed.depth != 1 and plan.typed.x != "shared":
             return "with x in global memory the exchange is in every step"
-        vectors = int(plan.option("vectors"))
-        if is_staged(plan) and (plan.option("x") != "shared" or plan.option("depth") != 1):
+        vectors = plan.typed.vectors
+        if is_staged(plan) and (plan.typed.x != "shared" or plan.typed.depth != 1):
             return "results are staged where x is in shared memory, and exchanged in every step"
         each = filled_rows(matrix, shape_of(plan).bc) * matrix.dtype.itemsize * vectors / device.sms
         x, what = (3.0 * each, "x and results take") if is_staged(plan) else (2.0 * each, "x takes")
-        if plan.option("x") == "shared" and x > device.shared_per_block:
+        if plan.typed.x == "shared" and x > device.shared_per_block:
             return f"{what} {x:.0f} bytes of each multiprocessor, of {device.shared_per_block} shared ones"
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         has_choice = plan.variant != diagonals.DIA and may_wait_for_values(plan)
-        if plan.option("exchange") != VALUES and not has_choice:
+        if plan.typed.exchange != VALUES and not has_choice:
             return f"{FLAGS} are what parts wait for in any case, or for nothing"
         if plan.variant == diagonals.DIA:  # offered where all stays on the chip
-            keep = plan.option("keep")
+            keep = plan.typed.keep
             if way_of(plan) != FULL:
                 return f"diagonals are stored in {FULL}"
             if is_staged(plan):
@@ -231,9 +231,9 @@ class Resident(Schedule):
             return same_as_full(plan)
         if way_of(plan) == TABLE and _least_shared(plan, matrix, device) > shared_limit(plan, device):
             return same_as_full(plan, "its table does not fit beside x")
-        growth = 1.0 if plan.option("depth") == 1 else _MOST_ROWS
-        found = waste(plan, matrix, device.sms * int(plan.option("blocks_per_sm")), BLOCKS, growth)
-        keep, again = int(plan.option("keep")), _again(plan, matrix, device)
+        growth = 1.0 if plan.typed.depth == 1 else _MOST_ROWS
+        found = waste(plan, matrix, device.sms * plan.typed.blocks_per_sm, BLOCKS, growth)
+        keep, again = int(plan.typed.keep), _again(plan, matrix, device)
         if keep != KEEP and (again <= 0 or (keep > KEEP and again <= KEEP * 2**20)):
             return f"L2 asked to keep {keep} MiB of {max(0.0, again) / 2**20:.0f}: the same as {KEEP}"
         return found
@@ -244,7 +244,7 @@ class Resident(Schedule):
         plan = _storable(plan, matrix, device)
         once = _stored_bytes(plan, matrix)
         vector, rest = float(matrix.n * matrix.dtype.itemsize), max(0.0, _again(plan, matrix, device))
-        l2 = min(float(int(plan.option("keep"))) * 2**20, 0.8 * device.l2_bytes)
+        l2 = min(float(int(plan.typed.keep)) * 2**20, 0.8 * device.l2_bytes)
         return Traffic(
             matrix_bytes=once + plan.k * max(0.0, rest - l2),
             vector_bytes=vector * (plan.k + 1.0),
@@ -273,7 +273,7 @@ class Resident(Schedule):
             return
         _, zones = lay_out_resident(matrix, plan, device)
         if zones is not None:
-            active_slices(zones, shape_of(plan), int(plan.option("depth")))
+            active_slices(zones, shape_of(plan), plan.typed.depth)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
@@ -289,7 +289,7 @@ class Resident(Schedule):
                 raise
             plan = _in_full(plan, matrix, device)  # no room for the table, where the plan is of other values
             laid_out, zones = lay_out_resident(matrix, plan, device)
-        depth, per_sm = int(plan.option("depth")), int(plan.option("blocks_per_sm"))
+        depth, per_sm = plan.typed.depth, plan.typed.blocks_per_sm
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
         indptr, indices, known = matrix.indptr, matrix.indices, matrix.pattern_cache
 
@@ -306,13 +306,13 @@ def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of the matrix that do not fit the multiprocessors, about; negative where there is room left."""
     shape, size = shape_of(plan), matrix.dtype.itemsize
     once = _stored_bytes(plan, matrix)
-    parts = device.sms * int(plan.option("blocks_per_sm"))
+    parts: int = device.sms * plan.typed.blocks_per_sm
     chip = device.sms * device.shared_per_block + parts * 128.0 * shape.warps * held_registers(
         shape, matrix.dtype, way_of(plan)
     )
     chip -= parts * table_bytes(matrix, way_of(plan))
-    if plan.option("x") == "shared":
-        each = filled_rows(matrix, shape.bc) * size * int(plan.option("vectors"))
+    if plan.typed.x == "shared":
+        each = filled_rows(matrix, shape.bc) * size * int(plan.typed.vectors)
         chip -= (3.5 if is_staged(plan) else 2.5) * each
     return once - max(chip, 0.0)
 
@@ -358,7 +358,7 @@ def _ways(matrix: Matrix) -> tuple[str, ...]:
 
 def _least_shared(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of shared memory that a block takes at least: of a part of equal share that reads nothing of others."""
-    shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm"))
+    shape, parts = shape_of(plan), device.sms * plan.typed.blocks_per_sm
     own = filled_rows(matrix, shape.bc) / shape.bc / parts
     cut = Cut(np.array([own]), np.zeros(1), np.zeros(1), np.zeros(1))
     return _fixed(plan, cut, matrix, device) + table_bytes(matrix, way_of(plan))
@@ -366,8 +366,8 @@ def _least_shared(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
 
 def _fixed(plan: Plan, cut: Cut, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of shared memory of the largest part of a cut, before its table and its slots."""
-    shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm"))
-    shared, vectors = plan.option("x") == "shared", int(plan.option("vectors"))
+    shape, parts = shape_of(plan), device.sms * plan.typed.blocks_per_sm
+    shared, vectors = plan.typed.x == "shared", plan.typed.vectors
     fixed = fixed_bytes(cut, shape, plan.k, vectors, matrix.dtype.itemsize, shared=shared).max(initial=0.0)
     return float(fixed) + (stage_bytes(matrix, shape.bc, parts, vectors) if is_staged(plan) else 0)
 
@@ -382,7 +382,7 @@ def _in_full(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
     from akx.kernels.cuda.resident_space import OPTIONS
 
     full = in_full(plan)
-    if choice_reason(full, matrix, device, OPTIONS, int(plan.option("blocks_per_sm"))) is None:
+    if choice_reason(full, matrix, device, OPTIONS, plan.typed.blocks_per_sm) is None:
         return full
     return full.replace(options={**full.options, "held_slices": 0, "held_slots": 1})
 
@@ -390,9 +390,9 @@ def _in_full(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
 def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[LaidOut, GhostZones | None]:
     """The matrix in one part per multiprocessor, and the ghost zones if the exchange is not in every step."""
     shape = shape_of(plan)
-    mode = SHARED if plan.option("x") == "shared" else GLOBAL
-    per_sm = int(plan.option("blocks_per_sm"))
-    parts, depth = device.sms * per_sm, int(plan.option("depth"))
+    mode = SHARED if plan.typed.x == "shared" else GLOBAL
+    per_sm = plan.typed.blocks_per_sm
+    parts, depth = device.sms * per_sm, plan.typed.depth
     nodes, zones = part_nodes(matrix, plan.partitioner, shape, parts, depth, beyond=mode == GLOBAL)
     if mode == GLOBAL:
         nodes = Nodes(
@@ -404,7 +404,7 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
             nodes.neighbours,
             nodes.neighbour_ptr,
         )
-    vectors = int(plan.option("vectors"))
+    vectors = plan.typed.vectors
     limit, way, staged = shared_limit(plan, device), way_of(plan), is_staged(plan)
     return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit, way, staged), zones
 

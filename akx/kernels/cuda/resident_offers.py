@@ -96,10 +96,10 @@ def _is_sure(schedule: Any, plan: Plan, matrix: Matrix, device: CudaDevice) -> b
         return False
     if plan.variant == diagonals.DIA:
         return diagonals_offers.is_compact(plan, matrix, device)
-    shape, shared = shape_of(plan), plan.option("x") == "shared"
-    per_sm, depth = int(plan.option("blocks_per_sm")), int(plan.option("depth"))
+    shape, shared = shape_of(plan), plan.typed.x == "shared"
+    per_sm, depth = plan.typed.blocks_per_sm, plan.typed.depth
     cut = _cut(matrix, device, shape, plan.partitioner, per_sm, depth)
-    fixed = fixed_bytes(cut, shape, plan.k, int(plan.option("vectors")), matrix.dtype.itemsize, shared=shared)
+    fixed = fixed_bytes(cut, shape, plan.k, plan.typed.vectors, matrix.dtype.itemsize, shared=shared)
     fixed += table_bytes(matrix, way_of(plan))
     limit = shared_limit(plan, device)
     if plan.partitioner == "natural":
@@ -125,7 +125,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     if plan.variant == diagonals.DIA:
         return diagonals_offers.work(plan, matrix, device, vectors)
     plan = resident._storable(plan, matrix, device)
-    shape, per_sm, depth = shape_of(plan), int(plan.option("blocks_per_sm")), int(plan.option("depth"))
+    shape, per_sm, depth = shape_of(plan), plan.typed.blocks_per_sm, plan.typed.depth
     return parts_work(
         matrix,
         device,
@@ -134,10 +134,10 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         shape,
         _cut(matrix, device, shape, plan.partitioner, per_sm, depth),
         per_sm=per_sm,
-        shared=plan.option("x") == "shared",
-        together=int(plan.option("vectors")),
+        shared=plan.typed.x == "shared",
+        together=plan.typed.vectors,
         depth=depth,
-        keep=float(int(plan.option("keep"))) * 2**20,
+        keep=float(int(plan.typed.keep)) * 2**20,
         way=way_of(plan),
         scattered=results_apart(plan, matrix),
         staged=is_staged(plan),
@@ -146,9 +146,9 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
 
 def too_many_slots(matrix: Matrix, plan: Plan) -> str | None:
     """Why a slice is not to hold so many slots: most have fewer, and multiply nothing in the places that are left."""
-    if int(plan.option("held_slices")) == 0:
+    if plan.typed.held_slices == 0:
         return None
     shape = shape_of(plan)
     mean = min(slots_per_slice(matrix, shape.lanes, shape.bc), HELD_SLOTS[-1])
     enough = min(HELD_SLOTS, key=lambda slots: abs(slots - mean))
-    return None if int(plan.option("held_slots")) <= enough else "most slices have fewer slots"
+    return None if plan.typed.held_slots <= enough else "most slices have fewer slots"

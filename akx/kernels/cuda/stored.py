@@ -90,7 +90,7 @@ class Values:
 
 def way_of(plan: Plan) -> str:
     """What the plan stores values as."""
-    return str(plan.option("stored", FULL))
+    return str(plan.typed.stored)
 
 
 def in_full(plan: Plan) -> Plan:

@@ -55,9 +55,9 @@ _MOST_PADDING = 2.0
 
 def budget_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
     """Bytes that the window may take on the device: what is allowed, less the coefficients."""
-    given = [int(plan.option("budget"))] if plan.option("budget") else []
-    if plan.option("fraction"):
-        given.append(int(float(plan.option("fraction")) * matrix.csr_bytes))
+    given: list[int] = [plan.typed.budget] if plan.typed.budget else []
+    if plan.typed.fraction:
+        given.append(int(float(plan.typed.fraction) * matrix.csr_bytes))
     if device.budget:
         given.append(device.budget)
     return min([*given, int(_SHARE * device.memory_bytes)]) - 3 * plan.k * matrix.dtype.itemsize
@@ -80,14 +80,14 @@ def _ordered(matrix: Matrix, partitioner: str) -> Ordered:
 
 def border(plan: Plan, matrix: Matrix) -> Split | None:
     """Who makes which rows, in the plan's order; None where the GPU makes all, or there is no room for a border."""
-    share, ordered = float(plan.option("share")), _ordered(matrix, plan.partitioner)[0]
+    share, ordered = float(plan.typed.share), _ordered(matrix, plan.partitioner)[0]
     if not share:
         return None
     return split_of(ordered, share, plan.k_per_pass, block_of(host_plan(_host_variant(plan)), ordered))
 
 
 def _host_variant(plan: Plan) -> str:
-    return str(plan.option("host"))
+    return str(plan.typed.host)
 
 
 def _device_rows(plan: Plan, matrix: Matrix) -> int:
@@ -105,13 +105,13 @@ def _stored(plan: Plan, matrix: Matrix) -> int:
 def window_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> Window | None:
     """The window of a plan for the GPU's rows in the plan's order, None where none fits the budget."""
     ordered, budget = _ordered(matrix, plan.partitioner)[0], budget_of(plan, matrix, device)
-    vectors, rows = int(plan.option("vectors")), int(plan.option("rows"))
-    move = plan.option("move")
+    vectors, rows = plan.typed.vectors, plan.typed.rows
+    move = plan.typed.move
     backs = BACKS if move == "copy" else 0
-    bits, ahead = kind_of(plan.variant)[0], int(plan.option("ahead"))
-    is_given = plan.option("budget") or plan.option("fraction") or device.budget
+    bits, ahead = kind_of(plan.variant)[0], plan.typed.ahead
+    is_given = plan.typed.budget or plan.typed.fraction or device.budget
     full = budget if is_given else int(_STAYING * device.memory_bytes)
-    full = full if plan.option("stays") else 0
+    full = full if plan.typed.stays else 0
     one, first = move == "kernel", _device_rows(plan, matrix)
     return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, one, full, first)
 
@@ -159,13 +159,13 @@ class Streamed(Schedule):
         if not 0 < matrix.n < 2**32 or matrix.nnz >= 2**40:
             return f"{matrix.n} rows and {matrix.nnz} entries are out of range"
         size, budget = matrix.dtype.itemsize, budget_of(plan, matrix, device)
-        unasked = not plan.option("budget") and not plan.option("fraction")
+        unasked = not plan.typed.budget and not plan.typed.fraction
         if device.budget and budget_of(plan, matrix, replace(device, budget=0)) > budget:
             return f"the plan may take more than the memory budget of {device.budget} bytes"
         if unasked and _fits(matrix, plan.k, budget):
             return "the matrix fits the device; set a budget or a fraction to stream it all the same"
         bits, split = kind_of(plan.variant)[0], border(plan, matrix)
-        if plan.option("share"):
+        if plan.typed.share:
             reason = self._unshared(plan, matrix, split)
             if reason is not None:
                 return reason
@@ -192,7 +192,7 @@ class Streamed(Schedule):
         if split is None:
             below = reach(_ordered(matrix, plan.partitioner)[0])[0]
             return (
-                f"with share={plan.option('share'):g} there is no room among {matrix.n} rows for a border that "
+                f"with share={plan.typed.share:g} there is no room among {matrix.n} rows for a border that "
                 f"goes up by {below} rows with each of {plan.k_per_pass} powers ({plan.partitioner} order)"
             )
         return host_reason(_ordered(matrix, plan.partitioner)[0], _host_variant(plan))
@@ -209,12 +209,12 @@ class Streamed(Schedule):
         reason = option_reason(plan, OPTIONS)
         if reason is not None:
             return reason
-        if plan.option("move") == "kernel" and plan.option("block") != CudaStream.block:
+        if plan.typed.move == "kernel" and plan.typed.block != CudaStream.block:
             return "threads per block are those of a launch per step; one kernel takes what its registers allow"
-        share = plan.option("share")
+        share = plan.typed.share
         if share == 1:
             return f"share is {share!r}, expected 0 .. 1, and less than 1"
-        if share and plan.option("move") != "kernel":
+        if share and plan.typed.move != "kernel":
             return "the processor has a share only beside one kernel: move=kernel"
         return None
 
@@ -236,7 +236,7 @@ class Streamed(Schedule):
             middle = int(split.first + (plan.k_per_pass + 1) / 2 * split.rise)
             others = matrix.nnz - int(ordered.indptr[middle])
             flops = 2.0 * plan.k * (int(ordered.indptr[rows]) + others)
-            times = plan.k if plan.option("front") == "none" else passes
+            times = plan.k if plan.typed.front == "none" else passes
             sent += times * others * (size + (2.0 if _host_variant(plan).endswith("16") else 4.0))
             vectors += 2.0 * plan.k * size * (matrix.n - middle)
         return Traffic(
@@ -256,7 +256,7 @@ class Streamed(Schedule):
         ordered, split = _ordered(matrix, plan.partitioner), border(plan, matrix)
         beside = None
         if split is not None:
-            front = str(plan.option("front"))
+            front = plan.typed.front
             beside = HostShare(ordered[0], split, _host_variant(plan), front, plan.k, default_threads())
         program = _made(ordered, plan, window, device, beside)
         if program is None:  # others have what was to stay

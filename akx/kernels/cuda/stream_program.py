@@ -345,7 +345,7 @@ class _Steps:
         self.of, self.kernel, self.vectors, self.sends = program, kernel, vectors, sends
         work, self.there, self.back = streams
         self.work = work
-        self.copied = program._plan.option("move") == "copy"
+        self.copied = program._plan.typed.move == "copy"
         self.out = at
         start = Mark(work)
         start.holds(self.there)
@@ -396,7 +396,7 @@ class _Steps:
         if low > high:
             return
         size, stride = window.itemsize, b * window.ring
-        block = int(of._plan.option("block"))
+        block = of._plan.typed.block
         per = -(-window.rows * kind_of(of._plan.variant)[1] // block)
         if self.copied:
             back = of._staged.pointer + (step % BACKS * b * depth - 1) * window.rows * size

@@ -111,9 +111,9 @@ def lay_out(matrix: Matrix, plan: Plan) -> Format:
     assert kind not in (_HUBS, _VBELL)
     pattern = pattern_of(matrix)
     if kind == _SELL:
-        sigma = int(plan.option("sigma"))
+        sigma = plan.typed.sigma
         return sell.from_csr(pattern, matrix.dtype, sigma=sigma, bits=bits, chunk=_SLICE)
-    pad = 1 if kind == _CSR else 16 if kind == _ROWS16 else int(plan.option("pad"))
+    pad = 1 if kind == _CSR else 16 if kind == _ROWS16 else plan.typed.pad
     return pcsr.from_csr(pattern, matrix.dtype, pad=pad)
 
 
@@ -136,7 +136,7 @@ def macros(plan: Plan, dtype: np.dtype[Any], vectors: int, stored: np.dtype[Any]
     if kind == _SELL:
         found["AKX_INDEX"] = f"u{bits}"
     if kind == _PCSR:
-        found |= {"AKX_PAD": int(plan.option("pad")), "AKX_AHEAD": int(plan.option("ahead"))}
+        found |= {"AKX_PAD": plan.typed.pad, "AKX_AHEAD": plan.typed.ahead}
     return found
 
 
@@ -202,22 +202,22 @@ class Sweep(Schedule):
         reason = option_reason(plan, OPTIONS)
         if reason is not None:
             return reason
-        if kind != _SELL and plan.option("sigma") != 1:
+        if kind != _SELL and plan.typed.sigma != 1:
             return f"sigma is for sliced ELL, not for {plan.variant}"
-        if kind != _PCSR and (plan.option("pad"), plan.option("ahead")) != (CudaSweep.pad, CudaSweep.ahead):
+        if kind != _PCSR and (plan.typed.pad, plan.typed.ahead) != (CudaSweep.pad, CudaSweep.ahead):
             return f"pad and ahead are for pcsr, not for {plan.variant}"
-        if plan.option("keep") and not plan.option("once"):
+        if plan.typed.keep and not plan.typed.once:
             return "keep is for matrix data that is marked: say once=True as well"
-        if kind in (_ROWS16, _PCSR, _HUBS) and plan.option("block") != CudaSweep.block:
+        if kind in (_ROWS16, _PCSR, _HUBS) and plan.typed.block != CudaSweep.block:
             return f"{plan.variant} has blocks of one size: leave `block` at {CudaSweep.block}"
-        room = int(plan.option("hubs"))
+        room = plan.typed.hubs
         if kind == _HUBS:
             return hubs.reason_against(matrix, room, device)
         if room not in (hubs.ROOM, hubs.usual_room(device)):
             return f"hubs is for the variant of this name, not for {plan.variant}"
         if kind == _VBELL:
             return vbell.known_reason(matrix, _kind(plan.variant)[1])
-        return self._variant_reason(plan.variant, matrix, int(plan.option("pad")), int(plan.option("sigma")))
+        return self._variant_reason(plan.variant, matrix, plan.typed.pad, plan.typed.sigma)
 
     def _variant_reason(self, variant: str, matrix: Matrix, pad: int, sigma: int) -> str | None:
         kind, lanes, bits = _kind(variant)
@@ -239,9 +239,9 @@ class Sweep(Schedule):
 
         if not is_storable(plan, matrix):
             return same_as_full(plan)
-        if plan.option("early") and device.compute_capability < STARTS_EARLY:
+        if plan.typed.early and device.compute_capability < STARTS_EARLY:
             return "a step cannot begin early on compute capability {}.{}".format(*device.compute_capability)
-        keep = int(plan.option("keep"))
+        keep = int(plan.typed.keep)
         if keep == 0:
             return None
         if keep not in keeps(device):
@@ -256,9 +256,9 @@ class Sweep(Schedule):
         once = _bytes(plan, matrix)
         vector = float(matrix.n * matrix.dtype.itemsize)
         is_hubs = plan.variant == HUBS
-        brought = 1024.0 * device.sms * int(plan.option("hubs")) if is_hubs else 0.0
+        brought = 1024.0 * device.sms * plan.typed.hubs if is_hubs else 0.0
         resident = once + 2 * vector <= 0.75 * device.l2_bytes
-        kept = once if resident else min(2.0**20 * int(plan.option("keep")), once, 0.75 * device.l2_bytes)
+        kept = once if resident else min(2.0**20 * int(plan.typed.keep), once, 0.75 * device.l2_bytes)
         return Traffic(
             matrix_bytes=once + (once - kept) * (plan.k - 1),
             vector_bytes=2.0 * plan.k * vector + vector,
@@ -287,7 +287,7 @@ class Sweep(Schedule):
         if kind == _VBELL:
             vbell.reason_against(matrix, lanes)  # the device lays it out
         elif kind == _HUBS:
-            hubs.lay_out(matrix, int(plan.option("hubs")), device.sms)
+            hubs.lay_out(matrix, plan.typed.hubs, device.sms)
         elif kind != _CSR:
             lay_out(matrix, plan)
 
@@ -319,7 +319,7 @@ def _bytes(plan: Plan, matrix: Matrix) -> float:
         slots = float(vbell.slots(matrix, lanes))
         indices *= vbell.nodes_of(matrix).blocks / max(vbell.nodes_of(matrix).slots, 1)
     elif kind != _CSR:
-        slots = float(_slots(matrix, kind, int(plan.option("pad")), int(plan.option("sigma"))))
+        slots = float(_slots(matrix, kind, plan.typed.pad, plan.typed.sigma))
     rows = matrix.n / (_SLICE / 2) if kind == _SELL else slots / 16 if kind == _HUBS else float(matrix.n)
     return slots * (stored_bytes(way_of(_storable(plan, matrix)), matrix.dtype) + indices) + 4.0 * rows
 
@@ -343,7 +343,7 @@ class _SweepProgram(SweptProgram):
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._plan, self._device = plan, device
         self._kind, lanes, _ = _kind(plan.variant)
-        self._block = int(plan.option("block"))
+        self._block = plan.typed.block
         self._shares: dict[int, DeviceArray] = {}
         self._splits = self._partitions = 0
         self._slot: NDArray[Any] | None = None
@@ -375,7 +375,7 @@ class _SweepProgram(SweptProgram):
             self._partitions, self._splits = arrays.row.size - 1, arrays.split.size
             self._before, self._after = [self.hold(arrays.start), column], [self.hold(arrays.row)]
             self._after.append(np.uint32(self._partitions))
-            self._grid = -(-self._partitions // int(self._plan.option("ahead")))
+            self._grid = -(-self._partitions // self._plan.typed.ahead)
             if self._splits:
                 self._join = [self.hold(array) for array in (arrays.split, arrays.begin, arrays.end)]
 

@@ -45,13 +45,13 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     kind = None if way != TABLE else sweep._kind(plan.variant)[0]
     if kind not in (sweep._CSR, sweep._SELL, sweep._PCSR):  # of others it is hidden by what they do
         return found
-    slots = _stored(matrix, plan.variant, int(plan.option("sigma")), int(plan.option("pad")))
+    slots = _stored(matrix, plan.variant, plan.typed.sigma, plan.typed.pad)
     return looked_up(found, device, slots, float(plan.k * vectors), in_csr=kind == sweep._CSR)
 
 
 def _passing(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, found: Work) -> Work:
     """The work where some of the matrix stays in L2, and where steps begin early."""
-    keep, is_early = int(plan.option("keep")), bool(plan.option("early"))
+    keep, is_early = int(plan.typed.keep), plan.typed.early
     if not keep and not is_early:
         return found
     size = sweep._bytes(plan, matrix)
@@ -72,16 +72,16 @@ def _work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, value: i
     if kind == sweep._VBELL:
         return vbell_work(matrix, device, plan.k, vectors, lanes, value)
     if kind == sweep._HUBS:
-        room = int(plan.option("hubs"))
+        room = plan.typed.hubs
         share, slots = hubs.share(matrix, room), hubs.slots_of(matrix)
         return hubs_work(matrix, device, plan.k, vectors, slots, room * 1024, share, value)
-    pad, sigma = int(plan.option("pad")), int(plan.option("sigma"))
+    pad, sigma = plan.typed.pad, plan.typed.sigma
     slots = sweep._slots(matrix, kind, pad, sigma)
     if kind == sweep._SELL:
         return sell_work(matrix, device, plan.k, vectors, lanes, slots=slots, bits=bits, order=sigma > 1, value=value)
     if kind == sweep._ROWS16:
         return rows16_work(matrix, device, plan.k, vectors, slots, value)
-    return pcsr_work(matrix, device, plan.k, vectors, slots, pad, int(plan.option("ahead")), value)
+    return pcsr_work(matrix, device, plan.k, vectors, slots, pad, plan.typed.ahead, value)
 
 
 def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:

@@ -34,7 +34,7 @@ def stored_name(stored: np.dtype[Any]) -> str:
 
 def how_data_comes(plan: Plan) -> int:
     """HOW of the kernels: 0 by any cache, 1 marked as not to be kept, 2 as L2 is told."""
-    return 2 if plan.option("keep") else int(plan.option("once"))
+    return 2 if plan.typed.keep else int(plan.typed.once)
 
 
 class SweptProgram(StoredProgram):
@@ -71,12 +71,12 @@ class SweptProgram(StoredProgram):
     @property
     def is_early(self) -> bool:
         """Whether kernels of a call, but for the first, begin before those before them have ended."""
-        return bool(self._plan.option("early"))
+        return bool(self._plan.typed.early)
 
     def kept(self, *others: DeviceArray) -> np.uint32:
         """256ths of the matrix that L2 is asked to keep: of stored values, and of these arrays."""
         size = self._values.nbytes + sum(array.nbytes for array in others)
-        return np.uint32(min(_PARTS, round(_PARTS * 2**20 * int(self._plan.option("keep")) / max(1, size))))
+        return np.uint32(min(_PARTS, round(_PARTS * 2**20 * int(self._plan.typed.keep) / max(1, size))))
 
     def powers(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> Iterator[list[Any]]:
         """For each power what its kernel reads and writes: v_j, v_{j-1}, v_{j+1}, v_0 to be filled, coefficients."""

@@ -138,7 +138,7 @@ def macros(plan: Plan, dtype: np.dtype[Any], stored: np.dtype[Any], vectors: int
         "AKX_STORED": stored_name(stored),
         "AKX_VECTORS": vectors,
         "AKX_ONCE": how_data_comes(plan),
-        "AKX_THREADS": int(plan.option("block")),
+        "AKX_THREADS": plan.typed.block,
     }
 
 
@@ -170,7 +170,7 @@ class VbellProgram(SweptProgram):
     ) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._plan, self._device = plan, device
-        self._block = int(plan.option("block"))
+        self._block = plan.typed.block
         self._slices = found.head.shape[0]
         arrays = (found.head, found.first, found.column)
         self._arrays_of = [self.held(array) if isinstance(array, DeviceArray) else self.hold(array) for array in arrays]

@@ -256,23 +256,23 @@ def _registers(plan: Plan, dtype: np.dtype[Any], device: CudaDevice, dealt: Stri
 
 def _warps_of(plan: Plan) -> int:
     """Warps that compute."""
-    return int(plan.option("block")) // WARP
+    return int(plan.typed.block) // WARP
 
 
 def _helpers_of(plan: Plan) -> int:
-    return int(plan.option("helpers"))
+    return int(plan.typed.helpers)
 
 
 def _held_of(plan: Plan) -> int:
-    return int(plan.option("held_slots"))
+    return int(plan.typed.held_slots)
 
 
 def _slack_of(plan: Plan) -> int:
-    return int(plan.option("slack"))
+    return int(plan.typed.slack)
 
 
 def _slices_of(plan: Plan) -> int:
-    return int(plan.option("slices"))
+    return int(plan.typed.slices)
 
 
 def _room_of(plan: Plan) -> int:
