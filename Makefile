@@ -16,7 +16,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 .PHONY: demo test lint bench gpu-test gpu-bench clean help
 
 help:
-	@echo "make demo      tune a shipped matrix, then reuse the plan from Python"
+	@echo "make demo      tune a finite-element matrix and a real one, then use the plans from Python"
 	@echo "make test      lint, types, layering and every test, from nothing"
 	@echo "make lint      ruff, mypy --strict and import-linter only"
 	@echo "make bench     measure the gallery against SciPy and MKL (long)"
