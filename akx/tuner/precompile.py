@@ -1,14 +1,14 @@
 """akx's own code for a GPU's plans, compiled on several cores before a search needs it.
 
 What cuts a matrix into parts and lays it out for a GPU runs on the host, in functions that Numba compiles when they are
-first called: some eighty, one after another, half a minute in all. Done as they come up that is half of the first
-search on a machine. So that search begins with processes that go through the plans of a schedule each, with a small
-part of the matrix: what is compiled depends on types, not on sizes. What they have compiled is in Numba's cache when
-the search, or a process in which plans run first (:mod:`akx.tuner.canary`), asks for it.
+first called: some eighty, one after another, half a minute in all. So the first search on a machine has a phase for
+that, outside its seconds: processes go through the plans of a schedule each, with a small part of the matrix, since
+what is compiled depends on types, not on sizes. What they have compiled is in Numba's cache when the search, or a
+process in which plans run first (:mod:`akx.tuner.canary`), asks for it.
 
-They launch and measure nothing, give way to whoever else wants a core, and end before the run-off. Each leaves a note
-beside Numba's cache that its share is done, for these sources and types on this processor; while it is at work it holds
-a lock there, so that of several searches on a machine one has it done.
+They launch and measure nothing, give way to whoever else wants a core, and end before the run-off at the latest. Each
+leaves a note beside Numba's cache that its share is done, for these sources and types on this processor; while it is at
+work it holds a lock there, so that of several searches on a machine one has it done.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib import metadata
@@ -47,6 +47,8 @@ _HOST = 400 * 2**20
 _MOST_ROWS, _MOST_ENTRIES, _LEAST_ROWS = 6_000, 400_000, 1_000
 #: Multiprocessors, at least, of the GPU for which that part is laid out.
 _LEAST_SMS = 8
+#: Seconds between two looks at them.
+_LOOK = 0.1
 #: How far the processes stand back behind others that want a core.
 _NICE = 10
 _DIGITS = 20
@@ -119,15 +121,19 @@ class Precompilation:
         """Processes that were started."""
         return len(self._processes)
 
-    def wait(self, seconds: float) -> bool:
-        """Wait until all are done, for so long at most; whether they are."""
+    def wait(self, seconds: float, report: Callable[[int, int], object] = lambda done, total: None) -> bool:
+        """Wait until all are done, for so long at most; whether they are.
+
+        `report` is called with how many of them are done, and of how many, now and then.
+        """
         deadline = time.monotonic() + seconds
-        try:
-            for process in self._processes:
-                process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        while True:
+            done = sum(process.poll() is not None for process in self._processes)
+            report(done, self.count)
+            left = deadline - time.monotonic()
+            if done == self.count or left <= 0:
+                return done == self.count
+            time.sleep(min(_LOOK, left))
 
     def close(self) -> None:
         """End what is still at work."""

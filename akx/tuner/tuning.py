@@ -33,7 +33,7 @@ from akx.tuner.forerunners import processes_ahead
 from akx.tuner.history import NO_HISTORY, TrialLog, earlier_trials
 from akx.tuner.machine import measured_figures
 from akx.tuner.opening import foreseen
-from akx.tuner.precompile import precompiling
+from akx.tuner.precompile import Precompilation, precompiling
 from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import is_enough, is_final, keep, leave, reuse, usable
 from akx.tuner.recorder import Recorder, recording_to
@@ -287,7 +287,7 @@ def tune(
             raise budget_error(space, matrix, "not even one product at a time fits")
         problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
         model = _model(matrix, space, start_vectors, wanted.seconds, warmup)
-        _compile(warmup, foreseen(model, seeds, given), wanted, callback)
+        _compile(warmup, compilation, foreseen(model, seeds, given), wanted, callback)
         bench = _bench(problem, space, wanted, warmup)
         if not warmup.has_all:
             bench.end_when_settled(warmup.close)
@@ -479,19 +479,26 @@ def _warmup(matrix: Matrix, start_vectors: int, backend: str, threads: int, want
 
 
 def _compile(
-    warmup: Warmup, plans: Iterable[Plan], wanted: Settings, callback: Callable[[Progress], object] | None
+    warmup: Warmup,
+    compilation: Precompilation | None,
+    plans: Iterable[Plan],
+    wanted: Settings,
+    callback: Callable[[Progress], object] | None,
 ) -> None:
     """The phase before a search: compile what it begins with, for as long as the search may take at most."""
-    if warmup.has_all:
-        return
-    most = wanted.trials if wanted.calls is None else 1  # for few calls the first baseline may be all
-    begin, foreseen_plans = measure.now(), list(islice(plans, most))
-    warmup.want(map(job_of, foreseen_plans))
+    begin = measure.now()
 
     def report(done: int, total: int) -> None:
         if callback is not None and total:
             callback(Progress("compile", done, total, measure.now() - begin, wanted.seconds))
 
+    if compilation is not None and wanted.calls is None:  # for few calls the first baseline may be all
+        compilation.wait(wanted.seconds, report)
+    if warmup.has_all:
+        return
+    most = wanted.trials if wanted.calls is None else 1
+    foreseen_plans = list(islice(plans, most))
+    warmup.want(map(job_of, foreseen_plans))
     warmup.wait(wanted.seconds, report)
     first = next(iter(foreseen_plans), None)
     while first is not None and warmup.is_coming(first) and measure.now() - begin < 2 * wanted.seconds:

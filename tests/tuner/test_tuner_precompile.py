@@ -26,8 +26,11 @@ from akx.tuner import precompile, processes, tuning
 from akx.tuner import space as spaces
 from akx.tuner.measure import Precision
 from akx.tuner.precompile import Precompilation, compile_for, part_of, precompiling
+from akx.tuner.result import Progress
+from akx.tuner.settings import Settings
 from akx.tuner.space import build_space
 from akx.tuner.verify import Problem
+from akx.tuner.warmup import Warmup
 from akx.tuner.worker import Bench
 from benchmarks.gallery import small
 
@@ -277,6 +280,20 @@ def test_a_search_ends_them_before_its_run_off(line: Matrix) -> None:
     bench.end_when_settled(lambda: ended.append("compiling"))
     bench.settle()
     assert ended == ["compiling"]
+
+
+def test_a_search_waits_for_them_in_a_phase_of_its_own(line: Matrix, notes: Path) -> None:
+    """Not where it is for few calls, and as long as it may take itself at most."""
+    told: list[Progress] = []
+    for command, seconds, calls, last in ((ENDS, 20.0, None, 1), (HANGS, 0.3, None, 0), (HANGS, 20.0, 5, None)):
+        work = Precompilation(line, 4, 1, H100, cores=3, host_bytes=FREE, command=command)
+        try:
+            tuning._compile(Warmup(line, count=0), work, [], Settings(seconds=seconds, calls=calls), told.append)
+        finally:
+            work.close()
+        assert {(state.phase, state.trials_budget) for state in told} == (set() if last is None else {("compile", 1)})
+        assert last is None or told[-1].trials == last
+        told.clear()
 
 
 def told(program: str, cache: Path) -> list[str]:
