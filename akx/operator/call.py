@@ -12,7 +12,7 @@ from akx._given import check_count
 from akx.basis import Basis
 from akx.device.choose import HOST, array_backend
 from akx.operator.tiers import plain_powers
-from akx.operator.vectors import is_on_device
+from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.plan import Plan
 
 __all__ = ["matrix_powers"]
@@ -84,7 +84,7 @@ def matrix_powers(
            [1., 3., 9.]])
     """
     is_elsewhere = not isinstance(x, np.ndarray) and is_on_device(x)
-    if backend == "auto" and is_elsewhere:
+    if backend == "auto" and (is_elsewhere or (plan is None and is_matrix_there(A))):
         backend = array_backend()
     k = check_count("k", k)
     is_usual = plan is None and memory_budget is None and fraction is None

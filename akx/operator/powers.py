@@ -145,6 +145,8 @@ class MatrixPowers:
         self.basis = make_basis(basis, self.k, matrix)
         budget = resolve_budget(matrix, memory_budget, fraction)
         backend = budgeted_backend(backend, budget)
+        if backend == "auto" and plan is None and matrix.on_device is not None:
+            backend = array_backend()  # vectors of the host go where the matrix is
         if plan is not None:
             budgeted_backend(plan.backend, budget)
         self._begin(matrix, Asked(self.k, self.basis.kind, plan, threads, db, backend, budget))

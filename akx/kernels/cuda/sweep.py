@@ -49,6 +49,7 @@ from akx.kernels.cuda.stored import (
     is_storable,
     same_as_full,
     stored_bytes,
+    values_of,
     way_of,
 )
 from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
@@ -349,8 +350,11 @@ class _SweepProgram(SweptProgram):
         self._slot: NDArray[Any] | None = None
         if self._kind == _CSR:
             self._slots = max(1, matrix.nnz)
-            start = self.hold(matrix.indptr.astype(np.uint32))
-            column = self.hold(matrix.indices.astype(np.uint32)) if matrix.nnz else self.held(empty(1, np.uint32))
+            if matrix.on_device is not None:
+                start, column = (self.held(array) for array in matrix.on_device[:2])
+            else:
+                start, column = (self.hold(array.astype(np.uint32)) for array in (matrix.indptr, matrix.indices))
+            column = column if matrix.nnz else self.held(empty(1, np.uint32))
             self._before: list[Any] = [start, column]
             self._after: list[Any] = []
             self._grid = -(-matrix.n * lanes // self._block)
@@ -358,7 +362,7 @@ class _SweepProgram(SweptProgram):
             layout = lay_out(matrix, plan)
             self._slot, self._slots = layout.slot, max(1, layout.stored)
             self._take_arrays(layout.arrays, matrix.n, lanes)
-        self.store_values(way_of(plan), matrix.data, self._laid, self._map, planned, matrix.value_error)
+        self.store_values(way_of(plan), values_of(matrix), self._laid, self._map, planned, matrix.value_error)
 
     def _take_arrays(self, arrays: Any, n: int, lanes: int) -> None:
         column = self.hold(arrays.column if arrays.column.size else np.zeros(1, arrays.column.dtype))

@@ -21,6 +21,7 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
+from akx.kernels.cuda.stored_values import place_offsets
 
 __all__ = ["GIVEN", "FiniteWatch", "PlacedProgram", "Places", "all_finite", "entry_map", "not_empty"]
 
@@ -108,8 +109,20 @@ class PlacedProgram(CudaProgram):
         Either that map, or what makes it, or None where the first places are the entries, when it is first needed.
         """
         self._on_host = on_host
-        self._values = self.hold(not_empty(on_host(data)))
         self._places = Places(entry if callable(entry) else lambda: entry)
+        self._values = self._placed(data) if isinstance(data, DeviceArray) else self.hold(not_empty(on_host(data)))
+
+    def _placed(self, data: DeviceArray) -> DeviceArray:
+        """Values on the device in their places."""
+        entry = self._places.entry
+        values = self.held(empty(max(1, data.size if entry is None else entry.size), data.dtype))
+        values.fill_bytes(0)
+        if data.dtype == np.uint16:  # numbers of values in a table, of which each has a place
+            assert entry is not None
+            place_offsets(data, entry, values)
+        else:
+            self._places.fill(values, data)
+        return values
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         if isinstance(data, DeviceArray):

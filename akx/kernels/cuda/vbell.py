@@ -31,7 +31,7 @@ from akx.formats.base import pattern_of
 from akx.formats.nodes import Nodes, alike_rows, natural_nodes
 from akx.formats.vbell import VbellArrays, lay_out, slots_of, steps_of
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.stored import FULL, placed, way_of
+from akx.kernels.cuda.stored import FULL, placed, values_of, way_of
 from akx.kernels.cuda.stored_values import place_offsets
 from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
 from akx.kernels.cuda.translate import DeviceVbell, reason_of, shape_of, translated
@@ -108,8 +108,11 @@ def on_device(matrix: Matrix, lanes: int) -> DeviceVbell | None:
     """
     if known_reason(matrix, lanes) is not None:
         return None
-    pattern = pattern_of(matrix)
-    pointer, index = (to_device(one.astype(np.uint32, copy=False)) for one in (pattern.indptr, pattern.indices))
+    if matrix.on_device is not None:
+        pointer, index, _ = matrix.on_device
+    else:
+        pattern = pattern_of(matrix)
+        pointer, index = (to_device(one.astype(np.uint32, copy=False)) for one in (pattern.indptr, pattern.indices))
     found = translated(pointer, index, lanes)
     matrix.pattern_cache[_slots_key(lanes)] = found.slots
     return found if isinstance(found, DeviceVbell) else None
@@ -177,7 +180,7 @@ class VbellProgram(SweptProgram):
         self._entry = found.entry  # on the host it is all that stays of the layout
         self.store_values(
             way_of(plan),
-            matrix.data,
+            values_of(matrix),
             lambda data: placed(data, self._entry_of_host()),
             self._entry_of_host,
             planned,
@@ -207,10 +210,12 @@ class VbellProgram(SweptProgram):
         self._values = self.held(empty(max(1, where.size), data.dtype))
         if where.size == 0:
             self._values.fill_bytes(0)
-        elif data.dtype == np.uint16:
-            place_offsets(to_device(data), where, self._values)
+            return
+        there = data if isinstance(data, DeviceArray) else to_device(data)
+        if there.dtype == np.uint16:
+            place_offsets(there, where, self._values)
         else:
-            self._places.fill(self._values, to_device(data))
+            self._places.fill(self._values, there)
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         """As of all programs; those of the host are placed on the device where the map is, and memory for them."""
