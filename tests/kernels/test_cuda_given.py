@@ -485,6 +485,53 @@ def test_new_values_stay_there(device: Any) -> None:
     is_right()
 
 
+class Looking(CompiledDevice):
+    """One that looks for what is not finite too."""
+
+    def place(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
+        if launched["name"] == "place":
+            super().place(macros, args, **launched)
+        elif not np.isfinite(host_engine.seen(args[1])).all():
+            host_engine.seen(args[2])[0] = 1
+
+
+@on_the_host
+@pytest.mark.parametrize("form", ["cupyx csr", "cupyx coo", "torch csr", "arrays", "dlpack"])
+def test_calls_take_it_and_see_that_it_changed(
+    device: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str
+) -> None:
+    device.__class__ = Looking
+    akx.clear_cache()
+    A, x = general("float64"), np.random.default_rng(0).standard_normal(300)
+    A = sp.coo_array(A) if form.endswith("coo") else A
+    plan = Plan("cuda", "sweep", "csr-2", k=2, k_per_pass=1)
+    theirs, prepared = FORMS[form](A), []
+    prepare = sweeps.Sweep.prepare
+    monkeypatch.setattr(sweeps.Sweep, "prepare", lambda *given: prepared.append(given[1]) or prepare(*given))
+
+    def is_right(times: int) -> None:
+        V = akx.matrix_powers(theirs, There(x), 2, plan=plan, db=str(tmp_path / "plans.db"))
+        np.testing.assert_allclose(V.get()[:, 2], A @ (A @ x), rtol=1e-10, atol=1e-12)
+        assert len(prepared) == times
+
+    is_right(1)
+    is_right(1)
+    A.data[5] += 1
+    is_right(1)  # laid out anew, where it is
+    places = A.col if A.format == "coo" else A.indices
+    places[A.nnz // 2] = (places[A.nnz // 2] + 1) % 300
+    is_right(2)
+    assert all("data" not in vars(matrix) and "_both" not in vars(matrix.pattern) for matrix in prepared)
+    P = akx.MatrixPowers(theirs, 2, plan=plan)
+    np.testing.assert_allclose(P(There(x)).get()[:, 2], A @ (A @ x), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(P(x)[:, 2], A @ (A @ x), rtol=1e-10, atol=1e-12)
+    A.data[3] += 1
+    P.update_values(theirs)
+    np.testing.assert_allclose(P(x)[:, 2], A @ (A @ x), rtol=1e-10, atol=1e-12)
+    assert P.nbytes > 0
+    akx.clear_cache()
+
+
 @on_the_host
 def test_what_is_made_of_it_is_there_too(device: Any) -> None:
     A = general("float32")
