@@ -19,10 +19,13 @@ import akx
 from akx import _parts
 from akx.device.cuda import dlpack, interchange, memory
 from akx.errors import ArgumentTypeError, MatrixError, MissingDependencyError
+from akx.formats import pcsr, sell
+from akx.formats.base import pattern_of
 from akx.kernels import reference
-from akx.kernels.cuda import given, swept, translate, transpose, vbell
+from akx.kernels.cuda import given, slots, swept, translate, transpose, vbell
 from akx.kernels.cuda import sweep as sweeps
 from akx.kernels.cuda.stored import HALF, STORED, TABLE, encoded, error_of, ways_of
+from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix, content_token
 from akx.operator.cache import canonical
 from akx.operator.planner import Asked, Planner
@@ -168,8 +171,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
     """Memory of the host behind arrays of the device; `waited` and `released` are the streams of callers."""
-    found: Any = CompiledDevice(H100, built, "given", "digest", "transpose", "sweep", "vbell", "translate")
-    found.install(monkeypatch, built, [given, transpose, sweeps, swept, vbell, translate, memory])
+    found: Any = CompiledDevice(H100, built, "given", "digest", "slots", "transpose", "sweep", "vbell", "translate")
+    found.install(monkeypatch, built, [given, slots, transpose, sweeps, swept, vbell, translate, memory])
     found.waited, found.released = [], []
     stream = SimpleNamespace(wait_for=found.waited.append, release_to=found.released.append)
     monkeypatch.setattr(interchange, "default_stream", lambda: stream)
@@ -431,13 +434,14 @@ def test_ways_to_store_are_the_hosts(device: Any, dtype: str) -> None:
 
 
 @on_the_host
-@pytest.mark.parametrize("variant", ["csr-1", "csr-8", "sell16-2", "pcsr", "rows16", "vbell-2"])
+@pytest.mark.parametrize("variant", ["csr-8", "sell16-2", "sell-1", "pcsr", "rows16", "vbell-2"])
 @pytest.mark.parametrize("way", STORED)
 def test_sweeps_take_it_where_it_is(device: Any, variant: str, way: str) -> None:
     """To the bit what comes of the same matrix of the host. Values stay, and so do rows where they can."""
     A = few_kinds(general("float64")).astype(np.float32).astype(np.float64)
     theirs, ours = Matrix.from_any(Cupyx(A)), Matrix.from_any(A)
-    plan = Plan("cuda", "sweep", variant, k=3, k_per_pass=1, options={"stored": way})
+    sigma = {"sell-1": 1024}.get(variant, 1)
+    plan = Plan("cuda", "sweep", variant, k=3, k_per_pass=1, options={"stored": way, "sigma": sigma})
     rng = np.random.default_rng(0)
     x, coefficients = rng.standard_normal((2, 300)), make_coefficients("chebyshev", 3, "float64", rng)
     found = []
@@ -450,8 +454,30 @@ def test_sweeps_take_it_where_it_is(device: Any, variant: str, way: str) -> None
     assert found[0].tobytes() == found[1].tobytes()
     assert reference.error_ratio(ours, found[0], x, coefficients) <= 1
     assert "data" not in vars(theirs)
-    if variant.startswith(("csr", "vbell")):
-        assert "_both" not in vars(theirs.pattern)
+    assert "indices" not in vars(theirs.pattern)
+
+
+@on_the_host
+def test_layouts_are_the_hosts(device: Any) -> None:
+    """Empty rows, a long one, columns far apart, and a last slice that is not whole."""
+    A = sp.csr_array(entries(n=75))
+    A.sum_duplicates()
+    theirs, ours = Matrix.from_any(Cupyx(A)), Matrix.from_any(A)
+    for sigma, bits in ((1, 16), (64, 32), (32, 16)):
+        expected = sell.from_csr(pattern_of(ours), ours.dtype, sigma=sigma, bits=bits, chunk=32)
+        found = slots.slices_of(theirs, sigma, bits)
+        for name in ("start", "base", "column", "row"):
+            np.testing.assert_array_equal(getattr(found, name).get(), getattr(expected.arrays, name))
+        np.testing.assert_array_equal(found.entry.get(), entry_map(expected.slot, expected.stored))
+        assert sweeps.near(theirs, sigma) == sweeps.near(ours, sigma)
+    for pad in (1, 4, 16):
+        expected = pcsr.from_csr(pattern_of(ours), ours.dtype, pad=pad)
+        rows = slots.padded_rows(theirs, pad)
+        for name in ("start", "row", "split", "begin", "end"):
+            np.testing.assert_array_equal(getattr(rows, name), getattr(expected.arrays, name))
+        np.testing.assert_array_equal(rows.column.get(), expected.arrays.column)
+        np.testing.assert_array_equal(rows.entry.get(), entry_map(expected.slot, expected.stored))
+    assert "indices" not in vars(theirs.pattern)
 
 
 @on_the_host
@@ -521,7 +547,7 @@ def test_calls_take_it_and_see_that_it_changed(
     places = A.col if A.format == "coo" else A.indices
     places[A.nnz // 2] = (places[A.nnz // 2] + 1) % 300
     is_right(2)
-    assert all("data" not in vars(matrix) and "_both" not in vars(matrix.pattern) for matrix in prepared)
+    assert all("data" not in vars(matrix) and "indices" not in vars(matrix.pattern) for matrix in prepared)
     P = akx.MatrixPowers(theirs, 2, plan=plan)
     np.testing.assert_allclose(P(There(x)).get()[:, 2], A @ (A @ x), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(P(x)[:, 2], A @ (A @ x), rtol=1e-10, atol=1e-12)

@@ -109,9 +109,7 @@ class DeviceMatrix(Matrix):
 
     @cached_property
     def data(self) -> NDArray[Any]:  # type: ignore[override]
-        found = _fetched(self.on_device.data)
-        found.flags.writeable = False
-        return found
+        return _fetched(self.on_device.data)
 
     @property
     def index_dtype(self) -> np.dtype[Any]:
@@ -159,24 +157,13 @@ class _Pattern(Pattern):
         self.n, self.nnz = pointer.size - 1, index.size
 
     @cached_property
-    def _both(self) -> NDArray[Any]:
-        """Row pointers and columns on the host, by one transfer: they are next to one another ."""
-        apart = (self._index.pointer - self._pointer.pointer) // 4
-        if apart == self.n + 1:
-            whole = DeviceArray(self._pointer.pointer, (apart + self.nnz,), np.int32, (self._pointer, self._index))
-            found = _fetched(whole)
-        else:
-            found = np.concatenate([_fetched(one).view(np.int32) for one in (self._pointer, self._index)])
-        found.flags.writeable = False
-        return found
-
-    @property
     def indptr(self) -> NDArray[Any]:  # type: ignore[override]
-        return self._both[: self.n + 1]
+        """Of the host."""
+        return _fetched(self._pointer).view(np.int32)
 
-    @property
+    @cached_property
     def indices(self) -> NDArray[Any]:  # type: ignore[override]
-        return self._both[self.n + 1 :]
+        return _fetched(self._index).view(np.int32)
 
     def _of_leaves(self) -> bytes:
         of_rows, of_columns = (-(-count // _WORDS) for count in (self.n, self.nnz))
@@ -310,9 +297,8 @@ def _in_order(given: Given, target: np.dtype[Any], *, drops: bool) -> Arrays:
         raise _broken("row pointers (indptr) point behind the last entry")
     if nnz < 0:
         raise _broken(_DESCENDING)
-    held = empty(n + 1 + nnz, np.uint32)  # next to one another: the host can have them by one copy
-    start = _narrowed(pointer, nnz + 1, _DESCENDING, held.view(0, (n + 1,)))
-    column = _narrowed(index.view(0, (nnz,)), n, "indices are out of range", held.view(n + 1, (nnz,)))
+    start = _narrowed(pointer, nnz + 1, _DESCENDING)
+    column = _narrowed(index.view(0, (nnz,)), n, "indices are out of range")
     found = _zeros(2)
     _launch("look_at_each_row", n * _WARP, [np.uint32(n), np.uint32(nnz), start, column, found])
     is_broken, is_unsorted = (bool(one) for one in found.get())
@@ -364,11 +350,7 @@ def _summed(
         begin = _listed(mark, count)
         kept = begin.view(0, (begin.size - 1,))
         pointer, column, values = take(mark, pointer), take(column, kept), take(values, kept)
-    held = empty(n + 1 + column.size, np.uint32)
-    first, rest = held.view(0, (n + 1,)), held.view(n + 1, (column.size,))
-    first.copy_from(pointer)
-    rest.copy_from(column)
-    return Arrays(first, rest, values)
+    return Arrays(pointer, column, values)
 
 
 def _listed(mark: DeviceArray, count: int) -> DeviceArray:
@@ -380,9 +362,9 @@ def _listed(mark: DeviceArray, count: int) -> DeviceArray:
     return begin
 
 
-def _narrowed(array: DeviceArray, limit: int, wrong: str, into: DeviceArray | None = None) -> DeviceArray:
-    """Indices in 32 bits, all below `limit`, else it is broken in that way: into another array, or a new one."""
-    out = empty(array.size, np.uint32) if into is None else into
+def _narrowed(array: DeviceArray, limit: int, wrong: str) -> DeviceArray:
+    """Indices in 32 bits, all below `limit`, else it is broken in that way."""
+    out = empty(array.size, np.uint32)
     if array.size:
         found = _zeros(2)
         numbers = [np.uint32(_INDICES[array.dtype.name]), np.uint64(array.size), np.uint64(limit)]
@@ -450,13 +432,13 @@ def _threads(count: int) -> int:
 
 
 def _fetched(array: DeviceArray) -> NDArray[Any]:
-    """A copy in host memory, page-locked where there is such, so that it comes by one transfer."""
-    if not array.nbytes:
-        return np.empty(array.shape, array.dtype)
+    """A read-only copy in host memory, page-locked where there is such, so that it comes by one transfer."""
     try:
-        return array.get(pinned(array.shape, array.dtype))
+        found = array.get(pinned(array.shape, array.dtype)) if array.nbytes else np.empty(array.shape, array.dtype)
     except DeviceMemoryError:
-        return array.get()
+        found = array.get()
+    found.flags.writeable = False
+    return found
 
 
 def _type_of(array: DeviceArray) -> np.uint32:

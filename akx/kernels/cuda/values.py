@@ -23,7 +23,7 @@ from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.kernels.cuda.stored_values import place_offsets
 
-__all__ = ["GIVEN", "FiniteWatch", "PlacedProgram", "Places", "all_finite", "entry_map", "not_empty"]
+__all__ = ["GIVEN", "FiniteWatch", "PlacedProgram", "Places", "PlacesOnDevice", "all_finite", "entry_map", "not_empty"]
 
 #: Types of data that values of a type are made from.
 GIVEN = {
@@ -90,6 +90,14 @@ class Places:
             if kernel is None:  # looking it up takes as long as small updates
                 kernel = self._kernels[values.dtype, data.dtype] = _kernel("place", values.dtype, data.dtype)
             kernel.launch(-(-count // (_BLOCK * _EACH)), _BLOCK, [np.uint64(count), where, data, values])
+
+
+class PlacesOnDevice(Places):
+    """Where entries go, from a map that is on the device already."""
+
+    def __init__(self, entry: DeviceArray) -> None:
+        super().__init__(lambda: None)
+        self._entry, self._known = entry, True
 
 
 class PlacedProgram(CudaProgram):
