@@ -39,7 +39,8 @@ def matrix_powers(
     Parameters
     ----------
     A : sparse matrix or array, shape (n, n)
-        Any SciPy sparse format or a :class:`akx.Matrix`.
+        Any SciPy sparse format or a :class:`akx.Matrix`; of CuPy or PyTorch, which stay on the GPU, or a tuple (data,
+        indices, indptr) of arrays (see :meth:`akx.Matrix.from_any`).
     x : array_like, shape (n,) or (n, b)
         One start vector, or b of them done in one pass over the matrix. Should be finite: where a NaN or Inf spreads to
         depends on the plan, see :meth:`MatrixPowers.__call__`.
