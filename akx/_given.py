@@ -24,9 +24,11 @@ __all__ = [
     "check_count",
     "check_number",
     "converted",
+    "is_array",
     "is_sparse_tensor",
     "numbers_of",
     "scipy_matrix",
+    "shape_in",
     "unknown_name",
 ]
 
@@ -35,6 +37,8 @@ _EXPECTED = "a SciPy sparse matrix or array"
 _MOST_COUNT, ANY_COUNT = 2**31 - 1, 2**63 - 1
 #: Conversions that are methods, those to SciPy's own kinds first.
 _METHODS = ("to_scipy_sparse", "tocsr", "to_scipy", "to_coo", "get")
+#: Kinds of integers that indices and row pointers can be, in turn.
+_INDEXED = ("ii", "iu", "ui", "uu")
 #: What conversions of other libraries raise.
 _FAILURES = (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, OverflowError, ImportError)
 
@@ -49,7 +53,7 @@ def scipy_matrix(A: Any) -> Any:
     ArgumentTypeError
         Where it is no matrix; the message names the call that makes one, where there is one.
     """
-    found = converted(A)
+    found = _of_arrays(A) if isinstance(A, tuple) else converted(A)
     if found is not None:
         return found
     hint, of_shape = _advice(A), _of_shape(A)
@@ -178,6 +182,36 @@ def _of_jax(A: Any) -> Any:
 
 def _array(values: Any) -> NDArray[Any]:
     return np.asarray(values)
+
+
+def is_array(one: Any) -> bool:
+    """Whether it says itself that it is an array: of the host, or of a GPU."""
+    return hasattr(one, "__cuda_array_interface__") or hasattr(one, "__dlpack__")
+
+
+def shape_in(A: tuple[Any, ...], pointers: int) -> tuple[int, ...]:
+    """The shape of a matrix given as (data, indices, indptr): the fourth of them, else square by the third's size."""
+    if len(A) == 3:
+        return (pointers - 1, pointers - 1)
+    try:
+        return tuple(int(size) for size in A[3])
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError("shape is not one", expected="(n, n)", found=brief(A[3])) from error
+
+
+def _of_arrays(A: tuple[Any, ...]) -> Any:
+    """CSR of (data, indices, indptr) in host memory, with a shape or without; None where it is no such tuple."""
+    if len(A) not in (3, 4) or not all(map(is_array, A[:3])):
+        return None
+    data, indices, indptr = (one if isinstance(one, np.ndarray) else np.from_dlpack(one) for one in A[:3])
+    if any(one.ndim != 1 for one in (data, indices, indptr)) or indices.dtype.kind + indptr.dtype.kind not in _INDEXED:
+        return None
+    try:
+        return sp.csr_array((data, indices, indptr), shape=shape_in(A, indptr.size))
+    except ValueError as error:
+        raise MatrixError(
+            "matrix is broken", expected="(data, indices, indptr) of CSR", found=str(error), hint="build it again"
+        ) from error
 
 
 def _advice(A: Any) -> str | None:

@@ -21,16 +21,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FORMER_DIGITS", "Pattern", "known_pattern"]
+__all__ = ["FORMER_DIGITS", "LEAF", "LEAF_DIGEST", "PERSON", "Pattern", "known_pattern"]
 
-_LEAF = 16 << 10
-_LEAF_DIGEST, _DIGEST = 32, 24
+#: Bytes of a leaf, and of its digest and the root's; what makes all of them of this kind.
+LEAF = 16 << 10
+LEAF_DIGEST, _DIGEST = 32, 24
+PERSON = b"akx pattern 2"
 #: Hexadecimal digits of a digest as it was formed before, which a tree's has not.
 FORMER_DIGITS = 40
 #: Leaves for which one more thread is worth its start, and the most threads.
 _LEAVES_PER_THREAD, _MOST_THREADS = 64, 8
 
-_tree = partial(hashlib.blake2b, person=b"akx pattern 2", fanout=0, depth=2, leaf_size=_LEAF, inner_size=_LEAF_DIGEST)
+_tree = partial(hashlib.blake2b, person=PERSON, fanout=0, depth=2, leaf_size=LEAF, inner_size=LEAF_DIGEST)
 
 
 class Pattern:
@@ -43,27 +45,31 @@ class Pattern:
     """
 
     def __init__(self, indptr: NDArray[Any], indices: NDArray[Any]) -> None:
-        self._indptr, self._indices = indptr, indices
+        self.indptr, self.indices = indptr, indices
         self.n, self.nnz = indptr.size - 1, indices.size
 
     @cached_property
     def digest(self) -> str:
         """48 hexadecimal digits, the same whatever the type of the arrays is."""
-        integer = np.dtype("<i4" if self.n < 2**31 else "<i8")
-        parts = [a.astype(integer, copy=False).view(np.uint8).data for a in (np.diff(self._indptr), self._indices)]
-        leaves = [part[start : start + _LEAF] for part in parts for start in range(0, len(part), _LEAF)]
         root = _tree(np.array([self.n, self.nnz], "<i8").data, digest_size=_DIGEST, node_depth=1, last_node=True)
-        root.update(b"".join(_digests(leaves)))
+        root.update(self._of_leaves())
         digest = root.hexdigest()
         _KNOWN[digest] = self
         return digest
+
+    def _of_leaves(self) -> bytes:
+        """The digests of all leaves, in order."""
+        integer = np.dtype("<i4" if self.n < 2**31 else "<i8")
+        parts = [a.astype(integer, copy=False).view(np.uint8).data for a in (np.diff(self.indptr), self.indices)]
+        leaves = [part[start : start + LEAF] for part in parts for start in range(0, len(part), LEAF)]
+        return b"".join(_digests(leaves))
 
     @cached_property
     def former_digest(self) -> str:
         """The digest of this pattern in plans that were kept before it was that of a tree: 40 hexadecimal digits."""
         digest = hashlib.blake2b(digest_size=FORMER_DIGITS // 2, person=b"akx pattern 1")
         digest.update(np.array([self.n, self.nnz], dtype="<i8").data)
-        for array in (self._indptr, self._indices):
+        for array in (self.indptr, self.indices):
             digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).data)
         return digest.hexdigest()
 
@@ -82,7 +88,7 @@ def _digests(leaves: list[Any]) -> list[bytes]:
     last = len(leaves) - 1
 
     def of(number: int) -> bytes:
-        leaf = _tree(leaves[number], digest_size=_LEAF_DIGEST, node_offset=number, last_node=number == last)
+        leaf = _tree(leaves[number], digest_size=LEAF_DIGEST, node_offset=number, last_node=number == last)
         return leaf.digest()
 
     threads = min(_MOST_THREADS, os.cpu_count() or 1, len(leaves) // _LEAVES_PER_THREAD)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
+from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
@@ -30,12 +31,15 @@ from akx._canonical import (
 )
 from akx._features import Features, compute_features
 from akx._given import scipy_matrix
+from akx._parts import parts_of
 from akx._pattern import Pattern
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError, brief
 
-__all__ = ["Features", "Matrix", "checksum", "content_token"]
+__all__ = ["Features", "Matrix", "checksum", "content_token", "there"]
 
 _DIGEST_BYTES = 20
+#: What makes canonical matrices of those in the memory of a GPU. It is above this module, and asked by its name.
+_ON_DEVICE = "akx.kernels.cuda.given"
 #: Below this many words starting threads costs more than they save.
 _THREADED_WORDS = 1 << 19
 
@@ -62,7 +66,12 @@ class Matrix:
         For upper layers to memoise what they derive from this matrix, values included.
     pattern_cache : dict
         The same for what depends on the pattern alone (permutations, levels); shared by :meth:`with_values`.
+    on_device : tuple or None
+        Of one in the memory of a GPU its arrays there: (n+1,) and (nnz,) uint32, and the values. Its arrays above are
+        copied from there when they are first asked for.
     """
+
+    on_device: Any = None
 
     def __init__(
         self,
@@ -99,7 +108,9 @@ class Matrix:
         ----------
         A : scipy.sparse matrix or array of any format, shape (n, n), or Matrix
             Entries in any order; duplicates are summed. A :class:`Matrix` is returned as it is where nothing changes.
-            Sparse matrices of other libraries are converted: those of pydata/sparse, CuPy, PyTorch, JAX and PETSc.
+            Sparse matrices of other libraries are converted: those of pydata/sparse, CuPy, PyTorch, JAX and PETSc. So
+            are tuples (data, indices, indptr) of CSR, with a shape as a fourth or without. Those of CuPy and PyTorch on
+            a GPU, and tuples of arrays there, stay there.
         dtype : optional
             float32, float64, complex64 or complex128. By default the type of `A`, with integers and bool taken as
             float64 and float16 as float32. long double and complex256 need an explicit `dtype`, as precision is lost.
@@ -137,6 +148,11 @@ class Matrix:
             if target == A.dtype and (explicit_zeros == "keep" or np.all(A.data)):
                 return A.with_value_error(allowed)
             A = A.to_scipy()
+        given = there(A)
+        if given is not None:
+            options: dict[str, Any] = {"explicit_zeros": explicit_zeros, "value_error": allowed or 0.0}
+            found: Matrix = import_module(_ON_DEVICE).canonical(given, dtype=dtype, **options)
+            return found
         A = scipy_matrix(A)
         check_shape(A.shape)
         target = target_dtype(A.dtype, dtype)
@@ -162,6 +178,17 @@ class Matrix:
         return int(self.indptr.nbytes + self.indices.nbytes + self.data.nbytes)
 
     @property
+    def index_dtype(self) -> np.dtype[Any]:
+        """The type of the indices."""
+        dtype: np.dtype[Any] = self.indices.dtype
+        return dtype
+
+    @property
+    def held(self) -> tuple[Any, ...]:
+        """All arrays that it has: of the host, and on a GPU."""
+        return (self.indptr, self.indices, self.data)
+
+    @property
     def csr_bytes(self) -> int:
         """Bytes of compressed sparse rows with 32-bit indices, whatever the indices here: fractions are of these."""
         return self.nnz * (self.dtype.itemsize + 4) + 4 * (self.n + 1)
@@ -173,10 +200,13 @@ class Matrix:
         The same for the same set of (row, column), whatever the order of the entries, the index width, the format, the
         dtype and the values were. Explicit zeros that were kept are part of the pattern.
         """
-        pattern = self.pattern_cache.get("akx.pattern")
-        if pattern is None:
-            pattern = self.pattern_cache.setdefault("akx.pattern", Pattern(self.indptr, self.indices))
-        return str(pattern.digest)
+        return str(self.pattern.digest)
+
+    @property
+    def pattern(self) -> Pattern:
+        """The pattern, one object for all matrices that share its cache."""
+        found: Pattern | None = self.pattern_cache.get("akx.pattern")
+        return found or self.pattern_cache.setdefault("akx.pattern", Pattern(self.indptr, self.indices))
 
     @cached_property
     def values_fingerprint(self) -> str:
@@ -235,10 +265,30 @@ class Matrix:
         allowed = check_value_error(value_error)
         if allowed == self.value_error:
             return self
-        matrix = Matrix(self.indptr, self.indices, self.data, pattern_cache=self.pattern_cache, value_error=allowed)
+        matrix = self.alias(allowed)
         known = ("largest", "values_fingerprint", "features")  # of what is shared
         matrix.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
         return matrix
+
+    def alias(self, value_error: float | None = None) -> Matrix:
+        """Another matrix of the same arrays, by default with the same :attr:`value_error`."""
+        allowed = self.value_error if value_error is None else value_error
+        found = Matrix(self.indptr, self.indices, self.data, pattern_cache=self.pattern_cache, value_error=allowed)
+        if "largest" in vars(self):
+            found.largest = self.largest
+        return found
+
+    def in_type(self, dtype: np.dtype[Any]) -> Matrix:
+        """The matrix with its values in another type."""
+        return self.with_values(self.data.astype(dtype))
+
+    def with_pattern_of(self, other: Matrix) -> Matrix:
+        """The matrix with all that is known of the pattern of another, which is the same."""
+        cache = other.pattern_cache
+        found = Matrix(other.indptr, other.indices, self.data, pattern_cache=cache, value_error=self.value_error)
+        if "largest" in vars(self):
+            found.largest = self.largest
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restore, (self.indptr, self.indices, self.data, self.value_error))
@@ -310,11 +360,16 @@ def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
     in another order or format give another token: it answers "is this still what I prepared?", not "is this equal?".
 
     CSR, CSC, COO, BSR and DIA are read as they are; LIL and DOK, which keep Python objects, are converted first. For a
-    :class:`Matrix` (which cannot change) the cached fingerprints are used.
+    :class:`Matrix` (which cannot change) the cached fingerprints are used. Matrices on a GPU are read there, of CuPy,
+    PyTorch and tuples of arrays.
     """
     if isinstance(A, Matrix):
         allowed = (A.value_error,) if A.value_error else ()
         return ("akx", A.dtype.name, A.fingerprint, A.values_fingerprint, *allowed)
+    given = there(A)
+    if given is not None:
+        found: tuple[Any, ...] = given.token()
+        return found
     A = scipy_matrix(A)
     arrays = _buffers(A)
     return (
@@ -322,6 +377,11 @@ def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
         tuple(int(s) for s in A.shape),
         *((a.dtype.str, a.shape, checksum(a, threads=threads)) for a in arrays),
     )
+
+
+def there(A: Any) -> Any:
+    """A matrix on a GPU that akx can work with, to be read there (:class:`akx.kernels.cuda.given.Given`); else None."""
+    return None if parts_of(A) is None else import_module(_ON_DEVICE).there(A)
 
 
 def _buffers(A: Any) -> tuple[NDArray[Any], ...]:

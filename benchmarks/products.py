@@ -187,7 +187,7 @@ def _translating(matrix: Matrix, lanes: int) -> tuple[float, float]:
     """Seconds from the pattern on the device to its arrays there; and to these with values that are there too."""
     from akx.device.cuda.memory import empty, to_device
     from akx.kernels.cuda.translate import DeviceVbell, translated
-    from akx.kernels.cuda.vbell import PlacesOnDevice
+    from akx.kernels.cuda.values import PlacesOnDevice
 
     pointer, index = (to_device(one.astype(np.uint32)) for one in (matrix.indptr, matrix.indices))
     data = to_device(matrix.data)

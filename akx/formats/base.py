@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from akx.matrix import Matrix
 
-__all__ = ["Format", "Pattern", "aligned_zeros", "index_dtype", "lanes_of", "pattern_of", "unsigned"]
+__all__ = ["Format", "Pattern", "aligned_zeros", "index_dtype", "lanes_of", "lengths_of", "pattern_of", "unsigned"]
 
 #: Bytes of a short vector in the kernels; a chunk of sliced ELL has as many rows as it has lanes.
 VECTOR_BYTES = 64
@@ -66,6 +66,12 @@ class Pattern:
 def pattern_of(matrix: Matrix) -> Pattern:
     """The pattern of a matrix in the order of its rows, without a copy."""
     return Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
+
+
+def lengths_of(matrix: Matrix) -> Pattern:
+    """The same without columns, for the lengths of rows alone: those of a matrix on a GPU stay there."""
+    indptr = unsigned(matrix.indptr)
+    return Pattern(indptr, indptr[:0], matrix.n)
 
 
 @dataclass(frozen=True)

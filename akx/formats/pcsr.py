@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from akx.formats.base import Format, Pattern
 
-__all__ = ["PARTITION", "PcsrArrays", "from_csr", "pcsr_slots"]
+__all__ = ["PARTITION", "PcsrArrays", "cuts_of", "from_csr", "pcsr_slots"]
 
 #: Slots of a partition.
 PARTITION = 256
@@ -69,20 +69,22 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, pad: int) -> Format:
     column = np.zeros(slots, dtype=np.uint32)
     slot = np.empty(pattern.nnz, dtype=np.uint32 if slots < 2**32 else np.uint64)
     _lay_out(pattern.indptr, pattern.indices, start, column, slot)
-    cuts = np.arange(0, slots + 1, PARTITION, dtype=np.int64)
-    row = np.minimum(np.searchsorted(start, cuts, side="right") - 1, pattern.rows)
+    starts, *cuts = _cuts(start)
+    return Format(PcsrArrays(starts, column, np.zeros(slots, dtype=dtype), *cuts), slot, 1, slots, 1)
+
+
+def cuts_of(pattern: Pattern, pad: int) -> tuple[NDArray[np.uint32], ...]:
+    """Start, row, split, begin and end; of the pattern only the lengths of the rows are looked at."""
+    return _cuts(_starts(pattern, pad))
+
+
+def _cuts(start: NDArray[np.int64]) -> tuple[NDArray[np.uint32], ...]:
+    slots = -(-int(start[-1]) // PARTITION) * PARTITION
+    places = np.arange(0, slots + 1, PARTITION, dtype=np.int64)
+    row = np.minimum(np.searchsorted(start, places, side="right") - 1, start.size - 1)
     begin, end = start[:-1] // PARTITION, (start[1:] - 1) // PARTITION
     split = np.flatnonzero(end > begin)
-    arrays = PcsrArrays(
-        start.astype(np.uint32),
-        column,
-        np.zeros(slots, dtype=dtype),
-        row.astype(np.uint32),
-        split.astype(np.uint32),
-        begin[split].astype(np.uint32),
-        end[split].astype(np.uint32),
-    )
-    return Format(arrays, slot, 1, slots, 1)
+    return tuple(array.astype(np.uint32) for array in (start, row, split, begin[split], end[split]))
 
 
 @njit(nogil=True, cache=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
 
-__all__ = ["SellArrays", "from_csr", "sell_fits", "sell_slots"]
+__all__ = ["SellArrays", "from_csr", "order_of", "sell_fits", "sell_slots", "starts_of"]
 
 
 class SellArrays(NamedTuple):
@@ -33,7 +33,7 @@ class SellArrays(NamedTuple):
     chunk: int
 
 
-def _row_order(pattern: Pattern, sigma: int) -> NDArray[np.int64]:
+def order_of(pattern: Pattern, sigma: int) -> NDArray[np.int64]:
     """Rows in the order they are stored: by falling length within windows of sigma rows, ties in order."""
     lengths = np.diff(pattern.indptr.astype(np.int64))
     rows = np.arange(pattern.rows, dtype=np.int64)
@@ -50,15 +50,27 @@ def _chunk_width(pattern: Pattern, order: NDArray[np.int64], chunk: int) -> NDAr
     return width
 
 
+def _starts(pattern: Pattern, order: NDArray[np.int64], chunk: int) -> NDArray[np.uint64]:
+    width = _chunk_width(pattern, order, chunk)
+    start = np.zeros(width.size + 1, dtype=np.uint64)
+    np.cumsum(width * chunk, out=start[1:].view(np.int64))
+    return start
+
+
+def starts_of(pattern: Pattern, sigma: int, chunk: int) -> NDArray[np.uint64]:
+    """First slot of each chunk, and the number of all; of the pattern only the lengths of the rows are looked at."""
+    return _starts(pattern, order_of(pattern, sigma), chunk)
+
+
 def sell_slots(pattern: Pattern, dtype: np.dtype[Any], sigma: int, *, chunk: int | None = None) -> int:
     """Slots that :func:`from_csr` would store, padding included."""
     chunk = chunk or lanes_of(dtype)
-    return int(_chunk_width(pattern, _row_order(pattern, sigma), chunk).sum()) * chunk
+    return int(_chunk_width(pattern, order_of(pattern, sigma), chunk).sum()) * chunk
 
 
 def sell_fits(pattern: Pattern, dtype: np.dtype[Any], sigma: int, bits: int, *, chunk: int | None = None) -> bool:
     """Whether the columns of every chunk lie within 2**bits of each other."""
-    chunk, order = chunk or lanes_of(dtype), _row_order(pattern, sigma)
+    chunk, order = chunk or lanes_of(dtype), order_of(pattern, sigma)
     low, high = _chunk_range(pattern.indptr, pattern.indices, order, chunk)
     return bool(np.all(high - low < np.uint64(2) ** np.uint64(bits))) if bits < 64 else True
 
@@ -68,11 +80,9 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int, c
 
     `sigma` is 1 (unsorted) or a multiple of the chunk height; `chunk` is that height, :func:`lanes_of` by default.
     """
-    chunk, order = chunk or lanes_of(dtype), _row_order(pattern, sigma)
-    width = _chunk_width(pattern, order, chunk)
-    start = np.zeros(width.size + 1, dtype=np.uint64)
-    np.cumsum(width * chunk, out=start[1:].view(np.int64))
-    slots = int(start[-1])
+    chunk, order = chunk or lanes_of(dtype), order_of(pattern, sigma)
+    start = _starts(pattern, order, chunk)
+    slots, chunks = int(start[-1]), start.size - 1
     least, _ = _chunk_range(pattern.indptr, pattern.indices, order, chunk)
     low = np.zeros_like(least) if bits >= 32 else least
     index = aligned_zeros(slots, index_dtype(bits))
@@ -80,7 +90,7 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int, c
     _lay_out(pattern.indptr, pattern.indices, order, chunk, start, least, low, index, slot)
     row = np.zeros(0, dtype=np.uint32)
     if sigma > 1:
-        row = np.zeros(width.size * chunk, dtype=np.uint32)
+        row = np.zeros(chunks * chunk, dtype=np.uint32)
         row[: pattern.rows] = order
     values = aligned_zeros(slots, dtype)
     arrays = SellArrays(start, low, index, values, row, pattern.rows, chunk)

@@ -35,7 +35,7 @@ from akx.device.budget import parse_limits
 from akx.device.forks import ForkSafeLock
 from akx.device.host import resolve_threads
 from akx.errors import MatrixError
-from akx.matrix import Matrix, content_token
+from akx.matrix import Matrix, content_token, there
 from akx.operator.tiers import FIXED, setting
 from akx.operator.values import same_pattern
 from akx.plan import Plan, check_plan
@@ -245,7 +245,7 @@ class Cache:
             return found
         database = database_of(db)
         generation, stamp = database.generation, database.file_stamp()
-        source = sibling or (_alias(matrix) if matrix is owner else matrix)
+        source = sibling or (matrix.alias(0.0) if matrix is owner else matrix)
         operator = MatrixPowers(source, k, value_error=0.0, **options)
         held, now = self.reference(owner, key), time.monotonic()
         return Entry(key, held, origin.token, origin.types, operator, generation, stamp, now, epoch, is_lent=True)
@@ -283,9 +283,7 @@ class Cache:
         """The same matrix; with what is known of its pattern where a kept operator for `owner` has that pattern."""
         for other in list(self.entries.values()):
             if other.owner() is owner and same_pattern(known := other.operator._prepared.values.matrix, matrix):
-                found = Matrix(known.indptr, known.indices, matrix.data, pattern_cache=known.pattern_cache)
-                found.largest = matrix.largest
-                return found
+                return matrix.with_pattern_of(known)
         return matrix
 
     @property
@@ -362,9 +360,7 @@ def operator_for(
     value_error: float | None = None,
 ) -> MatrixPowers:
     """The operator for a call of :func:`akx.matrix_powers`, kept from a call before or made, and then kept."""
-    given = A  # which is kept for: another library's matrix is converted in every call, to see whether it changed
-    if not isinstance(A, Matrix):
-        A = scipy_matrix(A)
+    given, A = _read(A)
     target = target_dtype(A.dtype, dtype)
     most = resolve_threads(threads)
     named = basis if isinstance(basis, str) else id(basis)
@@ -382,7 +378,7 @@ def operator_for(
     database, epoch = database_of(db), CACHE.epoch
     generation, stamp = database.generation, database.file_stamp()  # before the lookup: a change since is then seen
     if source is None:  # a Matrix must not be kept alive by what is kept for it
-        source = _alias(A) if isinstance(A, Matrix) else A
+        source = A.alias(0.0) if isinstance(A, Matrix) else A
     options: dict[str, Any] = {"memory_budget": limits[0], "fraction": limits[1], "value_error": allowed}
     from akx.operator.powers import MatrixPowers
 
@@ -407,7 +403,7 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
     if isinstance(A, Matrix):
         origin: _Origin = A.cache.get(_ORIGIN) or _Origin(weakref.ref(A), _CONSTANT, (A.dtype.str,), CACHE)
         return _of(A.with_value_error(0.0), origin)
-    given, A = A, scipy_matrix(A)
+    given, A = _read(A)
     check_shape(A.shape)
     types, most = (target_dtype(A.dtype, None).str,), resolve_threads(threads)
     try:
@@ -423,6 +419,20 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
         matrix = CACHE.like(given, matrix)
         CACHE.keep_matrix(given, types, token, matrix)
     return _of(matrix.with_value_error(0.0), _Origin(owner, token, types, CACHE))
+
+
+def _read(A: Any) -> tuple[Any, Any]:
+    """What is kept for A, and A as its content is read: its own arrays on a GPU, or a matrix of SciPy.
+
+    Another library's matrix of the host is converted in every call, to see whether it changed. A tuple of arrays is
+    another one in each call: what is kept is for its data.
+    """
+    if isinstance(A, Matrix):
+        return A, A
+    found = there(A)
+    if found is not None:
+        return found.owner, found
+    return A, scipy_matrix(A)
 
 
 def owner_of(matrix: Matrix) -> Any:
@@ -444,7 +454,7 @@ def derived(matrix: Matrix, how: str, make: Callable[[], Matrix]) -> Matrix:
     with origin.cache.lock:
         found = origin.cache.sibling(origin.owner(), origin.types, origin.token)
     made = (make() if found is None else found).with_value_error(0.0)
-    return _of(_alias(made) if made is matrix else made, origin)
+    return _of(made.alias(0.0) if made is matrix else made, origin)
 
 
 def kept_by(owner: Any, matrix: Matrix, cache: Cache, version: int) -> Matrix:
@@ -452,7 +462,7 @@ def kept_by(owner: Any, matrix: Matrix, cache: Cache, version: int) -> Matrix:
 
     Those of another `version` get its values.
     """
-    return _of(_alias(matrix), _Origin(weakref.ref(owner), (*_CONSTANT, version), (matrix.dtype.str,), cache))
+    return _of(matrix.alias(0.0), _Origin(weakref.ref(owner), (*_CONSTANT, version), (matrix.dtype.str,), cache))
 
 
 def cache_of(matrix: Matrix) -> Cache:
@@ -464,14 +474,6 @@ def cache_of(matrix: Matrix) -> Cache:
 def _of(matrix: Matrix, origin: _Origin) -> Matrix:
     matrix.cache[_ORIGIN] = origin
     return matrix
-
-
-def _alias(matrix: Matrix) -> Matrix:
-    """Another matrix of the same arrays."""
-    found = Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache=matrix.pattern_cache)
-    if "largest" in vars(matrix):
-        found.largest = matrix.largest
-    return found
 
 
 def _takes(found: Entry, A: Any, token: _Token) -> bool:

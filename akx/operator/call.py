@@ -12,7 +12,7 @@ from akx._given import check_count
 from akx.basis import Basis
 from akx.device.choose import HOST, array_backend
 from akx.operator.tiers import plain_powers
-from akx.operator.vectors import is_on_device
+from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.plan import Plan
 
 __all__ = ["matrix_powers"]
@@ -39,7 +39,8 @@ def matrix_powers(
     Parameters
     ----------
     A : sparse matrix or array, shape (n, n)
-        Any SciPy sparse format or a :class:`akx.Matrix`.
+        Any SciPy sparse format or a :class:`akx.Matrix`; of CuPy or PyTorch, which stay on the GPU, or a tuple (data,
+        indices, indptr) of arrays (see :meth:`akx.Matrix.from_any`).
     x : array_like, shape (n,) or (n, b)
         One start vector, or b of them done in one pass over the matrix. Should be finite: where a NaN or Inf spreads to
         depends on the plan, see :meth:`MatrixPowers.__call__`.
@@ -84,7 +85,7 @@ def matrix_powers(
            [1., 3., 9.]])
     """
     is_elsewhere = not isinstance(x, np.ndarray) and is_on_device(x)
-    if backend == "auto" and is_elsewhere:
+    if backend == "auto" and (is_elsewhere or (plan is None and is_matrix_there(A))):
         backend = array_backend()
     k = check_count("k", k)
     is_usual = plan is None and memory_budget is None and fraction is None

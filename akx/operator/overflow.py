@@ -36,7 +36,7 @@ class OverflowWatch:
 
     def __init__(self, matrix: Matrix, k: int) -> None:
         self.looks = True
-        self._n, self._k, self._indices = matrix.n, k, matrix.indices
+        self._n, self._k, self._pattern = matrix.n, k, matrix.pattern
         self._calls = 0
         self._on_device: Any = None
 
@@ -86,7 +86,7 @@ class OverflowWatch:
     @cached_property
     def _empty_columns(self) -> NDArray[Any]:
         """Columns without entries; the pattern is always the same."""
-        return np.flatnonzero(np.bincount(self._indices, minlength=self._n) == 0)
+        return np.flatnonzero(np.bincount(self._pattern.indices, minlength=self._n) == 0)
 
 
 def _levels_to_caller() -> int:

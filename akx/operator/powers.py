@@ -41,8 +41,9 @@ class MatrixPowers:
     Parameters
     ----------
     A : sparse matrix or array, shape (n, n)
-        Any SciPy sparse format or a :class:`akx.Matrix`. Its content is copied: later changes of `A` have no effect
-        until :meth:`update_values`.
+        Any SciPy sparse format or a :class:`akx.Matrix`; of CuPy or PyTorch, which stay on the GPU, or a tuple (data,
+        indices, indptr) of arrays (see :meth:`akx.Matrix.from_any`). Its content is copied: later changes of `A` have
+        no effect until :meth:`update_values`.
     k : int
         Number of powers, at least 1.
     basis : str or Basis, optional
@@ -60,8 +61,8 @@ class MatrixPowers:
     db : path or PlanDatabase, optional
         Where to look for tuned plans; ``AKX_DB`` or the user's database by default.
     backend : str, optional
-        ``"cpu"``, ``"cuda"``, or ``"auto"``: where the start vectors are. Vectors of the host can be computed on the
-        GPU with ``"cuda"``, and are copied there and back.
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where the start vectors are, and the GPU where `A` is there. Vectors of
+        the host can be computed on the GPU with ``"cuda"``, and are copied there and back.
     memory_budget : int or str, optional
         Bytes of the GPU's memory to keep within, vectors included, e.g. ``"512M"`` or ``"80GiB"``: plans tuned for
         exactly this budget are used, else one that streams the matrix from the host's memory, as far as it does not
@@ -145,6 +146,8 @@ class MatrixPowers:
         self.basis = make_basis(basis, self.k, matrix)
         budget = resolve_budget(matrix, memory_budget, fraction)
         backend = budgeted_backend(backend, budget)
+        if backend == "auto" and plan is None and matrix.on_device is not None:
+            backend = array_backend()  # vectors of the host go where the matrix is
         if plan is not None:
             budgeted_backend(plan.backend, budget)
         self._begin(matrix, Asked(self.k, self.basis.kind, plan, threads, db, backend, budget))

@@ -160,7 +160,7 @@ class Prepared:
     # ------------------------------------------------------------------------------------------------- new values
 
     def update(self, A: Any) -> None:
-        """Take the values of a matrix of the host with the same entries; raises MatrixError where it has others."""
+        """Take the values of a matrix with the same entries; raises MatrixError where it has others."""
         sent = self._sent(A)
         if sent is not None:
             # Where there is no room for what says where values go, programs are made anew, from here.
@@ -176,8 +176,12 @@ class Prepared:
                 found=f"{fresh.nnz} entries" + (" elsewhere" if fresh.nnz == matrix.nnz else ""),
                 hint="make a new MatrixPowers",
             )
+        if fresh.on_device is not None and self._are_there():
+            with contextlib.suppress(DeviceMemoryError):
+                self._take_from_device(fresh.on_device.data)
+                return
         with self.lock, self._renewing() as programs:
-            self.values.take(fresh.data)
+            self.values.take_matrix(fresh)
             self.stale = set()
             for (dtype, _), program in programs.items():
                 program.update_values(self.values.of(dtype).data)
@@ -209,16 +213,15 @@ class Prepared:
 
         That is where it has our entries in our order already, and all plans so far lay values from there out in place.
         """
-        plans, there = [plan for _, plan in list(self.programs)], array_backend()
-        if not plans or any(plan.backend != there or plan.traits.streams for plan in plans):
+        of_ours = (isinstance(A, Matrix) and A.on_device is None) or (sparse.issparse(A) and A.format == "csr")
+        if not of_ours or not self._are_there():
             return None
         matrix, values = self.values.matrix, getattr(A, "data", None)
-        of_ours = isinstance(A, Matrix) or (sparse.issparse(A) and A.format == "csr")
-        if not of_ours or values is None or values.dtype != matrix.dtype or A.shape != matrix.shape:
+        if values is None or values.dtype != matrix.dtype or A.shape != matrix.shape:
             return None
         if values.ndim != 1 or values.size < matrix.nnz:  # SciPy lets arrays be set that do not belong together
             return None
-        if self.planner.asked.budget is not None or not same_pattern(A, matrix):
+        if not same_pattern(A, matrix):
             return None
         from akx.device.cuda.memory import to_device
         from akx.kernels.cuda.values import all_finite
@@ -228,6 +231,12 @@ class Prepared:
         except DeviceMemoryError:
             return None
         return data if all_finite(data) else None  # what is wrong is said by those who look at it here
+
+    def _are_there(self) -> bool:
+        """Whether all plans so far, of which there is one, lay values from the memory of the GPU out in place."""
+        plans, there = [plan for _, plan in list(self.programs)], array_backend()
+        is_free = self.planner.asked.budget is None
+        return is_free and bool(plans) and all(plan.backend == there and not plan.traits.streams for plan in plans)
 
     @contextlib.contextmanager
     def _renewing(self, only: str | None = None) -> Iterator[dict[tuple[np.dtype[Any], Plan], Program]]:

@@ -39,12 +39,12 @@ class Values:
         """The matrix in a type, with the values that it has now."""
         with self._lock:
             if self.waiting is not None:
-                self.take(self.waiting.get())
+                self._take_waiting()
             if dtype == self.matrix.dtype:
                 return self.matrix
             found = self._others.get(dtype)
             if found is None:
-                found = self._others[dtype] = self.matrix.with_values(self.matrix.data.astype(dtype))
+                found = self._others[dtype] = self.matrix.in_type(dtype)
             return found
 
     def take(self, data: NDArray[Any]) -> None:
@@ -55,11 +55,24 @@ class Values:
         self.matrix = Matrix(old.indptr, old.indices, data, **kept)
         self.waiting = None
 
+    def take_matrix(self, fresh: Matrix) -> None:
+        """Have the values of a matrix with the same pattern."""
+        old, self._others = self.matrix, {}
+        self.matrix = fresh.with_value_error(old.value_error).with_pattern_of(old)
+        self.waiting = None
+
+    def _take_waiting(self) -> None:
+        """Have those that wait on the device: there, where the matrix is."""
+        if self.matrix.on_device is None:
+            self.take(self.waiting.get())
+            return
+        self.matrix, self._others, self.waiting = self.matrix.with_data(self.waiting), {}, None  # type: ignore[attr-defined]
+
     def held(self) -> dict[Any, int]:
         """Bytes of all that is held, by what tells one holding from another: arrays may be shared with others."""
         arrays: dict[Any, int] = {}
         for matrix in [self.matrix, *self._others.values()]:
-            _add_arrays(arrays, (matrix.indptr, matrix.indices, matrix.data))
+            _add_arrays(arrays, matrix.held)
         _add_arrays(arrays, self.matrix.pattern_cache)
         if self.waiting is not None:
             arrays["new values", id(self)] = self.waiting.nbytes
@@ -68,6 +81,8 @@ class Values:
 
 def same_pattern(one: Any, other: Matrix) -> bool:
     """Whether a matrix in CSR has the very entries of another, in the same order."""
+    if isinstance(one, Matrix) and (one.on_device is not None or other.on_device is not None):
+        return one.nnz == other.nnz and one.fingerprint == other.fingerprint
     if one.indptr is other.indptr and one.indices is other.indices:
         return True
     # Not by array_equal, which swallows what a handler of a signal raises, and says no.
@@ -82,6 +97,9 @@ def _add_arrays(found: dict[Any, int], value: Any) -> None:
     if isinstance(value, np.ndarray):
         place = value.__array_interface__["data"][0]
         found[place] = max(found.get(place, 0), int(value.nbytes))
+        return
+    if hasattr(value, "pointer") and hasattr(value, "nbytes"):  # on a GPU
+        found["device", value.pointer] = int(value.nbytes)
         return
     parts: Iterable[Any] = ()
     if isinstance(value, Mapping):

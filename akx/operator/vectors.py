@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from akx._given import numbers_of
 from akx.errors import ArgumentError
-from akx.matrix import Matrix
+from akx.matrix import Matrix, there
 
-__all__ = ["check_out", "is_on_device", "is_same", "overlap", "start_block", "wrong_layout"]
+__all__ = ["check_out", "is_matrix_there", "is_on_device", "is_same", "overlap", "start_block", "wrong_layout"]
 
 
 def is_on_device(x: Any) -> bool:
@@ -24,6 +24,11 @@ def is_on_device(x: Any) -> bool:
     from akx.device.cuda import interchange
 
     return interchange.is_on_device(x)
+
+
+def is_matrix_there(A: Any) -> bool:
+    """Whether A is a matrix on a GPU that akx can work with."""
+    return A.on_device is not None if isinstance(A, Matrix) else there(A) is not None
 
 
 def start_block(x: Any, n: int) -> tuple[NDArray[Any], bool]:

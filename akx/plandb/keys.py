@@ -223,7 +223,7 @@ def make_key(
     return PlanKey(
         fingerprint=matrix.fingerprint,
         dtype=str(matrix.dtype),
-        index_type=str(matrix.indices.dtype),
+        index_type=str(matrix.index_dtype),
         basis=basis,
         k=k,
         start_vectors=start_vectors,

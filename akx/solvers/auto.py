@@ -28,6 +28,7 @@ from akx.device.choose import HOST, backend_of, is_usable
 from akx.device.cuda.interchange import is_on_device
 from akx.matrix import Matrix
 from akx.operator.cache import state_of_plans
+from akx.operator.vectors import is_matrix_there
 from akx.plandb import TimingKey
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
@@ -172,12 +173,13 @@ def answer_by(
     try:
         return on(options["backend"], b, x0, callback)
     except TOO_MUCH as error:
-        if options["backend"] != "auto" or not is_on_device(b):
+        if options["backend"] != "auto" or not (is_on_device(b) or is_matrix_there(A)):
             raise
         why = str(error)
-    x, info, stats = on(HOST, of_host(b, "b"), of_host(x0, "x0"), callback_in_kind(b, callback))
+    like = b if is_on_device(b) else None
+    x, info, stats = on(HOST, of_host(b, "b"), of_host(x0, "x0"), callback_in_kind(like, callback))
     stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
-    return answer_in_kind(b, x), info, stats
+    return answer_in_kind(like, x), info, stats
 
 
 class Auto:

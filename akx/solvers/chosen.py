@@ -140,7 +140,7 @@ def tuned_or(default: int, solver: str, system: System, basis: str) -> int:
     """The s that was tuned for a system's matrix, which is noted, or the default; looked up anew after plans change."""
     matrix = system.matrix
     options: dict[str, Any] = {"basis": basis, "threads": system.threads, "backend": system.work.backend}
-    types, most = (matrix.dtype.str, matrix.indices.dtype.str), resolve_threads(system.threads)
+    types, most = (matrix.dtype.str, matrix.index_dtype.str), resolve_threads(system.threads)
     asked = solver, matrix.fingerprint, types, most, *options.values(), *state_of_plans(system.db)
     if asked not in _found:
         if len(_found) >= _MOST_FOUND:

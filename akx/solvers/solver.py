@@ -233,8 +233,7 @@ class Solver:
                 found=f"{fresh.nnz} entries" + (" elsewhere" if fresh.nnz == matrix.nnz else ""),
                 hint="make a new Solver",
             )
-        renewed = Matrix(matrix.indptr, matrix.indices, fresh.data, pattern_cache=matrix.pattern_cache)
-        renewed.largest = fresh.largest
+        renewed = fresh.with_pattern_of(matrix)
         name = M if isinstance(M, str) else "" if M is not None else self._name
         M = self._made(name, renewed) if name else self.M if M is None else M
         with self._lock:

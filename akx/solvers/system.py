@@ -601,7 +601,7 @@ def check_device_backend(asked: str) -> None:
 
 def _widened(matrix: Matrix, dtype: np.dtype[Any]) -> Matrix:
     """A matrix in a wider type."""
-    return derived(matrix, dtype.str, lambda: matrix.with_values(matrix.data.astype(dtype)))
+    return derived(matrix, dtype.str, lambda: matrix.in_type(dtype))
 
 
 def _apply(operator: MatrixPowers, block: Rows, out: Rows, basis: Basis | None) -> None:
@@ -642,7 +642,8 @@ class _Asked:
         right, guess = _Given(b, "b"), None if x0 is None or isinstance(x0, str) else _Given(x0, "x0")
         if right.on_device:
             check_device_backend(backend)
-        self.backend = array_backend() if right.on_device else resolve_backend(backend)
+        is_there = right.on_device or (backend == "auto" and matrix.on_device is not None)
+        self.backend = array_backend() if is_there else resolve_backend(backend)
         if isinstance(x0, str) and x0 != "Mb":
             raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=brief(x0))
         if right.shape not in ((matrix.n,), (matrix.n, 1)):

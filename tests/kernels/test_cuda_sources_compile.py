@@ -97,6 +97,9 @@ _ENDS: dict[str, list[Macros]] = {
         {"AKX_VALUE": "cdouble", "AKX_GIVEN": "cfloat"},
         {"AKX_VALUE": "double", "AKX_GIVEN": "float", "AKX_HALF": "float"},
     ],
+    "given.cu": [{}],
+    "digest.cu": [{}],
+    "slots.cu": [{}],
     "values.cu": [{"AKX_VALUE": "cdouble", "AKX_GIVEN": "double", "AKX_EACH": 4}],
 }
 _OF_SOLVERS = {

@@ -10,7 +10,7 @@ imported here: an array of theirs is only there where they are.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._given import is_sparse_tensor
+from akx._parts import is_on_device, unreadable
 from akx.device.cuda import dlpack
 from akx.device.cuda.launch import default_stream
 from akx.device.cuda.memory import DeviceArray, empty, wrap
@@ -29,12 +29,14 @@ __all__ = [
     "DeviceView",
     "Foreign",
     "answer_like",
+    "array_of",
     "block_of",
     "copy_of",
     "dtype_of",
     "hand_over",
     "is_on_device",
     "make_result",
+    "release",
     "result_in",
     "shape_of",
     "start_of",
@@ -96,19 +98,6 @@ class Foreign:
     owner: Any
 
 
-def is_on_device(x: Any) -> bool:
-    """Whether `x` is an array in the memory of an NVIDIA GPU."""
-    if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)) or is_sparse_tensor(x):
-        return False
-    try:
-        if hasattr(x, "__cuda_array_interface__"):
-            return True
-        where = getattr(x, "__dlpack_device__", None)
-        return where is not None and int(where()[0]) == dlpack.CUDA
-    except (RuntimeError, BufferError, ValueError) as refusal:  # the library will not have it read as it is
-        raise _unreadable("x", refusal) from refusal
-
-
 def start_of(x: Any, n: int) -> tuple[Foreign, bool]:
     """The start vectors, of shape (b, n), and whether `x` was a single vector. Raises where the shape does not fit."""
     found = _read(x)
@@ -148,6 +137,21 @@ def block_of(x: Any, start: Foreign, dtype: np.dtype[Any], name: str = "x") -> D
         source, target = start.pointer + row * start.strides[0], block.pointer + row * n * size
         _copy_strided(source, start.strides[1], target, size, n)
     return block
+
+
+def array_of(x: Any, name: str) -> tuple[DeviceArray, int]:
+    """A one-dimensional array of any type as it is, and its stream, behind whose work ours is queued.
+
+    It is copied where its entries are not next to one another. Errors call it `name`.
+    """
+    found = _read(x, name)
+    if len(found.shape) != 1:
+        raise ArgumentError(f"{name} is not one-dimensional", expected="shape (m,)", found=f"shape {found.shape}")
+    size = found.shape[0]
+    if not size:
+        return empty(0, found.dtype), found.stream
+    row = Foreign(found.pointer, (1, size), (0, *found.strides), found.dtype, found.stream, found.owner)
+    return block_of(x, row, found.dtype, name).reshape(size), found.stream
 
 
 def values_of(data: Any, nnz: int, dtype: np.dtype[Any]) -> DeviceArray:
@@ -275,6 +279,12 @@ def hand_over(start: Foreign) -> None:
     default_stream().release_to(start.stream)
 
 
+def release(streams: Iterable[int]) -> None:
+    """Let streams wait for the work queued so far."""
+    for stream in streams:
+        default_stream().release_to(stream)
+
+
 def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
     if type(x).__module__.partition(".")[0] == "torch":
         return x.to(getattr(sys.modules["torch"], dtype.name))
@@ -282,12 +292,6 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
     if convert is None:
         raise ArgumentTypeError("x has another type than the result", expected=str(dtype), hint="convert it first")
     return convert(dtype)
-
-
-def _unreadable(name: str, refusal: Exception) -> ArgumentTypeError:
-    return ArgumentTypeError(
-        f"{name} cannot be read as it is", found=str(refusal), hint="a tensor that requires its gradient: detach() it"
-    )
 
 
 def _read(x: Any, name: str = "x") -> Foreign:
@@ -301,7 +305,7 @@ def _read(x: Any, name: str = "x") -> Foreign:
     except AkxError:
         raise
     except (RuntimeError, BufferError) as refusal:
-        raise _unreadable(name, refusal) from refusal
+        raise unreadable(name, refusal) from refusal
     _check_device(found)
     return found
 

@@ -33,7 +33,7 @@ from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
 from akx.kernels.cuda.choices import ROOMS
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.stored import placed, way_of
+from akx.kernels.cuda.stored import placed, values_of, way_of
 from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
 from akx.matrix import Matrix
 from akx.options import CudaSweep
@@ -211,7 +211,7 @@ class HubsProgram(SweptProgram):
         self._later = self.hold(np.where(np.isin(row, found.split), _NOWHERE, row))
         entry = found.entry  # of all that was laid out this stays on the host
         self.store_values(
-            way_of(plan), matrix.data, lambda data: placed(data, entry), entry, planned, matrix.value_error
+            way_of(plan), values_of(matrix), lambda data: placed(data, entry), entry, planned, matrix.value_error
         )
 
     def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:

@@ -48,6 +48,7 @@ __all__ = [
     "same_as_full",
     "stored_bytes",
     "table_bytes",
+    "values_of",
     "way_of",
     "ways_of",
 ]
@@ -76,14 +77,14 @@ class Values:
     Attributes
     ----------
     stored : array
-        Of the values' own type, of that of half the bytes, or uint16.
+        Of the values' own type, of that of half the bytes, or uint16; of the host, or on the device.
     table : array
         Of the values' own type, padded with zeros; empty but for ``table``.
     error : float
         The largest |s - a| / |a| of a value a stored as s; 0 where all are the same.
     """
 
-    stored: NDArray[Any]
+    stored: Any
     table: NDArray[Any]
     error: float = 0.0
 
@@ -114,12 +115,13 @@ def stored_bytes(way: str, dtype: np.dtype[Any]) -> int:
     return {FULL: dtype.itemsize, HALF: dtype.itemsize // 2, TABLE: 2}[way]
 
 
-def encoded(data: NDArray[Any], way: str, room: int | None = None, value_error: float = 0.0) -> Values | None:
+def encoded(data: Any, way: str, room: int | None = None, value_error: float = 0.0) -> Values | None:
     """The values stored that way, or None where they are off by more than is allowed or take too large a table.
 
     Parameters
     ----------
     data : (nnz,) array of float32, float64, complex64 or complex128
+        Of the host; or on the device, and then that is where they are stored.
     way : {"full", "half", "table"}
     room : int, optional
         Places of the table; as many as there have to be by default, at most those of 64 KB.
@@ -129,10 +131,26 @@ def encoded(data: NDArray[Any], way: str, room: int | None = None, value_error: 
     empty = np.zeros(0, data.dtype)
     if way == FULL:
         return Values(data, empty)
+    if way == HALF and data.dtype not in _NARROW:
+        return None
+    if not isinstance(data, np.ndarray):
+        return _encoded_there(data, way, room, value_error)
+    return _halved(data, _NARROW[data.dtype], value_error) if way == HALF else _tabled(data, room)
+
+
+def _encoded_there(data: Any, way: str, room: int | None, value_error: float) -> Values | None:
+    """The same on the device. The table is in the order of the bits of its values, and is trimmed as on the host."""
+    from akx.kernels.cuda.stored_values import halved, tabled
+
     if way == HALF:
-        narrow = _NARROW.get(data.dtype)
-        return None if narrow is None else _halved(data, narrow, value_error)
-    return _tabled(data, room)
+        stored, error = halved(data, data.dtype)
+        return Values(stored, np.zeros(0, data.dtype), error) if error <= value_error else None
+    found = tabled(data, data.dtype, 2**16 // data.dtype.itemsize if room is None else room)
+    if found is None:
+        return None
+    stored, table = found
+    different = 1 + int(np.count_nonzero(_words(table).any(axis=1)))
+    return Values(stored, table if room is not None else table[: -(-different // _ROUNDED) * _ROUNDED])
 
 
 def _halved(data: NDArray[Any], narrow: np.dtype[Any], value_error: float) -> Values | None:
@@ -203,6 +221,11 @@ def _in_pieces(work: Callable[[int, int], Found], count: int) -> list[Found]:
         return list(pool.map(work, cuts[:-1], cuts[1:]))
 
 
+def values_of(matrix: Matrix) -> Any:
+    """Its values where they are: on the device, or in host memory."""
+    return matrix.data if matrix.on_device is None else matrix.on_device.data
+
+
 def ways_of(matrix: Matrix) -> dict[str, int]:
     """The ways in which its values can be stored, and the bytes of a table for each; memoised with the values."""
     return _known(matrix)[0]
@@ -220,7 +243,8 @@ def _known(matrix: Matrix) -> tuple[dict[str, int], dict[str, float]]:
     """The bytes of a table and the error for each way there is: of values, and of what is allowed for them."""
     known: tuple[dict[str, int], dict[str, float]] | None = matrix.cache.get("akx.kernels.cuda.stored")
     if known is None:
-        found = {way: encoded(matrix.data, way, value_error=matrix.value_error) for way in STORED}
+        data = values_of(matrix)
+        found = {way: encoded(data, way, value_error=matrix.value_error) for way in STORED}
         tables = {way: int(values.table.nbytes) for way, values in found.items() if values is not None}
         known = tables, {way: values.error for way, values in found.items() if values is not None}
         matrix.cache["akx.kernels.cuda.stored"] = known

@@ -27,13 +27,15 @@ class StoredProgram(PlacedProgram):
     def store_values(
         self,
         way: str,
-        data: NDArray[Any],
+        data: Any,
         on_host: Callable[[NDArray[Any]], NDArray[Any]],
         entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
         planned: str | None = None,
         value_error: float = 0.0,
     ) -> None:
         """Store the first values: `data` in the order of CSR, which can be stored so; else as :meth:`place_values`.
+
+        Those on the device stay there.
 
         `planned` is how they were to be stored, `way` by default; `value_error` is what these and later ones may be off
         by, relative to each.

@@ -34,24 +34,28 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
 from akx.device.cuda.runtime import STARTS_EARLY
+from akx.errors import DeviceMemoryError
 from akx.formats import pcsr, sell
-from akx.formats.base import Format, pattern_of
+from akx.formats.base import Format, lengths_of, pattern_of
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.kernels.cuda import hubs, vbell
 from akx.kernels.cuda.hubs import HUBS
 from akx.kernels.cuda.outside import CudaVariant, OutsideProgram, outside_reason
 from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.slots import padded_rows, ranges_of, slices_of
 from akx.kernels.cuda.stored import (
     TABLE,
     error_of,
     in_full,
     is_storable,
+    placed,
     same_as_full,
     stored_bytes,
+    values_of,
     way_of,
 )
-from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
+from akx.kernels.cuda.swept import MappedProgram, how_data_comes, stored_name
 from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix
 from akx.options import CudaSweep
@@ -87,9 +91,9 @@ def _slots(matrix: Matrix, kind: int, pad: int, sigma: int) -> int:
     key = ("akx.kernels.cuda.slots", kind, pad, sigma)
     if key not in matrix.pattern_cache:
         if kind == _SELL:
-            found = sell.sell_slots(pattern_of(matrix), matrix.dtype, sigma, chunk=_SLICE)
+            found = sell.sell_slots(lengths_of(matrix), matrix.dtype, sigma, chunk=_SLICE)
         else:
-            found = pcsr.pcsr_slots(pattern_of(matrix), 16 if kind == _ROWS16 else pad)
+            found = pcsr.pcsr_slots(lengths_of(matrix), 16 if kind == _ROWS16 else pad)
         matrix.pattern_cache[key] = found
     return int(matrix.pattern_cache[key])
 
@@ -98,7 +102,11 @@ def near(matrix: Matrix, sigma: int) -> bool:
     """Whether 16 bits hold the columns of every slice, relative to its least; memoised with the pattern."""
     key = ("akx.kernels.cuda.near", sigma)
     if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = sell.sell_fits(pattern_of(matrix), matrix.dtype, sigma, 16, chunk=_SLICE)
+        if matrix.on_device is not None:
+            low, high = (end.get() for end in ranges_of(matrix, sigma))
+            matrix.pattern_cache[key] = bool(np.all(high - low < 2**16))
+        else:
+            matrix.pattern_cache[key] = sell.sell_fits(pattern_of(matrix), matrix.dtype, sigma, 16, chunk=_SLICE)
     return bool(matrix.pattern_cache[key])
 
 
@@ -336,7 +344,7 @@ def _storable(plan: Plan, matrix: Matrix) -> Plan:
     return plan if is_storable(plan, matrix) else in_full(plan)
 
 
-class _SweepProgram(SweptProgram):
+class _SweepProgram(MappedProgram):
     """The arrays of one variant on the device, and a kernel for each number of start vectors."""
 
     def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice, planned: str) -> None:
@@ -349,22 +357,41 @@ class _SweepProgram(SweptProgram):
         self._slot: NDArray[Any] | None = None
         if self._kind == _CSR:
             self._slots = max(1, matrix.nnz)
-            start = self.hold(matrix.indptr.astype(np.uint32))
-            column = self.hold(matrix.indices.astype(np.uint32)) if matrix.nnz else self.held(empty(1, np.uint32))
+            if matrix.on_device is not None:
+                start, column = (self.held(array) for array in matrix.on_device[:2])
+            else:
+                start, column = (self.hold(array.astype(np.uint32)) for array in (matrix.indptr, matrix.indices))
+            column = column if matrix.nnz else self.held(empty(1, np.uint32))
             self._before: list[Any] = [start, column]
             self._after: list[Any] = []
             self._grid = -(-matrix.n * lanes // self._block)
-        else:
+        elif not self._is_laid_there(matrix, lanes):
             layout = lay_out(matrix, plan)
             self._slot, self._slots = layout.slot, max(1, layout.stored)
             self._take_arrays(layout.arrays, matrix.n, lanes)
-        self.store_values(way_of(plan), matrix.data, self._laid, self._map, planned, matrix.value_error)
+        self.store_values(way_of(plan), values_of(matrix), self._laid, self._map, planned, matrix.value_error)
+
+    def _is_laid_there(self, matrix: Matrix, lanes: int) -> bool:
+        """Whether a matrix on the device is laid out there now; not where it is the host's, or for want of memory."""
+        if matrix.on_device is None:
+            return False
+        plan = self._plan
+        try:
+            if self._kind == _SELL:
+                found: Any = slices_of(matrix, plan.typed.sigma, _kind(plan.variant)[2])
+            else:
+                found = padded_rows(matrix, 16 if self._kind == _ROWS16 else plan.typed.pad)
+        except DeviceMemoryError:
+            return False
+        self.entry, self._slots = found.entry, max(1, found.entry.size)
+        self._take_arrays(found, matrix.n, lanes)
+        return True
 
     def _take_arrays(self, arrays: Any, n: int, lanes: int) -> None:
-        column = self.hold(arrays.column if arrays.column.size else np.zeros(1, arrays.column.dtype))
+        column = self._kept(arrays.column if arrays.column.size else np.zeros(1, arrays.column.dtype))
         if self._kind == _SELL:
-            start, base = (self.hold(array.astype(np.uint32)) for array in (arrays.start, arrays.base))
-            order: Any = self.hold(arrays.row) if arrays.row.size else 0
+            start, base = self._kept(arrays.start), self._kept(arrays.base)
+            order: Any = self._kept(arrays.row) if arrays.row.size else 0
             self._before, self._after = [start, base, column], [order]
             self._grid = -(-(-(-n // _SLICE) * _SLICE) * lanes // self._block)
         elif self._kind == _ROWS16:
@@ -379,14 +406,24 @@ class _SweepProgram(SweptProgram):
             if self._splits:
                 self._join = [self.hold(array) for array in (arrays.split, arrays.begin, arrays.end)]
 
+    def _kept(self, array: Any) -> DeviceArray:
+        """An array of the layout on the device, where it may be; numbers of 64 bits become such of 32."""
+        if isinstance(array, DeviceArray):
+            return self.held(array)
+        return self.hold(array.astype(np.uint32) if array.dtype.itemsize == 8 else array)
+
     def _laid(self, data: NDArray[Any]) -> NDArray[Any]:
         """Values of the host in their slots."""
+        if self.entry is not None:
+            return placed(data, self.entry_of_host())
         laid = np.zeros(self._slots, dtype=data.dtype)
         laid[slice(data.size) if self._slot is None else self._slot] = data
         return laid
 
     def _map(self) -> NDArray[np.uint32] | None:
         """Which entry each slot has; None where slots are the entries, and places are not looked up."""
+        if self.entry is not None:
+            return self.entry_of_host()
         if self._slot is not None:
             return entry_map(self._slot, self._slots)
         return np.arange(1, self._entries + 1, dtype=np.uint32) if self._way == TABLE else None

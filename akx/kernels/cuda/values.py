@@ -21,8 +21,9 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
+from akx.kernels.cuda.stored_values import place_offsets
 
-__all__ = ["GIVEN", "FiniteWatch", "PlacedProgram", "Places", "all_finite", "entry_map", "not_empty"]
+__all__ = ["GIVEN", "FiniteWatch", "PlacedProgram", "Places", "PlacesOnDevice", "all_finite", "entry_map", "not_empty"]
 
 #: Types of data that values of a type are made from.
 GIVEN = {
@@ -91,6 +92,14 @@ class Places:
             kernel.launch(-(-count // (_BLOCK * _EACH)), _BLOCK, [np.uint64(count), where, data, values])
 
 
+class PlacesOnDevice(Places):
+    """Where entries go, from a map that is on the device already."""
+
+    def __init__(self, entry: DeviceArray) -> None:
+        super().__init__(lambda: None)
+        self._entry, self._known = entry, True
+
+
 class PlacedProgram(CudaProgram):
     """A program whose values are one array on the device, with a place for each entry.
 
@@ -108,8 +117,20 @@ class PlacedProgram(CudaProgram):
         Either that map, or what makes it, or None where the first places are the entries, when it is first needed.
         """
         self._on_host = on_host
-        self._values = self.hold(not_empty(on_host(data)))
         self._places = Places(entry if callable(entry) else lambda: entry)
+        self._values = self._placed(data) if isinstance(data, DeviceArray) else self.hold(not_empty(on_host(data)))
+
+    def _placed(self, data: DeviceArray) -> DeviceArray:
+        """Values on the device in their places."""
+        entry = self._places.entry
+        values = self.held(empty(max(1, data.size if entry is None else entry.size), data.dtype))
+        values.fill_bytes(0)
+        if data.dtype == np.uint16:  # numbers of values in a table, of which each has a place
+            assert entry is not None
+            place_offsets(data, entry, values)
+        else:
+            self._places.fill(values, data)
+        return values
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         if isinstance(data, DeviceArray):

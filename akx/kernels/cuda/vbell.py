@@ -15,32 +15,27 @@ times x read and y written. Flops: 2 nnz k.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Kernel
-from akx.device.cuda.memory import DeviceArray, empty, to_device
+from akx.device.cuda.memory import DeviceArray, to_device
 from akx.errors import DeviceMemoryError
 from akx.formats.base import pattern_of
 from akx.formats.nodes import Nodes, alike_rows, natural_nodes
 from akx.formats.vbell import VbellArrays, lay_out, slots_of, steps_of
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.stored import FULL, placed, way_of
-from akx.kernels.cuda.stored_values import place_offsets
-from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
+from akx.kernels.cuda.stored import placed, values_of, way_of
+from akx.kernels.cuda.swept import MappedProgram, how_data_comes, stored_name
 from akx.kernels.cuda.translate import DeviceVbell, reason_of, shape_of, translated
-from akx.kernels.cuda.values import GIVEN, Places
 from akx.matrix import Matrix
 from akx.plan import Plan
 
 __all__ = [
-    "PlacesOnDevice",
     "VbellProgram",
     "known_reason",
     "laid_out",
@@ -108,8 +103,11 @@ def on_device(matrix: Matrix, lanes: int) -> DeviceVbell | None:
     """
     if known_reason(matrix, lanes) is not None:
         return None
-    pattern = pattern_of(matrix)
-    pointer, index = (to_device(one.astype(np.uint32, copy=False)) for one in (pattern.indptr, pattern.indices))
+    if matrix.on_device is not None:
+        pointer, index, _ = matrix.on_device
+    else:
+        pattern = pattern_of(matrix)
+        pointer, index = (to_device(one.astype(np.uint32, copy=False)) for one in (pattern.indptr, pattern.indices))
     found = translated(pointer, index, lanes)
     matrix.pattern_cache[_slots_key(lanes)] = found.slots
     return found if isinstance(found, DeviceVbell) else None
@@ -154,15 +152,7 @@ def made_on_device(matrix: Matrix, plan: Plan, device: CudaDevice, planned: str)
         return None
 
 
-class PlacesOnDevice(Places):
-    """Where entries go, from a map that is on the device already."""
-
-    def __init__(self, entry: DeviceArray) -> None:
-        super().__init__(lambda: None)
-        self._entry, self._known = entry, True
-
-
-class VbellProgram(SweptProgram):
+class VbellProgram(MappedProgram):
     """A matrix in slices on the device, of :func:`on_device` or :func:`laid_out`."""
 
     def __init__(
@@ -174,55 +164,15 @@ class VbellProgram(SweptProgram):
         self._slices = found.head.shape[0]
         arrays = (found.head, found.first, found.column)
         self._arrays_of = [self.held(array) if isinstance(array, DeviceArray) else self.hold(array) for array in arrays]
-        self._entry = found.entry  # on the host it is all that stays of the layout
+        self.entry = found.entry  # on the host it is all that stays of the layout
         self.store_values(
             way_of(plan),
-            matrix.data,
-            lambda data: placed(data, self._entry_of_host()),
-            self._entry_of_host,
+            values_of(matrix),
+            lambda data: placed(data, self.entry_of_host()),
+            self.entry_of_host,
             planned,
             matrix.value_error,
         )
-
-    def _entry_of_host(self) -> NDArray[np.uint32]:
-        return self._entry.get() if isinstance(self._entry, DeviceArray) else self._entry
-
-    def make_room(self) -> None:
-        """Keep on the host what only new values need; it comes to the device with those that are there."""
-        self._entry = self._entry_of_host()
-        self._places = Places(self._entry_of_host)
-
-    def place_values(
-        self,
-        on_host: Callable[[NDArray[Any]], NDArray[Any]],
-        entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
-        data: Any,
-    ) -> None:
-        """Place the first values on the device where the map is there."""
-        where = self._entry
-        if not isinstance(where, DeviceArray):
-            super().place_values(on_host, entry, data)
-            return
-        self._on_host, self._places = on_host, PlacesOnDevice(where)
-        self._values = self.held(empty(max(1, where.size), data.dtype))
-        if where.size == 0:
-            self._values.fill_bytes(0)
-        elif data.dtype == np.uint16:
-            place_offsets(to_device(data), where, self._values)
-        else:
-            self._places.fill(self._values, to_device(data))
-
-    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
-        """As of all programs; those of the host are placed on the device where the map is, and memory for them."""
-        is_sent = self._way == FULL and data.size == self._entries and isinstance(self._entry, DeviceArray)
-        if is_sent and not isinstance(data, DeviceArray):
-            given = data if data.dtype.name in GIVEN[self.dtype.name] else data.astype(self.dtype)
-            try:
-                self._places.fill(self._values, to_device(given))
-                return
-            except DeviceMemoryError:
-                pass  # placed by the host, and sent to where the old ones are
-        super().update_values(data)
 
     def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
         given = macros(self._plan, self.dtype, stored, vectors)

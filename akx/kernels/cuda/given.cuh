@@ -1,0 +1,181 @@
+// Sparse matrices as callers have them on the device: looked through, put in order and summed up there.
+//
+//   narrow        32 bits of an index, and whether it was out of range
+//   look_at_rows  whether row pointers ascend and columns do
+//   measure       the largest |part| of all entries as the bits of a double, which order as the numbers do; NaN is above
+//   mark_firsts   1 for each entry that is not at the place of the one before, of ordered ones
+//   mark_others   1 for each entry that is not zero
+//   list_marked   where the marked entries are, from the sums of the marks before
+//   gather        out[q] = the sum over p of [begin[q], begin[q + 1]) of in[source[p]], one after another
+//   sum_words     the checksum of akx/_checksum.py, of words of any width
+//
+// Types are numbers of the launch (below), so that one module serves all of them.
+//
+// All who write to a word of `found` write the same; other atomics are of integers, so that their order does not matter.
+#pragma once
+#include "transpose.cuh"
+#include "values.cuh"
+
+// ------------------------------------------------------------------------------------------------ indices and order
+
+// found[0]: below zero; found[1]: at `limit` or above.
+template <class I> __device__ __forceinline__ void narrow(u64 count, u64 limit, const I *in, u32 *out, u64 *found) {
+    const u64 p = own_number();
+    if (p >= count) return;
+    const I own = load(in + p);
+    if (i64(own) < 0) found[0] = 1;
+    else if (u64(own) >= limit) found[1] = 1;
+    out[p] = u32(own);
+}
+
+// A warp for each row. found[0]: pointers that do not ascend from 0; found[1]: columns that do not.
+__device__ __forceinline__ void look_at_rows(u32 rows, u32 entries, const u32 *pointer, const u32 *index, u64 *found) {
+    const u64 row = own_number() / WARP;
+    if (row >= rows) return;
+    const u32 begin = load(pointer + row), end = load(pointer + row + 1);
+    if (begin > end || end > entries || (row == 0 && begin != 0)) {
+        found[0] = 1;
+        return;
+    }
+    for (u32 p = begin + 1 + threadIdx.x % WARP; p < end; p += WARP)
+        if (load(index + p - 1) >= load(index + p)) found[1] = 1;
+}
+
+__device__ __forceinline__ void mark_firsts(u32 rows, const u32 *pointer, const u32 *index, u32 *mark) {
+    const u64 row = own_number() / WARP;
+    if (row >= rows) return;
+    const u32 begin = load(pointer + row), end = load(pointer + row + 1);
+    for (u32 p = begin + threadIdx.x % WARP; p < end; p += WARP)
+        mark[p] = p == begin || load(index + p - 1) != load(index + p);
+}
+
+template <class F> __device__ __forceinline__ void mark_others(u32 count, const F *data, u32 *mark) {
+    const u64 p = own_number();
+    if (p < count) mark[p] = !is_zero(load(data + p));
+}
+
+// `before` is (count + 1,), the sums of the marks before each entry; `begin` has one more than there are marked.
+__device__ __forceinline__ void list_marked(u32 count, const u32 *before, u32 *begin) {
+    const u64 p = own_number();
+    if (p > count) return;
+    if (p == count || load(before + p) != load(before + p + 1)) begin[load(before + p)] = u32(p);
+}
+
+// ------------------------------------------------------------------------------------------------------------ values
+
+__device__ __forceinline__ double real_of(float a) { return a; }
+__device__ __forceinline__ double real_of(double a) { return a; }
+__device__ __forceinline__ double real_of(cfloat a) { return a.re; }
+__device__ __forceinline__ double real_of(cdouble a) { return a.re; }
+__device__ __forceinline__ double imaginary_of(float) { return 0.0; }
+__device__ __forceinline__ double imaginary_of(double) { return 0.0; }
+__device__ __forceinline__ double imaginary_of(cfloat a) { return a.im; }
+__device__ __forceinline__ double imaginary_of(cdouble a) { return a.im; }
+__device__ __forceinline__ void make(double re, double, float &to) { to = float(re); }
+__device__ __forceinline__ void make(double re, double, double &to) { to = re; }
+__device__ __forceinline__ void make(double re, double im, cfloat &to) { to = {float(re), float(im)}; }
+__device__ __forceinline__ void make(double re, double im, cdouble &to) { to = {re, im}; }
+
+// Wider, narrower (rounded once) or as it is; a complex number does not become real.
+template <class T, class F> __device__ __forceinline__ T converted(F a) {
+    T to;
+    make(real_of(a), imaginary_of(a), to);
+    return to;
+}
+
+// `begin` null: out[q] is of the entry q alone; `source` null: entries are where they are.
+template <class T, class F>
+__device__ __forceinline__ void gather(u32 count, const u32 *begin, const u32 *source, const F *in, T *out) {
+    const u64 q = own_number();
+    if (q >= count) return;
+    const u64 first = begin == nullptr ? q : load(begin + q), end = begin == nullptr ? q + 1 : load(begin + q + 1);
+    T sum = zero<T>();
+#pragma unroll 1
+    for (u64 p = first; p < end; ++p) {
+        const T own = converted<T>(load(in + (source == nullptr ? p : load(source + p))));
+        sum = p == first ? own : add(sum, own);
+    }
+    out[q] = sum;
+}
+
+template <class F> __device__ __forceinline__ void measure(u64 count, const F *data, u64 *most) {
+    u64 largest = 0;
+#pragma unroll 1
+    for (u64 p = own_number(); p < count; p += u64(gridDim.x) * blockDim.x) {
+        const F own = load(data + p);
+        const u64 re = u64(__double_as_longlong(fabs(real_of(own))));
+        const u64 im = u64(__double_as_longlong(fabs(imaginary_of(own))));
+        largest = largest < re ? re : largest;
+        largest = largest < im ? im : largest;
+    }
+    for (int offset = WARP / 2; offset > 0; offset >>= 1) {
+        const u64 other = __shfl_xor_sync(ALL, largest, offset);
+        largest = largest < other ? other : largest;
+    }
+    if (threadIdx.x % WARP == 0) atomicMax(most, largest);
+}
+
+// ---------------------------------------------------------------------------------------------------------- checksums
+
+__device__ __forceinline__ u64 folded(u64 a) { return a ^ (a >> 32); }
+
+template <class W> __device__ __forceinline__ void sum_words(u64 count, const W *words, u64 *sum) {
+    u64 total = 0;
+    for (u64 p = own_number(); p < count; p += u64(gridDim.x) * blockDim.x) {
+        const u64 word = folded(folded(u64(load(words + p))) * 0xD6E8FEB86659FD93ull);
+        total += word * (folded(p * 0x9E3779B97F4A7C15ull) | 1);
+    }
+    for (int offset = WARP / 2; offset > 0; offset >>= 1) total += __shfl_xor_sync(ALL, total, offset);
+    if (threadIdx.x % WARP == 0) atomicAdd(sum, total);
+}
+
+// -------------------------------------------------------------------------------------------------- types by number
+
+enum Index { INT = 0, U32, I64, U64 };
+enum Value { FLOAT = 0, DOUBLE, CFLOAT, CDOUBLE };
+
+__device__ __forceinline__ void narrow_any(u32 type, u64 count, u64 limit, const void *in, u32 *out, u64 *found) {
+    if (type == INT) narrow(count, limit, static_cast<const int *>(in), out, found);
+    else if (type == U32) narrow(count, limit, static_cast<const u32 *>(in), out, found);
+    else if (type == I64) narrow(count, limit, static_cast<const i64 *>(in), out, found);
+    else narrow(count, limit, static_cast<const u64 *>(in), out, found);
+}
+
+__device__ __forceinline__ void mark_any(u32 type, u32 count, const void *data, u32 *mark) {
+    if (type == FLOAT) mark_others(count, static_cast<const float *>(data), mark);
+    else if (type == DOUBLE) mark_others(count, static_cast<const double *>(data), mark);
+    else if (type == CFLOAT) mark_others(count, static_cast<const cfloat *>(data), mark);
+    else mark_others(count, static_cast<const cdouble *>(data), mark);
+}
+
+__device__ __forceinline__ void measure_any(u32 type, u64 count, const void *data, u64 *most) {
+    if (type == FLOAT) measure(count, static_cast<const float *>(data), most);
+    else if (type == DOUBLE) measure(count, static_cast<const double *>(data), most);
+    else if (type == CFLOAT) measure(count, static_cast<const cfloat *>(data), most);
+    else measure(count, static_cast<const cdouble *>(data), most);
+}
+
+template <class T>
+__device__ __forceinline__ void gather_from(u32 type, u32 count, const u32 *begin, const u32 *source, const void *in,
+                                            T *out) {
+    if (type == FLOAT) gather(count, begin, source, static_cast<const float *>(in), out);
+    else if (type == DOUBLE) gather(count, begin, source, static_cast<const double *>(in), out);
+    else if (type == CFLOAT) gather(count, begin, source, static_cast<const cfloat *>(in), out);
+    else gather(count, begin, source, static_cast<const cdouble *>(in), out);
+}
+
+__device__ __forceinline__ void gather_any(u32 from, u32 to, u32 count, const u32 *begin, const u32 *source,
+                                           const void *in, void *out) {
+    if (to == FLOAT) gather_from(from, count, begin, source, in, static_cast<float *>(out));
+    else if (to == DOUBLE) gather_from(from, count, begin, source, in, static_cast<double *>(out));
+    else if (to == CFLOAT) gather_from(from, count, begin, source, in, static_cast<cfloat *>(out));
+    else gather_from(from, count, begin, source, in, static_cast<cdouble *>(out));
+}
+
+// Words of so many bytes.
+__device__ __forceinline__ void sum_any(u32 bytes, u64 count, const void *words, u64 *sum) {
+    if (bytes == 1) sum_words(count, static_cast<const u8 *>(words), sum);
+    else if (bytes == 2) sum_words(count, static_cast<const u16 *>(words), sum);
+    else if (bytes == 4) sum_words(count, static_cast<const u32 *>(words), sum);
+    else sum_words(count, static_cast<const u64 *>(words), sum);
+}
