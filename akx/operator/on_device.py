@@ -53,7 +53,7 @@ class DeviceCalls:
 
     def __init__(self, prepared: Prepared, overflow: OverflowWatch, n: int, k: int) -> None:
         self._prepared, self._overflow, self._n, self._k = prepared, overflow, n, k
-        self._lock, self._there = prepared.lock, array_backend()
+        self._lock, self._there, self._live = prepared.lock, array_backend(), runtime()
 
     def again(self, x: Any, out: Any) -> bool:
         """Whether this is a call like one before, which is queued now; else nothing is done."""
@@ -73,7 +73,7 @@ class DeviceCalls:
     def _queued(self, known: _Known, at: int, to: int, stream: CallerStream) -> bool:
         if at % known.grain or (at != to and at < to + known.out_bytes and to < at + known.x_bytes):
             return False
-        live = runtime()
+        live = self._live
         if not live.is_current:
             with live.active():
                 return live.is_current and self._queued(known, at, to, stream)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from akx.device.cuda.launch import CallerStream
@@ -121,6 +122,7 @@ _LIBRARIES = {
 _OTHER = Library(_read_interface, _stream_by_interface)
 
 
+@lru_cache(maxsize=64)
 def library_of(kind: type) -> Library:
     """That of a type of arrays."""
     return _LIBRARIES.get(kind.__module__.partition(".")[0], _OTHER)

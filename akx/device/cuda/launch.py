@@ -127,7 +127,8 @@ class CallerStream(Stream):
         live = runtime()
         self.ours, self.handle, self.lasts, self.owner = None, handle, lasts, owner
         self.raw = live.driver.CUstream(handle)
-        self._asks = live.driver.cuStreamIsCapturing
+        self._asks, self._own = live.driver.cuStreamIsCapturing, default_stream()
+        self._place = None if handle == _LEGACY else self
 
     @property
     def is_capturing(self) -> bool:
@@ -139,9 +140,9 @@ class CallerStream(Stream):
 
     def submit(self, queue: Callable[[Stream], None]) -> None:
         """Queue work on the stream, behind all work of akx so far, and before all later work."""
-        own = default_stream()
+        own = self._own
         with own.lock:
-            if own.away is not self or not self.lasts:
+            if own.away is not self._place or not self.lasts:
                 own.leave_for(self)
             queue(self)
             if not self.lasts:
@@ -588,6 +589,7 @@ class Graph:
         self._launches: list[_Launch] = []
         self._places: list[tuple[Any, Any, list[tuple[Any, int, int]]]] = []
         self._at: tuple[int, ...] = ()
+        self._start = runtime().driver.cuGraphLaunch
         self.is_movable = False
 
     def launch(self, stream: Stream | None = None) -> None:
@@ -600,7 +602,7 @@ class Graph:
 
     def launch_here(self, stream: Stream) -> None:
         """The same where the context is current."""
-        (code,) = runtime().driver.cuGraphLaunch(self._executable, stream.raw)
+        (code,) = self._start(self._executable, stream.raw)
         if int(code) != 0:
             raise failed(code, "launching a graph")
 
