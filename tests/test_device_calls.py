@@ -6,7 +6,7 @@ import ctypes
 import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +20,9 @@ from akx.device.cuda.launch import Module, default_stream
 from akx.errors import AkxWarning, ArgumentError, DeviceError
 from akx.kernels.cuda import values
 from akx.kernels.cuda.program import CudaProgram
+from akx.operator import cache
+from akx.operator.prepared import Prepared
+from akx.plandb import changes
 
 N, K = 40, 3
 DTYPE = np.dtype(float)
@@ -180,22 +183,30 @@ def warm(case: Case, *arrays: Any) -> None:
 LAUNCH = ["cuCtxGetCurrent", "cuStreamIsCapturing", "cuGraphLaunch"]
 
 
+def called(work: Callable[[], object]) -> list[str]:
+    """Functions of akx that are called."""
+    found: list[str] = []
+
+    def count(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and "/akx/" in frame.f_code.co_filename.replace("\\", "/"):
+            found.append(frame.f_code.co_name)
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
 def test_a_call_is_a_launch(case: Case) -> None:
     """What the host does: so many functions of Python, and three of the driver. Who adds one says why here."""
     x, out = case.arrays()
     warm(case, x, out)
-    P, calls = case.P, []
-
-    def count(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and "/akx/" in frame.f_code.co_filename.replace("\\", "/"):
-            calls.append(frame.f_code.co_name)
-
-    sys.setprofile(count)
-    P(x, out=out)
-    sys.setprofile(None)
+    calls = called(lambda: case.P(x, out=out))
     assert case.driver.log == LAUNCH
     case.is_right(x, out)
-    assert len(calls) <= 20, calls
+    assert len(calls) <= 15, calls
 
 
 def test_other_arrays_move_the_graph(case: Case) -> None:
@@ -438,3 +449,91 @@ def test_what_cannot_be_captured_says_so_and_spoils_nothing(case: Case, cupy: An
         default_stream().synchronize()
     case.P(x, out=out)
     assert len(driver.cuStreamEndCapture(11)[1]) == K
+
+
+# ----------------------------------------------------------------------------------------------------- matrix_powers
+
+
+class Asked:
+    """Calls of matrix_powers for an akx.Matrix, whose operator has a program of the GPU."""
+
+    def __init__(self, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+        from akx.operator import powers
+
+        self.made: list[Any] = []
+        self.A, begin = akx.Matrix.from_any(case.A), akx.MatrixPowers.__init__
+
+        def make(P: Any, *arguments: Any, backend: str, **options: Any) -> None:
+            begin(P, *arguments, **options)
+            case.P = P
+            case.prepare()
+            self.made.append(P)
+
+        monkeypatch.setattr(powers.MatrixPowers, "__init__", make)
+
+
+@pytest.fixture
+def asked(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    akx.clear_cache()
+    monkeypatch.setattr(cache.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(Prepared, "look_again", lambda prepared: None)  # there is no device to plan for
+    yield Asked(case, monkeypatch)
+    akx.clear_cache()
+
+
+def test_a_second_matrix_powers_goes_straight_to_the_program(
+    case: Case, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, out = case.arrays()
+    for _ in range(3):
+        akx.matrix_powers(asked.A, x, K, out=out)
+    case.driver.finish()
+    case.driver.log.clear()
+    calls = called(lambda: akx.matrix_powers(asked.A, x, K, out=out))
+    assert case.driver.log == LAUNCH
+    case.is_right(x, out)
+    assert len(calls) <= 23, calls
+    assert len(asked.made) == 1
+
+
+def test_what_may_have_changed_is_looked_at(case: Case, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, out = case.arrays()
+
+    def is_direct() -> bool:
+        calls = called(lambda: akx.matrix_powers(asked.A, x, K, out=out))
+        case.is_right(x, out)
+        return "operator_for" not in calls
+
+    assert [is_direct() for _ in range(3)] == [False, True, True]
+    monkeypatch.setattr(cache.time, "monotonic", lambda: 101.0)  # plans that others have tuned meanwhile
+    assert [is_direct(), is_direct()] == [False, True]
+    changes.count_change(asked.made[0]._prepared.planner.database.path)
+    assert [is_direct(), is_direct()] == [False, True]
+    monkeypatch.setenv("AKX_DB", "elsewhere.db")
+    assert [is_direct(), is_direct()] == [False, True]
+    akx.clear_cache()
+    assert [is_direct(), is_direct()] == [False, True]
+    other = akx.Matrix.from_any(2 * case.A)
+    akx.matrix_powers(other, x, K, out=out)
+    with pytest.raises(ArgumentError, match="k"):
+        akx.matrix_powers(asked.A, x, 0, out=out)
+
+
+def test_matrix_powers_in_a_capture(case: Case, asked: Asked, cupy: Any) -> None:
+    """What it was captured with stays, whatever else is prepared meanwhile."""
+    driver, (x, out) = case.driver, case.arrays()
+    cupy.current = Stream(11)
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match="call it once before capture"):
+        akx.matrix_powers(asked.A, x, K, out=out)
+    driver.cuStreamEndCapture(11)
+    akx.matrix_powers(asked.A, x, K, out=out)
+    driver.cuStreamBeginCapture(11, None)
+    akx.matrix_powers(asked.A, x, K, out=out)
+    _, graph = driver.cuStreamEndCapture(11)
+    others = [akx.Matrix.from_any(case.A) for _ in range(20)]
+    for other in others:
+        akx.matrix_powers(other, x, K, out=out)
+    assert asked.made[0] in [entry.operator for entry in cache.CACHE.entries.values()]
+    replay(graph)
+    case.is_right(x, out)

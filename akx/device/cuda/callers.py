@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from akx.device.cuda.launch import CallerStream
+from akx.device.cuda.runtime import runtime
 from akx.device.once import once
 
-__all__ = ["Library", "library_of", "stream_of"]
+__all__ = ["Library", "is_captured", "library_of", "stream_of"]
 
 _LEGACY, _PER_THREAD = 1, 2
 
@@ -33,10 +34,13 @@ class Library(NamedTuple):
         The address of an array, and its look. May raise whatever the library raises.
     stream : callable
         By a look, the stream that work on the array is for, now.
+    is_there : callable
+        Whether an array of a type that may be on the device is.
     """
 
     read: Callable[[Any], tuple[int, Any]]
     stream: Callable[[Any], CallerStream]
+    is_there: Callable[[Any], bool]
 
 
 @once
@@ -116,13 +120,28 @@ def _stream_by_interface(look: Any) -> CallerStream:
 
 
 _LIBRARIES = {
-    "cupy": Library(_read_cupy, _stream_of_cupy),
-    "torch": Library(_read_torch, _stream_of_torch),
+    "cupy": Library(_read_cupy, _stream_of_cupy, lambda x: True),
+    "torch": Library(_read_torch, _stream_of_torch, attrgetter("is_cuda")),
 }
-_OTHER = Library(_read_interface, _stream_by_interface)
+_OTHER = Library(_read_interface, _stream_by_interface, lambda x: hasattr(x, "__cuda_array_interface__"))
 
 
-@lru_cache(maxsize=64)
+#: By type, those that were asked for.
+_of_types: dict[type, Library] = {}
+
+
 def library_of(kind: type) -> Library:
     """That of a type of arrays."""
-    return _LIBRARIES.get(kind.__module__.partition(".")[0], _OTHER)
+    found = _of_types.get(kind)
+    if found is None:
+        found = _of_types[kind] = _LIBRARIES.get(kind.__module__.partition(".")[0], _OTHER)
+    return found
+
+
+def is_captured(x: Any) -> bool:
+    """Whether the stream of an array on the device is captured into a graph of the caller's, now."""
+    library = library_of(type(x))
+    if library is _OTHER and not library.is_there(x):  # by DLPack it comes on the legacy stream
+        return False
+    with runtime().active():
+        return library.stream(library.read(x)[1]).is_capturing

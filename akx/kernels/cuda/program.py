@@ -213,9 +213,7 @@ class CudaProgram(Program):
 
     # ------------------------------------------------------------------------------------------------ inside
 
-    def _prepared_call(
-        self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients
-    ) -> Callable[[Stream], None]:
+    def _prepared_call(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> Callable[[Stream], None]:
         """What queues a call on a stream; all that may have to be made for it is made now."""
         self.ready(x.shape[0])
         self.take(coefficients)
