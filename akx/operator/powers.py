@@ -248,6 +248,10 @@ class MatrixPowers:
         which warns. NaN and Inf in x are not looked for. Compressed sparse rows (variant ``"csr"``) treat them as SciPy
         does: row i of v_j is non-finite where an entry of the row meets one. The padded variants multiply by zeros
         that are not in the matrix, and may give NaN in other rows too. Which rows depends on the plan.
+
+        Arrays on the GPU are worked on in their library's current stream. While that is captured, the kernels go into
+        the caller's graph (``torch.cuda.graph``, CuPy's ``begin_capture``): call it once before capture, and keep the
+        object as long as the graph.
         """
         if type(x) is not np.ndarray:
             calls = self._on_device
