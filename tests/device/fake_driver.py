@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.device.cuda import callers, launch, memory, runtime
+from akx.device.cuda import callers, memory, runtime, streams
 
 LEGACY, CONTEXT = 1, 7
 CAPTURED = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
@@ -256,13 +256,13 @@ class FakeDriver:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let akx find this driver, and nothing that it made with another."""
         monkeypatch.setattr(runtime, "driver", lambda: self)
-        monkeypatch.setattr(launch, "pycuda_driver", lambda: None)
-        monkeypatch.setattr(launch, "_spare", [])
+        monkeypatch.setattr(streams, "pycuda_driver", lambda: None)
+        monkeypatch.setattr(streams, "_spare", [])
         monkeypatch.setattr(memory, "_BEFORE_REUSE", [])
         monkeypatch.setattr(memory, "_unpin", lambda address: None)  # arrays may outlive the driver
         monkeypatch.setattr(callers, "_of_cupy", (None, None))
         monkeypatch.setattr(callers, "_of_torch", {})
-        for once in (runtime.runtime, launch.default_stream, memory.memory_pool, callers._legacy):
+        for once in (runtime.runtime, streams.default_stream, memory.memory_pool, callers._legacy):
             monkeypatch.setattr(once, "_made", [])
 
 

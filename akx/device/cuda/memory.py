@@ -2,7 +2,7 @@
 
 The pool keeps what was freed, in sizes rounded up to a few bits, and gives it out again without a word to the driver.
 That is safe because all of akx's work is ordered on streams that also wait for one another (see
-:class:`akx.device.cuda.launch.Stream`). Where the driver has no memory left, the pool first gives back what it keeps.
+:class:`akx.device.cuda.streams.Stream`). Where the driver has no memory left, the pool first gives back what it keeps.
 """
 
 from __future__ import annotations
