@@ -31,9 +31,9 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The matrices for which an operator was asked for."""
     asked, operator_for = list[Any](), cache.operator_for
 
-    def ask(A: Any, *rest: Any) -> Any:
+    def ask(A: Any, *rest: Any, **named: Any) -> Any:
         asked.append(A)
-        return operator_for(A, *rest)
+        return operator_for(A, *rest, **named)
 
     monkeypatch.setattr(cache, "operator_for", ask)
     return asked

@@ -161,6 +161,11 @@ class Program(ABC):
         return True
 
     @property
+    def is_as_captured(self) -> bool:
+        """Whether graphs of callers that have calls in them do what calls do now; also where there are none."""
+        return True
+
+    @property
     def is_recordable(self) -> bool:
         """Whether calls can be part of a graph (:meth:`repeated`): not where the matrix comes from the host."""
         return False

@@ -34,7 +34,7 @@ from akx.basis import Basis
 from akx.device.budget import parse_limits
 from akx.device.forks import ForkSafeLock
 from akx.device.host import resolve_threads
-from akx.errors import MatrixError
+from akx.errors import DeviceError, MatrixError
 from akx.matrix import Matrix, content_token, there
 from akx.operator.tiers import FIXED, setting
 from akx.operator.values import same_pattern
@@ -48,6 +48,7 @@ __all__ = [
     "CACHE",
     "Cache",
     "Entry",
+    "Recent",
     "cache_of",
     "canonical",
     "clear_cache",
@@ -55,6 +56,7 @@ __all__ = [
     "kept_by",
     "operator_for",
     "owner_of",
+    "recent",
     "state_of_plans",
 ]
 
@@ -72,6 +74,8 @@ _BYTES_PER_READER = 4 << 20
 _GLANCE = 0.1
 #: In the cache of a matrix, whose it is.
 _ORIGIN = "akx.operator.origin"
+#: Where a key of `matrix_powers` says which database is meant.
+_PLACE = 7
 #: The content of a matrix that cannot change.
 _CONSTANT = ("akx",)
 
@@ -120,6 +124,11 @@ class Entry:
     epoch: int = 0
     is_lent: bool = False
 
+    @property
+    def is_captured(self) -> bool:
+        """Whether callers have calls of the operator in graphs of theirs, which are launched without a word to us."""
+        return bool(self.operator._prepared.captured)
+
     def is_for(self, owner: Any, basis: str | Basis) -> bool:
         """Whether it is for an object and a basis (ids, which keys are made of, may have been used again)."""
         is_same = isinstance(basis, str) or self.operator.basis == basis.head(self.operator.k)
@@ -130,6 +139,7 @@ class Entry:
         prepared = self.operator._prepared
         planner = prepared.planner
         if planner.given is not None or setting() == FIXED:
+            self.glanced = time.monotonic()
             return
         generation, now = planner.database.generation, time.monotonic()
         if generation == self.generation and now - self.glanced < _GLANCE:
@@ -154,6 +164,7 @@ class Cache:
         self.lock = ForkSafeLock()
         self.is_bounded = is_bounded
         self.epoch = 0  # how often it was cleared
+        self._captured: list[Entry] = []  # forgotten, and in graphs of callers
         self._spare: dict[Any, list[Any]] = {}
         self._matrices: OrderedDict[_Key, tuple[Callable[[], Any], _Token, Matrix]] = OrderedDict()
 
@@ -162,6 +173,7 @@ class Cache:
         with self.lock:
             self.epoch += 1
             self.entries.clear()
+            self._captured = []
             self._matrices.clear()
             self._spare = {}
 
@@ -181,14 +193,23 @@ class Cache:
         if len(ones) < _KEPT_SPARE:
             ones.append(one)
 
-    def find(self, key: _Key, given: Any, A: Any, basis: str | Basis, token: _Token) -> MatrixPowers | None:
-        """The operator that is kept by a key for the object `given`, with the content of A, where there is one."""
+    def find(
+        self, key: _Key, given: Any, A: Any, basis: str | Basis, token: _Token, is_captured: bool = False
+    ) -> MatrixPowers | None:
+        """The operator that is kept by a key for the object `given`, with the content of A, where there is one.
+
+        In a capture that is one for which nothing has to be done.
+        """
         with self.lock:
             found = self.entries.get(key)
             if found is None or not found.is_for(given, basis):
                 return None
+            if is_captured:
+                return found.operator if found.token == token else None
             if found.token != token and not self._renew(found, A, token, basis):
                 del self.entries[key]
+                if found.is_captured:
+                    self._captured.append(found)
                 return None
             self.entries.move_to_end(key)
         found.refresh()  # may measure: calls for other matrices do not wait for it
@@ -312,11 +333,13 @@ class Cache:
     def _make_room(self, newest: Entry) -> None:
         """Forget what was used longest ago, as far as there is too much; what was lent goes first."""
         while True:
-            entries = list(self.entries.values())
+            entries = [one for one in self.entries.values() if not one.is_captured]
             lent, own = ([one for one in entries if one.is_lent is is_lent] for is_lent in (True, False))
             mine = lent if newest.is_lent else own
             least = sum(one.operator._prepared.values.matrix.nbytes for one in entries)
             if len(mine) <= _KEPT and (least * _MOST_TIMES <= _KEPT_BYTES or self.nbytes <= _KEPT_BYTES):
+                return
+            if not entries:
                 return
             victim = mine[0] if len(mine) > _KEPT else (lent or own)[0]
             if victim is newest and not newest.is_lent:
@@ -358,8 +381,13 @@ def operator_for(
     backend: str,
     limits: tuple[int | str | None, float | None] = (None, None),
     value_error: float | None = None,
+    *,
+    is_captured: bool = False,
 ) -> MatrixPowers:
-    """The operator for a call of :func:`akx.matrix_powers`, kept from a call before or made, and then kept."""
+    """The operator for a call of :func:`akx.matrix_powers`, kept from a call before or made, and then kept.
+
+    Raises DeviceError where the call is captured into a graph and has to be made.
+    """
     given, A = _read(A)
     target = target_dtype(A.dtype, dtype)
     most = resolve_threads(threads)
@@ -371,9 +399,14 @@ def operator_for(
     types = (target.str,)
     key = (id(given), types, k, named, plan, threads is None, most, _place(db), str(backend), limits, allowed)
     token = _token(A, most)
-    found = CACHE.find(key, given, A, basis, token)
+    found = CACHE.find(key, given, A, basis, token, is_captured)
     if found is not None:
         return found
+    if is_captured:
+        raise DeviceError(
+            "nothing is prepared for this matrix as it is, and nothing can be in a capture",
+            hint="call it once before capture",
+        )
     source = CACHE.sibling(given, types, token)
     database, epoch = database_of(db), CACHE.epoch
     generation, stamp = database.generation, database.file_stamp()  # before the lookup: a change since is then seen
@@ -393,6 +426,45 @@ def operator_for(
         return operator
     CACHE.keep(Entry(key, owner, token, types, operator, generation, stamp, time.monotonic(), epoch))
     return operator
+
+
+class Recent:
+    """A call of :func:`akx.matrix_powers` with arrays on a device, for the next one with the same matrix object.
+
+    Parameters
+    ----------
+    entry : Entry
+        For an :class:`akx.Matrix`, by the user's database, with defaults.
+    is_there : callable
+        Whether a start vector of this type is on the device.
+    """
+
+    def __init__(self, entry: Entry, is_there: Callable[[Any], bool]) -> None:
+        self._entry, self._is_there = weakref.ref(entry), is_there
+        assert entry.key is not None
+        self._key, self._place = entry.key, entry.key[_PLACE]
+
+    def operator(self, A: Matrix, x: Any) -> MatrixPowers | None:
+        """The operator, where it is for these and a look at the plans is not due; as :meth:`Cache.find` has it."""
+        entry = self._entry()
+        if entry is None or entry.owner() is not A or not self._is_there(x) or _place(None) != self._place:
+            return None
+        planner = entry.operator._prepared.planner
+        if planner.database.generation != entry.generation or time.monotonic() - entry.glanced >= _GLANCE:
+            return None
+        try:
+            CACHE.entries.move_to_end(self._key)
+        except KeyError:  # it is not kept any more
+            return None
+        return entry.operator
+
+
+def recent(operator: MatrixPowers, x: Any) -> Recent | None:
+    """What the next call needs that is like one that this operator was for; None where it is not kept."""
+    from akx.device.cuda.callers import library_of
+
+    entry = next((one for one in CACHE.entries.values() if one.operator is operator), None)
+    return None if entry is None else Recent(entry, library_of(type(x)).is_there)
 
 
 def canonical(A: Any, *, threads: int | None = None) -> Matrix:
@@ -521,7 +593,7 @@ def state_of_plans(db: Any) -> tuple[Any, ...]:
 def _place(db: Any) -> Any:
     """What decides which file or server `db` names, without a look at the file system."""
     if db is None:
-        return tuple(os.environ.get(name) for name in ("AKX_DB", "XDG_DATA_HOME", "HOME"))
+        return tuple(map(os.environ.get, ("AKX_DB", "XDG_DATA_HOME", "HOME")))
     if isinstance(db, str) and "://" in db:
         return db
     return os.path.abspath(db) if isinstance(db, (str, os.PathLike)) else database_of(db)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -11,11 +11,21 @@ from numpy.typing import DTypeLike, NDArray
 from akx._given import check_count
 from akx.basis import Basis
 from akx.device.choose import HOST, array_backend
+from akx.matrix import Matrix
 from akx.operator.tiers import plain_powers
 from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.plan import Plan
 
+if TYPE_CHECKING:
+    from akx.operator.cache import Recent
+    from akx.operator.powers import MatrixPowers
+
 __all__ = ["matrix_powers"]
+
+#: Calls with an akx.Matrix and arrays on a device, by what tells one from another but for the content of these.
+_RECENT: dict[tuple[Any, ...], Recent] = {}
+_MOST_RECENT = 32
+_DEFAULTS = (None,) * 7
 
 
 def matrix_powers(
@@ -84,6 +94,19 @@ def matrix_powers(
            [1., 2., 4.],
            [1., 3., 9.]])
     """
+    like: tuple[Any, ...] | None = None
+    if (
+        type(A) is Matrix
+        and type(x) is not np.ndarray
+        and (type(k), type(basis), type(backend)) == (int, str, str)
+        and (plan, dtype, threads, db, memory_budget, fraction, value_error) == _DEFAULTS
+    ):
+        like = id(A), k, basis, backend, type(x)
+        known = _RECENT.get(like)
+        kept = None if known is None else known.operator(A, x)
+        if kept is not None:
+            kept.looks_for_overflow = True
+            return kept(x, out=out)
     is_elsewhere = not isinstance(x, np.ndarray) and is_on_device(x)
     if backend == "auto" and (is_elsewhere or (plan is None and is_matrix_there(A))):
         backend = array_backend()
@@ -97,7 +120,26 @@ def matrix_powers(
             return answer
     from akx.operator.cache import operator_for  # with the planner and all that it asks
 
-    limits = memory_budget, fraction
-    operator = operator_for(A, k, basis, plan, dtype, threads, db, backend, limits, value_error)
+    limits, is_captured = (memory_budget, fraction), False
+    if is_elsewhere:
+        from akx.device.cuda import callers
+
+        is_captured = callers.is_captured(x)
+    operator = operator_for(
+        A, k, basis, plan, dtype, threads, db, backend, limits, value_error, is_captured=is_captured
+    )
     operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
+    if is_elsewhere and like is not None:
+        _remember(like, operator, x)
     return operator(x, out=out)
+
+
+def _remember(like: tuple[Any, ...], operator: MatrixPowers, x: Any) -> None:
+    """Let the next such call find the operator at once."""
+    from akx.operator.cache import recent
+
+    found = recent(operator, x)
+    if found is not None:
+        if len(_RECENT) >= _MOST_RECENT:
+            _RECENT.clear()
+        _RECENT[like] = found

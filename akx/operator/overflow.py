@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from math import isfinite
 from typing import Any
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from akx.errors import AkxWarning
 from akx.matrix import Matrix
 
-__all__ = ["OverflowWatch"]
+__all__ = ["OverflowWatch", "levels_to_caller"]
 
 #: Entries of a vector that are looked at in every call, and one of how many calls looks at more: what another core has
 #: just written takes a tenth of a short call to read.
@@ -58,21 +59,25 @@ class OverflowWatch:
         if finite[0] and not all(finite):
             self._warn(finite.index(False), powers.dtype)
 
-    def look_on_device(self, powers: Any) -> None:
-        """Warn, once, of an overflow in an earlier call, and see to it that some of the calls are looked at."""
+    def look_on_device(self, powers: Callable[[], Any], stream: Any) -> None:
+        """Warn, once, of an overflow in an earlier call, and see to it that some of the calls are looked at.
+
+        `powers` gives V, where it is needed; `stream` is that of the call.
+        """
         if not self.looks:
             return
-        if self._on_device is None:
+        calls, watch = self._calls, self._on_device
+        self._calls = calls + 1
+        if watch is None:
             from akx.kernels.cuda.values import FiniteWatch
 
-            self._on_device = FiniteWatch(self._k + 1)
-        first = self._on_device.first
+            watch = self._on_device = FiniteWatch(self._k + 1)
+        first = watch.first
         if first:  # else there is none, or x itself was not finite
             self._on_device = None
-            self._warn(first, powers.dtype)
-        elif self._calls % _EVERY == 0:
-            self._on_device.look(powers)
-        self._calls += 1
+            self._warn(first, powers().dtype)
+        elif calls % _EVERY == 0:
+            stream.submit(partial(watch.look, powers()))
 
     def _warn(self, power: int, dtype: np.dtype[Any]) -> None:
         self.looks = False
@@ -80,7 +85,7 @@ class OverflowWatch:
             f"V overflows in {dtype}: power {power} of {self._k} is the first that is not finite; "
             "use a basis scaled to the matrix (basis='newton' or 'chebyshev'), or scale the matrix",
             AkxWarning,
-            stacklevel=_levels_to_caller(),
+            stacklevel=levels_to_caller(),
         )
 
     @cached_property
@@ -89,7 +94,7 @@ class OverflowWatch:
         return np.flatnonzero(np.bincount(self._pattern.indices, minlength=self._n) == 0)
 
 
-def _levels_to_caller() -> int:
+def levels_to_caller() -> int:
     """For a warning, from the function that calls this: how far up the caller of akx is."""
     frame, levels = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "akx":

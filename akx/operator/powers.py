@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,7 +20,7 @@ from akx._given import check_count
 from akx.basis import Basis, make_basis
 from akx.device.budget import budgeted_backend, resolve_budget
 from akx.device.choose import array_backend
-from akx.errors import ArgumentTypeError, PlanError
+from akx.errors import PlanError
 from akx.kernels.base import Coefficients, Program
 from akx.matrix import Matrix
 from akx.operator.explain import explained
@@ -28,9 +28,12 @@ from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Call, Choice, Planner
 from akx.operator.prepared import Prepared, result_for
 from akx.operator.recurrence import Recurrence
-from akx.operator.vectors import check_out, is_on_device, is_same, overlap, start_block
+from akx.operator.vectors import check_out, is_on_device, is_same, start_block
 from akx.plan import Plan, check_plan
 from akx.plandb import PlanDatabase
+
+if TYPE_CHECKING:
+    from akx.operator.on_device import DeviceCalls
 
 __all__ = ["MatrixPowers"]
 
@@ -160,6 +163,7 @@ class MatrixPowers:
         self._prepared = Prepared(matrix, planner, self._recurrence, brought)
         self._lock = self._prepared.lock
         self._overflow = OverflowWatch(matrix, self.k)
+        self._on_device: DeviceCalls | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """The matrix with the values that it has now, and what was asked for: nothing that is prepared."""
@@ -248,10 +252,18 @@ class MatrixPowers:
         which warns. NaN and Inf in x are not looked for. Compressed sparse rows (variant ``"csr"``) treat them as SciPy
         does: row i of v_j is non-finite where an entry of the row meets one. The padded variants multiply by zeros
         that are not in the matrix, and may give NaN in other rows too. Which rows depends on the plan.
+
+        Arrays on the GPU are worked on in their library's current stream. While that is captured, the kernels go into
+        the caller's graph (``torch.cuda.graph``, CuPy's ``begin_capture``): call it once before capture, and keep the
+        object as long as the graph.
         """
-        if not isinstance(x, np.ndarray) and is_on_device(x):
-            answer: NDArray[Any] = self._call_on_device(x, out, basis)  # in kind, as the types of Python cannot say
-            return answer
+        if type(x) is not np.ndarray:
+            calls = self._on_device
+            if calls is not None and out is not None and basis is None and calls.again(x, out):
+                return out
+            if not isinstance(x, np.ndarray) and is_on_device(x):
+                answer: NDArray[Any] = self._device_calls()(x, out, basis)  # in kind, as the types of Python cannot say
+                return answer
         start, single = start_block(x, self._n)
         dtype = self._recurrence.result_dtype(start.dtype)
         block = np.ascontiguousarray(start, dtype=dtype)
@@ -275,36 +287,12 @@ class MatrixPowers:
             return out
         return powers[:, 0].T if single else powers.transpose(2, 1, 0)
 
-    def _call_on_device(self, x: Any, out: Any, basis: Basis | None) -> Any:
-        """:meth:`__call__` for an array on the GPU: nothing is copied to the host, and nothing waited for."""
-        from akx.device.cuda import interchange
+    def _device_calls(self) -> DeviceCalls:
+        if self._on_device is None:
+            from akx.operator.on_device import DeviceCalls
 
-        planner, n, there = self._prepared.planner, self._n, array_backend()
-        if planner.given is not None and planner.given.backend != there:
-            raise ArgumentTypeError(
-                "the plan is for arrays of the host", found=f"{planner.given.label()} and x on the device"
-            )
-        asked = planner.asked.backend
-        if asked not in ("auto", there):
-            raise ArgumentTypeError("x is on the device", expected=f"an array of the host for backend={asked!r}")
-        start, single = interchange.start_of(x, n)
-        dtype, shape = self._recurrence.result_dtype(start.dtype), (self.k + 1, *start.shape)
-        block = interchange.block_of(x, start, dtype)
-        if out is None:
-            powers, answer = interchange.make_result(x, shape, dtype, single)
-        else:
-            wanted = (n, self.k + 1) if single else (n, start.shape[0], self.k + 1)
-            powers, answer = interchange.result_in(out, wanted, dtype, shape), out
-        if block.pointer != powers.pointer and overlap(block, powers):
-            block = interchange.copy_of(block)
-        with self._lock:
-            program, coefficients = self._prepared.for_call(dtype, start.shape[0], there)
-            if basis is not None:
-                coefficients = self._recurrence.coefficients_of(basis, dtype)
-            program.run(block, powers, coefficients)  # type: ignore[arg-type]
-            self._overflow.look_on_device(powers)
-            interchange.hand_over(start)
-        return answer
+            self._on_device = DeviceCalls(self._prepared, self._overflow, self._n, self.k)
+        return self._on_device
 
     def program(self, vectors: int, basis: Basis | None = None) -> tuple[Program, Coefficients]:
         """What does calls with so many start vectors of the matrix's type, and the coefficients to give it.

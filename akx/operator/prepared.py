@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,10 +21,19 @@ from scipy import sparse
 from akx._progress import working
 from akx.device.choose import array_backend
 from akx.device.forks import ForkSafeLock
-from akx.errors import BudgetError, DeviceError, DeviceMemoryError, InfeasibleError, MatrixError, MissingDependencyError
+from akx.errors import (
+    AkxWarning,
+    BudgetError,
+    DeviceError,
+    DeviceMemoryError,
+    InfeasibleError,
+    MatrixError,
+    MissingDependencyError,
+)
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, check_feasible, held_bytes
 from akx.matrix import Matrix
+from akx.operator.overflow import levels_to_caller
 from akx.operator.planner import Call, Choice, Choices, Planner
 from akx.operator.recurrence import Recurrence
 from akx.operator.values import Values, same_pattern
@@ -50,7 +60,10 @@ class Prepared:
     stale : set
         Those of `programs` that do not have the values that wait on the device.
     ready : dict
-        Program and coefficients of the calls so far: all that the next such call needs.
+        Program and coefficients of the calls so far: all that the next such call needs. The third part of a key is the
+        backend; calls with arrays on a device are there by what these look like too.
+    captured : dict
+        Programs that callers have in graphs of theirs, by id: they stay as long as this does.
     seconds : float
         Spent on preparing.
     """
@@ -68,7 +81,8 @@ class Prepared:
         self.recurrence = recurrence
         self.programs: dict[tuple[np.dtype[Any], Plan], Program] = {}
         self.stale: set[tuple[np.dtype[Any], Plan]] = set()
-        self.ready: dict[Call, tuple[Program, Coefficients]] = {}
+        self.ready: dict[tuple[Any, Any, str], Any] = {}
+        self.captured: dict[int, Program] = {}
         self.seconds = 0.0
 
     @property
@@ -81,7 +95,7 @@ class Prepared:
     def for_call(self, dtype: np.dtype[Any], vectors: int, backend: str) -> tuple[Program, Coefficients]:
         """What does calls with so many start vectors of a type on a backend, and the coefficients to give it."""
         call = (dtype, vectors, backend)
-        found = self.ready.get(call)
+        found: tuple[Program, Coefficients] | None = self.ready.get(call)
         if found is None:
             found = self.ready[call] = self.program(dtype, vectors, backend), self.recurrence.coefficients(dtype)
         return found
@@ -155,7 +169,7 @@ class Prepared:
         """Forget programs that no chosen plan has any more, and which are ready."""
         used = {(dtype, choice.plan) for (dtype, _, _), choice in self.choices.made.items()}
         self.programs = {key: program for key, program in self.programs.items() if key in used}
-        self.ready.clear()
+        self.ready = {}
 
     # ------------------------------------------------------------------------------------------------- new values
 
@@ -242,14 +256,27 @@ class Prepared:
     def _renewing(self, only: str | None = None) -> Iterator[dict[tuple[np.dtype[Any], Plan], Program]]:
         """All programs, which come back with new values once they all have them; those ready come back too.
 
-        So none goes on with values that are half old, whatever comes between: a failure, Ctrl-C, a fork beside.
+        So none goes on with values that are half old, whatever comes between: a failure, Ctrl-C, a fork beside. Graphs
+        of callers are launched behind our back: where there are any, the device is waited for before and after.
         """
+        self._wait_for_captured()
         ready, self.ready = self.ready, {}
         programs, self.programs = self.programs, {}
         yield programs
         self.programs = programs
         self.ready = ready if only is None else {key: one for key, one in ready.items() if key[2] == only}
         self._predict_again()
+        self._wait_for_captured()
+        kept = list(self.programs.values())
+        if any(not (one in kept and one.is_as_captured) for one in self.captured.values()):
+            message = "a captured call keeps the old values of the matrix: capture it again"
+            warnings.warn(message, AkxWarning, stacklevel=levels_to_caller())
+
+    def _wait_for_captured(self) -> None:
+        if self.captured:
+            from akx.device.cuda.launch import synchronize
+
+            synchronize()
 
     def _predict_again(self) -> None:
         """Forget predicted plans whose programs have to keep these values otherwise: the next call predicts anew."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from akx.device.cuda import launch
+from akx.device.cuda import streams
 
 
 def test_streams_are_used_again_and_never_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,20 +17,20 @@ def test_streams_are_used_again_and_never_by_two(monkeypatch: pytest.MonkeyPatch
             assert not blocking
             made.append(self)
 
-    monkeypatch.setattr(launch, "Stream", Stream)
-    monkeypatch.setattr(launch, "_spare", [])
+    monkeypatch.setattr(streams, "Stream", Stream)
+    monkeypatch.setattr(streams, "_spare", [])
     for _ in range(3):
-        with launch.spare_stream() as one, launch.spare_stream() as two, launch.spare_stream() as three:
+        with streams.spare_stream() as one, streams.spare_stream() as two, streams.spare_stream() as three:
             assert len({id(one), id(two), id(three)}) == 3
-        with launch.spare_stream() as again:
+        with streams.spare_stream() as again:
             assert again in made
     assert len(made) == 3
 
 
 def test_a_stream_on_which_something_failed_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "Stream", lambda *, blocking: object())
-    monkeypatch.setattr(launch, "_spare", [])
-    with pytest.raises(KeyError), launch.spare_stream() as spoilt:
+    monkeypatch.setattr(streams, "Stream", lambda *, blocking: object())
+    monkeypatch.setattr(streams, "_spare", [])
+    with pytest.raises(KeyError), streams.spare_stream() as spoilt:
         raise KeyError
-    with launch.spare_stream() as other:
+    with streams.spare_stream() as other:
         assert other is not spoilt

@@ -100,9 +100,9 @@ class Device(ABC):
         return host_engine.load(source, macros, device=given)
 
     @contextlib.contextmanager
-    def capture(self, stream: Any) -> Iterator[Any]:
+    def capture(self, stream: Any, *, movable: bool = False) -> Iterator[Any]:
         self.recorded = []
-        graph = SimpleNamespace(work=self.recorded)
+        graph = SimpleNamespace(work=self.recorded, is_movable=False, follow=lambda *arrays: False)
         graph.launch = lambda stream: [work() for work in graph.work]
         yield graph
         self.recorded = None

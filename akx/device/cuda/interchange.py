@@ -2,9 +2,9 @@
 
 Whatever has ``__cuda_array_interface__`` (CuPy, PyTorch, Numba, JAX) or speaks DLPack is read without a copy where its
 layout is that of the kernels. Results are CuPy arrays for CuPy's, PyTorch's for PyTorch's, Numba's for Numba's, and a
-:class:`DeviceView`, which has ``__cuda_array_interface__`` and speaks DLPack, for all others. Work is ordered by
-events: akx waits for the stream that the giver names, and that stream waits for akx. The libraries themselves are never
-imported here: an array of theirs is only there where they are.
+:class:`DeviceView`, which has ``__cuda_array_interface__`` and speaks DLPack, for all others. Copies are made on akx's
+own stream, ordered by events: it waits for the stream that the giver names, and that stream waits for akx. The
+libraries themselves are never imported here: an array of theirs is only there where they are.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ __all__ = [
     "answer_like",
     "array_of",
     "block_of",
+    "brings_memory",
     "copy_of",
     "dtype_of",
     "hand_over",
@@ -118,12 +119,11 @@ def start_of(x: Any, n: int) -> tuple[Foreign, bool]:
 def block_of(x: Any, start: Foreign, dtype: np.dtype[Any], name: str = "x") -> DeviceArray:
     """The start vectors as a C-contiguous (b, n) array of `dtype`: the memory of `x` itself where that will do.
 
-    Errors call it `name`.
+    Else a copy, which akx's own stream makes behind the work of that of `x`. Errors call it `name`.
     """
     if start.dtype != dtype:
         x = _converted(x, dtype)
         start, _ = start_of(x, start.shape[1])
-    default_stream().wait_for(start.stream)
     (b, n), size = start.shape, dtype.itemsize
     aligned = start.pointer % size == 0  # kernels load a complex number at once
     if aligned and start.strides[1] == size and (b == 1 or start.strides[0] == n * size):
@@ -133,6 +133,7 @@ def block_of(x: Any, start: Foreign, dtype: np.dtype[Any], name: str = "x") -> D
             f"{name} has a layout that cannot be read", found=f"strides {start.strides}", hint="copy it first"
         )
     block = empty((b, n), dtype)
+    default_stream().wait_for(start.stream)
     for row in range(b):
         source, target = start.pointer + row * start.strides[0], block.pointer + row * n * size
         _copy_strided(source, start.strides[1], target, size, n)
@@ -151,6 +152,7 @@ def array_of(x: Any, name: str) -> tuple[DeviceArray, int]:
     if not size:
         return empty(0, found.dtype), found.stream
     row = Foreign(found.pointer, (1, size), (0, *found.strides), found.dtype, found.stream, found.owner)
+    default_stream().wait_for(found.stream)
     return block_of(x, row, found.dtype, name).reshape(size), found.stream
 
 
@@ -183,13 +185,15 @@ def values_of(data: Any, nnz: int, dtype: np.dtype[Any]) -> DeviceArray:
         return empty(0, dtype)
     row = Foreign(found.pointer, (1, nnz), (0, *found.strides), dtype, found.stream, found.owner)
     block = block_of(data, row, dtype, _VALUES)
-    copy = copy_of(block) if block.pointer == found.pointer else block
+    copy = copy_of(block, found.stream) if block.pointer == found.pointer else block
     hand_over(found)
     return copy.reshape(nnz)
 
 
-def result_in(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], block: tuple[int, ...]) -> DeviceArray:
-    """The array (k+1, b, n) behind the caller's `out`, which must be a device array in Fortran order."""
+def result_in(
+    out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], block: tuple[int, ...]
+) -> tuple[DeviceArray, int]:
+    """The array (k+1, b, n) behind the caller's `out`, a device array in Fortran order; and its stream."""
     if not is_on_device(out):
         raise ArgumentError("out does not fit", expected="an array on the device, as x is", found=type(out).__name__)
     found = _read(out, "out")
@@ -205,8 +209,12 @@ def result_in(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], block: tup
             found=f"strides {found.strides}",
             hint="pass no out, or one that an earlier call returned",
         )
-    default_stream().wait_for(found.stream)
-    return wrap(found.pointer, block, dtype, out)
+    return wrap(found.pointer, block, dtype, out), found.stream
+
+
+def brings_memory(x: Any) -> bool:
+    """Whether results for `x` are in memory of its own library."""
+    return type(x).__module__.partition(".")[0] in ("cupy", "torch")
 
 
 def make_result(x: Any, block: tuple[int, ...], dtype: np.dtype[Any], single: bool) -> tuple[DeviceArray, Any]:
@@ -238,7 +246,7 @@ def vector_of(x: Any, n: int, dtype: np.dtype[Any], name: str) -> DeviceArray:
     if start.shape[0] != 1:
         raise ArgumentError(f"{name} is not one vector", expected=f"({n},) or ({n}, 1)", found=str(start.shape[::-1]))
     block = block_of(x, start, dtype, name)
-    copy = copy_of(block) if block.pointer == start.pointer else block
+    copy = copy_of(block, start.stream) if block.pointer == start.pointer else block
     hand_over(start)
     return copy.reshape(n)
 
@@ -267,9 +275,10 @@ def _flat(answer: Any, block: DeviceArray) -> Any:
     return answer[:, 0]
 
 
-def copy_of(array: DeviceArray) -> DeviceArray:
-    """Another array of the same content."""
+def copy_of(array: DeviceArray, stream: int) -> DeviceArray:
+    """Another array of the same content, copied behind the work of the stream that it is ready on."""
     copy = empty(array.shape, array.dtype)
+    default_stream().wait_for(stream)
     copy.copy_from(array)
     return copy
 

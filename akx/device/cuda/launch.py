@@ -1,4 +1,4 @@
-"""Kernels, streams, events and graphs.
+"""Kernels; and the names of streams, events and graphs, which go with them.
 
 Plain launches are pycuda's; cooperative launches, clusters and graphs are those of ``cuda.bindings``, which pycuda
 does not have. The two do not show each other their handles, so a kernel that needs both is loaded twice: state
@@ -14,13 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from akx.device.collection import nothing_collected
+from akx.device.cuda.graphs import Graph, Launch, capture, last_node
 from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.runtime import pycuda_driver, runtime
-from akx.device.once import once
+from akx.device.cuda.streams import (
+    CallerStream,
+    Event,
+    Mark,
+    Stream,
+    default_stream,
+    keep_forever,
+    pycuda_context,
+    spare_stream,
+    synchronize,
+)
 from akx.errors import ArgumentTypeError, DeviceError, LaunchError, brief
 
 __all__ = [
+    "CallerStream",
     "Event",
     "Graph",
     "Kernel",
@@ -34,155 +45,6 @@ __all__ = [
 ]
 
 Argument = DeviceArray | np.generic | int
-
-
-def _keep_forever(made: Any) -> None:
-    """Never let go what pycuda made: it can only be let go in the thread that it was made in."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
-
-
-@contextlib.contextmanager
-def _pycuda_context() -> Iterator[Any]:
-    """pycuda's own view of the primary context, which it wants to see pushed before it makes anything."""
-    library = pycuda_driver()
-    context = library.Device(runtime().ordinal).retain_primary_context()
-    _keep_forever(context)
-    context.push()
-    try:
-        yield library
-    finally:
-        library.Context.pop()
-
-
-class Stream:
-    """A queue of work on the device.
-
-    Parameters
-    ----------
-    blocking : bool
-        It also waits for, and is waited for by, the legacy default stream. One to record graphs on must not: others
-        could not use the legacy stream meanwhile.
-
-    Attributes
-    ----------
-    handle : int
-    raw
-        For the driver's functions.
-    """
-
-    def __init__(self, *, blocking: bool = True) -> None:
-        self.ours: Any = None
-        flags = 0 if blocking else 1
-        live = runtime()
-        if pycuda_driver() is not None:
-            with _pycuda_context() as library:
-                self.ours = library.Stream(flags)
-            _keep_forever(self.ours)
-            self.handle = int(self.ours.handle)
-        else:
-            with live.active():
-                made = live.call("cuStreamCreate", flags, doing="making a stream")
-            self.handle = int(made)
-        self.raw = live.driver.CUstream(self.handle)
-
-    def synchronize(self) -> None:
-        """Wait until all work so far is done; what failed in it is raised here."""
-        with runtime().active() as live:
-            live.call("cuStreamSynchronize", self.raw, doing="waiting for the GPU")
-
-    def wait_for(self, handle: int) -> None:
-        """Let work from now on wait for the work so far on a stream of another library (1 and 2: default streams)."""
-        if handle != self.handle:
-            Mark(handle).holds(self)
-
-    def release_to(self, handle: int) -> None:
-        """Let work from now on, on a stream of another library, wait for the work so far on this one."""
-        if handle != self.handle:
-            Mark(self).holds(handle)
-
-
-class Mark:
-    """A place in a stream that others can wait for; without a time.
-
-    Parameters
-    ----------
-    stream : Stream or int
-        The stream, or the handle of one of another library (1 and 2: default streams).
-    """
-
-    def __init__(self, stream: Stream | int) -> None:
-        with runtime().active() as live:
-            self._event = live.call("cuEventCreate", 2, doing="making an event")  # 2: no timing
-            live.call("cuEventRecord", self._event, _raw(live, stream), doing="recording an event")
-
-    def holds(self, stream: Stream | int) -> None:
-        """Let work from now on, on `stream`, wait for the mark; it may be dropped then."""
-        with runtime().active() as live:
-            live.call("cuStreamWaitEvent", _raw(live, stream), self._event, 0, doing="waiting for an event")
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception), runtime().active() as live:
-            live.driver.cuEventDestroy(self._event)
-
-
-def _raw(live: Any, stream: Stream | int) -> Any:
-    return stream.raw if isinstance(stream, Stream) else live.driver.CUstream(stream)
-
-
-@once
-def default_stream() -> Stream:
-    """The stream that akx works on where no other is named."""
-    return Stream()
-
-
-#: Streams that nobody uses now; appending and popping are atomic.
-_spare: list[Stream] = []
-
-
-@contextlib.contextmanager
-def spare_stream() -> Iterator[Stream]:
-    """A stream to record a graph on that no other thread has: it would record their work too.
-
-    It is used again by the next one who asks, since streams are never given back to the driver; one on which something
-    failed is not, as nobody knows what state that left it in.
-    """
-    stream = _spare.pop() if _spare else Stream(blocking=False)
-    yield stream
-    _spare.append(stream)
-
-
-def synchronize() -> None:
-    """Wait for everything on the device."""
-    with runtime().active() as live:
-        live.call("cuCtxSynchronize", doing="waiting for the GPU")
-
-
-class Event:
-    """A mark in a stream, with the time when the device passed it."""
-
-    def __init__(self) -> None:
-        with runtime().active() as live:
-            self._event = live.call("cuEventCreate", 0, doing="making an event")
-
-    def record(self, stream: Stream | None = None) -> None:
-        """Put the mark at the end of the stream."""
-        with runtime().active() as live:
-            live.call("cuEventRecord", self._event, (stream or default_stream()).raw, doing="recording an event")
-
-    def synchronize(self) -> None:
-        """Wait until the device has passed the mark."""
-        with runtime().active() as live:
-            live.call("cuEventSynchronize", self._event, doing="waiting for the GPU")
-
-    def seconds_since(self, earlier: Event) -> float:
-        """Seconds between two marks that the device has passed."""
-        with runtime().active() as live:
-            found = live.call("cuEventElapsedTime", earlier._event, self._event, doing="reading the clock")
-        return float(found) * 1e-3
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception), runtime().active() as live:
-            live.driver.cuEventDestroy(self._event)
 
 
 class Module:
@@ -203,10 +65,10 @@ class Module:
 
     def pycuda_function(self, name: str) -> Any:
         """The kernel for pycuda's launches."""
-        with _pycuda_context() as library:
+        with pycuda_context() as library:
             if self._pycuda is None:
                 self._pycuda = library.module_from_buffer(self.cubin)
-                _keep_forever(self._pycuda)
+                keep_forever(self._pycuda)
             return self._pycuda.get_function(name)
 
     def driver_function(self, name: str) -> Any:
@@ -287,7 +149,8 @@ class Kernel:
             Where the launch is refused. What fails while the kernel runs is raised by the next synchronisation.
         """
         on = default_stream() if stream is None else stream
-        if on.ours is not None and not cooperative and cluster == 1 and not early:
+        is_plain = not cooperative and cluster == 1 and not early and on.launches is None
+        if is_plain and on.ours is not None:
             self._launch_by_pycuda(grid, block, args, shared, on)
             return
         keep, addresses = _packed(args)
@@ -307,6 +170,8 @@ class Kernel:
                 raise
             except DeviceError as error:
                 raise LaunchError(f"launching {self.name} was refused", found=error.found) from error
+            if on.launches is not None:
+                on.launches.append(Launch(last_node(live, on), keep, addresses))
 
     def most_clusters(self, cluster: int, block: int, shared: int) -> int:
         """Clusters that can be on the device at once, 0 where not even one can.
@@ -412,52 +277,3 @@ def _attributes(library: Any, cooperative: bool, cluster: int, early: bool = Fal
         attribute.value.programmaticStreamSerializationAllowed = 1
         found.append(attribute)
     return found
-
-
-class Graph:
-    """A recorded sequence of work, launched in one go; made by :func:`capture`."""
-
-    def __init__(self) -> None:
-        self._executable: Any = None
-
-    def launch(self, stream: Stream | None = None) -> None:
-        """Queue the whole sequence. Raises :class:`DeviceError` where nothing was recorded."""
-        if self._executable is None:
-            raise DeviceError("the graph is not complete", hint="leave the block of capture() first")
-        on = default_stream() if stream is None else stream
-        with runtime().active() as live:
-            live.call("cuGraphLaunch", self._executable, on.raw, doing="launching a graph")
-
-    def __del__(self) -> None:
-        if self._executable is not None:
-            with contextlib.suppress(Exception), runtime().active() as live:
-                live.driver.cuGraphExecDestroy(self._executable)
-
-
-@contextlib.contextmanager
-def capture(stream: Stream | None = None) -> Iterator[Graph]:
-    """Record the work queued on `stream` within the block, instead of doing it.
-
-    >>> with capture(stream) as graph:  # doctest: +SKIP
-    ...     kernel.launch(1, 32, [], stream=stream)
-    >>> graph.launch(stream)  # doctest: +SKIP
-    """
-    on = default_stream() if stream is None else stream
-    graph = Graph()
-    live = runtime()
-    # Memory that is freed meanwhile, by the garbage collector or with its last name, must not spoil the recording.
-    mode = live.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    with live.active(), nothing_collected():
-        live.call("cuStreamBeginCapture", on.raw, mode, doing="recording a graph")
-        try:
-            yield graph
-        except BaseException:
-            code, recorded = live.driver.cuStreamEndCapture(on.raw)
-            if int(code) == 0:
-                live.driver.cuGraphDestroy(recorded)
-            raise
-        recorded = live.call("cuStreamEndCapture", on.raw, doing="recording a graph")
-        try:
-            graph._executable = live.call("cuGraphInstantiate", recorded, 0, doing="making a graph")
-        finally:
-            live.driver.cuGraphDestroy(recorded)

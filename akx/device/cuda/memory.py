@@ -2,7 +2,7 @@
 
 The pool keeps what was freed, in sizes rounded up to a few bits, and gives it out again without a word to the driver.
 That is safe because all of akx's work is ordered on streams that also wait for one another (see
-:class:`akx.device.cuda.launch.Stream`). Where the driver has no memory left, the pool first gives back what it keeps.
+:class:`akx.device.cuda.streams.Stream`). Where the driver has no memory left, the pool first gives back what it keeps.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ctypes
 import os
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -25,7 +25,7 @@ from akx.device.forks import ForkSafeLock
 from akx.device.once import once
 from akx.errors import ArgumentError, DeviceMemoryError, brief
 
-__all__ = ["DeviceArray", "MemoryPool", "empty", "memory_pool", "pinned", "to_device", "wrap"]
+__all__ = ["DeviceArray", "MemoryPool", "before_reuse", "empty", "memory_pool", "pinned", "to_device", "wrap"]
 
 _GRAIN = 512
 
@@ -93,6 +93,8 @@ class MemoryPool:
         with self._lock:
             self._settle()
             if self._free[size]:
+                for order in _BEFORE_REUSE:
+                    order()
                 address = self._free[size].pop()
                 self._used += size
                 return address, size
@@ -196,6 +198,15 @@ def memory_pool() -> MemoryPool:
     except ArgumentError as error:
         error.hint = "AKX_GPU_MEMORY is wrong: unset it, or give bytes"
         raise
+
+
+#: Called before memory is given out again: see :func:`before_reuse`.
+_BEFORE_REUSE: list[Callable[[], None]] = []
+
+
+def before_reuse(order: Callable[[], None]) -> None:
+    """Call `order` before memory is given out again: it lets work from now on wait for all work so far."""
+    _BEFORE_REUSE[:] = [order]
 
 
 def _rounded(nbytes: int) -> int:

@@ -76,6 +76,8 @@ def failed(code: Any, doing: str, *, hint: str | None = None) -> DeviceError:
         return DeviceMemoryError(f"{doing}: the device is out of memory", found=name, hint=hint)
     if name == "CUDA_ERROR_NOT_INITIALIZED":
         hint = "a forked process cannot use the GPU of its parent: start it with multiprocessing's 'spawn' method"
+    if name.startswith("CUDA_ERROR_STREAM_CAPTURE"):
+        hint = hint or "a capture is going on: make calls once before it, and end it before other work"
     if name in _ADDRESS:
         return IllegalAddressError(
             f"{doing}: a kernel used an illegal address", found=name, hint="the GPU is lost to this process; restart it"
@@ -117,6 +119,12 @@ class Runtime:
         if int(code) != 0:
             raise failed(code, doing or name)
         return values[0] if len(values) == 1 else (tuple(values) or None)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the primary context is current in this thread."""
+        _, current = self.driver.cuCtxGetCurrent()
+        return current is not None and int(current) == self._address
 
     def active(self) -> _Active:
         """A context manager within which the primary context is current in this thread."""

@@ -1,9 +1,10 @@
 """What programs on the GPU share: where vectors come from, coefficients, and the graph of a call.
 
-A call is a sequence of kernels that only depends on the program and on the addresses of x and out. It is queued kernel
-by kernel the first time that a pair of addresses is seen, recorded as a graph the second time, and one launch from then
-on. Coefficients are in device memory, so that new ones do not make a new graph. Arrays of the host are copied to and
-from arrays of the program.
+A call is a sequence of kernels that only depends on the program and on the addresses of x and out. The first one with
+so many start vectors is queued kernel by kernel, the next one recorded as a graph, and all others are one launch. A
+pair of addresses that comes again has a graph of its own; for those that do not, one graph is moved from pair to pair.
+Coefficients are in device memory, so that new ones do not make a new graph. Arrays of the host are copied to and from
+arrays of the program. Work is queued on akx's own stream, or on that of a caller whose arrays are on the device.
 """
 
 from __future__ import annotations
@@ -11,21 +12,29 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.launch import Graph, Stream, capture, default_stream, spare_stream
+from akx.device.cuda.launch import CallerStream, Graph, Stream, capture, default_stream, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, to_device
+from akx.errors import DeviceError
 from akx.kernels.base import Coefficients, Program
 
 __all__ = ["C_TYPES", "CudaProgram"]
 
 #: What the value types are called in the kernels.
 C_TYPES = {"float32": "float", "float64": "double", "complex64": "cfloat", "complex128": "cdouble"}
-#: Graphs kept, one for each pair of addresses and number of start vectors.
-_GRAPHS = 16
+#: Graphs kept, one for each pair of addresses and number of start vectors; and pairs that are remembered without.
+_GRAPHS, _PAIRS = 16, 64
+#: Times that a pair has to come for a graph that another one has to give way for.
+_OFTEN = 8
+
+
+#: Addresses of x and out, and the number of start vectors.
+_Pair = tuple[int, int, int]
 
 
 class CudaProgram(Program):
@@ -45,7 +54,11 @@ class CudaProgram(Program):
         self._arrays: list[DeviceArray] = []
         self._coefficients: Coefficients | None = None
         self._on_device = empty((k, 3), self.dtype)
-        self._graphs: OrderedDict[tuple[int, int, int], Graph | None] = OrderedDict()
+        self._graphs: OrderedDict[_Pair, Graph] = OrderedDict()
+        self._pairs: OrderedDict[_Pair, int] = OrderedDict()
+        self._moving: dict[tuple[int, bool], Graph] = {}
+        self._can_move = True
+        self._captured: list[list[DeviceArray]] = []
         self._staging: tuple[DeviceArray, DeviceArray] | None = None
 
     # ------------------------------------------------------------------------------------------------ subclasses
@@ -80,7 +93,8 @@ class CudaProgram(Program):
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        return sum(array.nbytes for array in self._arrays) + self._on_device.nbytes + self.staged_nbytes
+        held = {id(array): array.nbytes for arrays in (self._kept(), *self._captured) for array in arrays}
+        return sum(held.values()) + self.staged_nbytes
 
     @property
     def staged_nbytes(self) -> int:
@@ -93,13 +107,63 @@ class CudaProgram(Program):
         On the device the work is queued on `stream`, and done when that has been synchronised.
         """
         if isinstance(x, DeviceArray):
-            self._launch(x, out, coefficients)
+            self._prepared_call(x, out, coefficients)(self.stream)
             return
         held_x, held_out = self.staged(x.shape[0])
         held_x.set(x)
-        self._launch(held_x, held_out, coefficients)
+        self._prepared_call(held_x, held_out, coefficients)(self.stream)
         out[0] = x
         held_out.view(x.size, (self.k, *x.shape)).get(out[1:])
+
+    def run_for(self, caller: CallerStream, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> None:
+        """:meth:`run` on the stream of a caller."""
+        caller.submit(self._prepared_call(x, out, coefficients))
+
+    def graph_of(self, x: int, out: int, vectors: int, coefficients: Coefficients) -> Graph | None:
+        """The graph of a call by its addresses; None where there is more to do than to launch it."""
+        if coefficients is not self._coefficients:
+            return None
+        pair = (x, out, vectors)
+        graph = self._graphs.get(pair)
+        if graph is not None:
+            self._graphs.move_to_end(pair)
+            return graph
+        graph = self._moving.get((vectors, x == out))
+        if graph is None or self._is_due(pair) or not self._moves(graph, pair):
+            return None
+        self._note(pair)
+        return graph
+
+    def capture_for(self, caller: CallerStream, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> None:
+        """Queue the kernels of a call on a stream that its owner captures; nothing is made, and nothing waited for.
+
+        The graph that they come into has addresses of the program. So what it has now stays as long as it does, and
+        other coefficients go elsewhere.
+
+        Raises
+        ------
+        DeviceError
+            Where the coefficients are not on the device.
+        """
+        if coefficients is not self._coefficients:
+            raise DeviceError("the basis is not on the device", hint="call it once before capture, with this basis")
+        if not self._captured or not self.is_as_captured:
+            self._captured.append(self._kept())
+        self._queue(caller, x, out)
+
+    @property
+    def is_as_captured(self) -> bool:
+        """Whether what callers have captured last does what a call does now."""
+        return not self._captured or self._captured[-1] == self._kept()
+
+    def _kept(self) -> list[DeviceArray]:
+        return [self._on_device, *self._arrays]
+
+    def forget_graphs(self) -> None:
+        """Forget all graphs: they have the kernels of now, and where the values are."""
+        self._graphs.clear()
+        self._pairs.clear()
+        self._moving.clear()
 
     def staged(self, vectors: int) -> tuple[DeviceArray, DeviceArray]:
         """The arrays (b, n) and (k+1, b, n) on the device that calls with arrays of the host go through."""
@@ -140,39 +204,109 @@ class CudaProgram(Program):
     def take(self, coefficients: Coefficients) -> None:
         """Let calls from now on have these coefficients."""
         if coefficients is not self._coefficients:
+            if self._captured and self._captured[-1][0] is self._on_device:
+                self._on_device = empty((self.k, 3), self.dtype)
+                self.forget_graphs()
             triples = np.stack([coefficients.a, coefficients.b, coefficients.c], axis=1)
             self._on_device.set(triples.astype(self.dtype))
             self._coefficients = coefficients
 
     # ------------------------------------------------------------------------------------------------ inside
 
-    def _launch(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> None:
+    def _prepared_call(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> Callable[[Stream], None]:
+        """What queues a call on a stream; all that may have to be made for it is made now."""
         self.ready(x.shape[0])
         self.take(coefficients)
-        key = (x.pointer, out.pointer, x.shape[0])
-        graph = self._graphs.get(key)
-        if graph is None and key not in self._graphs:
-            self.enqueue(x, out, self._on_device)
-            self._graphs[key] = None
-            while len(self._graphs) > _GRAPHS:
-                self._graphs.popitem(last=False)
-            return
-        if graph is None:
-            graph = self._graphs[key] = self._record(x, out, 1)
-        self._graphs.move_to_end(key)
-        graph.launch(self.stream)
+        graph = self._graph_for(x, out)
+        return partial(self._queue, x=x, out=out) if graph is None else graph.launch
 
-    def _record(
-        self, x: DeviceArray, out: DeviceArray, count: int, then: Callable[[Stream], None] | None = None
-    ) -> Graph:
-        """`count` calls as a graph, recorded on a stream that no other thread has: it would record their work too."""
+    def _queue(self, stream: Stream, x: DeviceArray, out: DeviceArray) -> None:
+        """Queue a call kernel by kernel."""
         own = self.stream
         try:
-            with spare_stream() as self.stream, capture(self.stream) as graph:
-                for _ in range(count):
-                    self.enqueue(x, out, self._on_device)
-                    if then is not None:
-                        then(self.stream)
+            self.stream = stream
+            self.enqueue(x, out, self._on_device)
         finally:
             self.stream = own
+
+    def _graph_for(self, x: DeviceArray, out: DeviceArray) -> Graph | None:
+        """The graph for these arrays, made where there is none yet; None where kernels are to be queued one by one."""
+        pair, form = (x.pointer, out.pointer, x.shape[0]), (x.shape[0], x.pointer == out.pointer)
+        graph = self._graphs.get(pair)
+        if graph is not None:
+            self._graphs.move_to_end(pair)
+            return graph
+        is_first = not any((vectors, at == to) == form for at, to, vectors in self._pairs)
+        is_due = self._is_due(pair)
+        self._note(pair)
+        if is_due:
+            self._pairs[pair] = 0  # where it has to give way, it comes often again before another has to
+            graph = self._graphs[pair] = self._copied(form, pair) or self._recorded(x, out)
+            while len(self._graphs) > _GRAPHS:
+                self._graphs.popitem(last=False)
+            return graph
+        graph = self._moving.get(form)
+        if graph is not None:
+            return graph if self._moves(graph, pair) else None
+        if is_first or not self._can_move:
+            return None
+        graph = self._copied(form, pair) or self._recorded(x, out)
+        if graph.is_movable:
+            self._moving[form] = graph
+        return graph
+
+    def _is_due(self, pair: _Pair) -> bool:
+        """Whether a pair has come so often that it has a graph of its own, the next time."""
+        return self._pairs.get(pair, 0) >= (1 if len(self._graphs) < _GRAPHS else _OFTEN)
+
+    def _note(self, pair: _Pair) -> None:
+        """A pair has come."""
+        self._pairs[pair] = self._pairs.pop(pair, 0) + 1
+        while len(self._pairs) > _PAIRS:
+            self._pairs.popitem(last=False)
+
+    def _copied(self, form: tuple[int, bool], pair: _Pair) -> Graph | None:
+        """The graph of a pair, made of another one of its form; None where there is none that can be moved."""
+        for (at, to, vectors), known in self._graphs.items():
+            if (vectors, at == to) == form and known.is_movable:
+                graph = known.another()
+                return graph if self._moves(graph, pair) else None
+        moving = self._moving.get(form)
+        if moving is None:
+            return None
+        graph = moving.another()
+        return graph if self._moves(graph, pair) else None
+
+    def _recorded(self, x: DeviceArray, out: DeviceArray) -> Graph:
+        """The graph of a call, which can be moved to other arrays where the driver lets it."""
+        graph = self._record(x, out, 1, movable=self._can_move)
+        if self._can_move:
+            graph.follow(x, out)
+        return graph
+
+    def _moves(self, graph: Graph, pair: _Pair) -> bool:
+        """Whether a graph could be moved to a pair; one that could not is not tried again."""
+        try:
+            graph.move(pair[0], pair[1])
+        except DeviceError:
+            self._can_move = False
+            self.forget_graphs()
+            return False
+        return True
+
+    def _record(
+        self,
+        x: DeviceArray,
+        out: DeviceArray,
+        count: int,
+        then: Callable[[Stream], None] | None = None,
+        *,
+        movable: bool = False,
+    ) -> Graph:
+        """`count` calls as a graph, recorded on a stream that no other thread has: it would record their work too."""
+        with spare_stream() as stream, capture(stream, movable=movable) as graph:
+            for _ in range(count):
+                self._queue(stream, x, out)
+                if then is not None:
+                    then(stream)
         return graph

@@ -388,10 +388,10 @@ class _SweepProgram(MappedProgram):
         return True
 
     def _take_arrays(self, arrays: Any, n: int, lanes: int) -> None:
-        column = self._kept(arrays.column if arrays.column.size else np.zeros(1, arrays.column.dtype))
+        column = self._placed(arrays.column if arrays.column.size else np.zeros(1, arrays.column.dtype))
         if self._kind == _SELL:
-            start, base = self._kept(arrays.start), self._kept(arrays.base)
-            order: Any = self._kept(arrays.row) if arrays.row.size else 0
+            start, base = self._placed(arrays.start), self._placed(arrays.base)
+            order: Any = self._placed(arrays.row) if arrays.row.size else 0
             self._before, self._after = [start, base, column], [order]
             self._grid = -(-(-(-n // _SLICE) * _SLICE) * lanes // self._block)
         elif self._kind == _ROWS16:
@@ -406,7 +406,7 @@ class _SweepProgram(MappedProgram):
             if self._splits:
                 self._join = [self.hold(array) for array in (arrays.split, arrays.begin, arrays.end)]
 
-    def _kept(self, array: Any) -> DeviceArray:
+    def _placed(self, array: Any) -> DeviceArray:
         """An array of the layout on the device, where it may be; numbers of 64 bits become such of 32."""
         if isinstance(array, DeviceArray):
             return self.held(array)

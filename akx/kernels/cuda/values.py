@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
+from akx.device.cuda.launch import Graph, Stream, capture, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.kernels.cuda.stored_values import place_offsets
@@ -170,12 +171,30 @@ class FiniteWatch:
         self._words = pinned(count, np.uint32)
         self._words[:] = 0
         self._octets, self._none = self._words.data.cast("B"), bytes(self._words.nbytes)
+        self._form: Any = None
+        self._graph: Graph | None = None
 
-    def look(self, vectors: DeviceArray) -> None:
-        """Queue a look at vectors (count, ...), in their order."""
+    def look(self, vectors: DeviceArray, stream: Stream) -> None:
+        """Queue a look at vectors (count, ...), in order: kernels at first, then a graph for all of that shape."""
+        form = vectors.shape, vectors.dtype
+        if self._form != form:
+            self._form, self._graph = form, None
+            self._queue(vectors, stream)
+            return
+        if self._graph is None:
+            with spare_stream() as own, capture(own, movable=True) as self._graph:
+                self._queue(vectors, own)
+            self._graph.follow(vectors)
+        if self._graph.is_movable:
+            self._graph.move(vectors.pointer)
+            self._graph.launch(stream)
+        else:
+            self._queue(vectors, stream)
+
+    def _queue(self, vectors: DeviceArray, stream: Stream) -> None:
         for number in range(len(vectors)):
             word = self._words[number : number + 1]
-            _examine(vectors[number], wrap(word.ctypes.data, word.shape, word.dtype, self._words))
+            _examine(vectors[number], wrap(word.ctypes.data, word.shape, word.dtype, self._words), stream)
 
     @property
     def first(self) -> int | None:
@@ -183,11 +202,11 @@ class FiniteWatch:
         return None if self._octets == self._none else int(np.flatnonzero(self._words)[0])
 
 
-def _examine(data: DeviceArray, found: DeviceArray) -> None:
+def _examine(data: DeviceArray, found: DeviceArray, stream: Stream | None = None) -> None:
     """Queue the write of 1 to `found`, (1,) uint32, where an entry is NaN or infinite."""
     if data.size:
         kernel = _kernel("examine", data.dtype, data.dtype)
-        kernel.launch(-(-data.size // _BLOCK), _BLOCK, [np.uint64(data.size), data, found])
+        kernel.launch(-(-data.size // _BLOCK), _BLOCK, [np.uint64(data.size), data, found], stream=stream)
 
 
 def _kernel(name: str, kept: np.dtype[Any], given: np.dtype[Any]) -> Any:

@@ -1,0 +1,189 @@
+"""Calls with arrays on the GPU: on the stream of the caller, and into a graph that they record.
+
+A call is one launch of a graph. What has to be looked at is looked at in the first call with arrays of a kind; of
+later ones with arrays that look the same, wherever they are (:mod:`akx.device.cuda.callers`), it is remembered. Host,
+per such call: two arrays read, two locks taken, three calls of the driver (which context is current, is the stream
+captured, the launch), and where arrays are not where they were one more for each kernel of the graph. Nothing waits.
+
+While the stream of x is captured, the kernels of the call go into the caller's graph. Then nothing may be made, waited
+for or asked of the driver that it refuses, so a call like it has to have been made before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from akx.basis import Basis
+from akx.device.choose import array_backend
+from akx.device.cuda import interchange
+from akx.device.cuda.callers import library_of, stream_of
+from akx.device.cuda.launch import CallerStream, default_stream
+from akx.device.cuda.memory import wrap
+from akx.device.cuda.runtime import runtime
+from akx.errors import ArgumentError, ArgumentTypeError, DeviceError
+from akx.kernels.base import Coefficients
+from akx.kernels.cuda.program import CudaProgram
+from akx.operator.overflow import OverflowWatch
+from akx.operator.prepared import Prepared
+from akx.operator.vectors import overlap
+
+__all__ = ["DeviceCalls"]
+
+#: Calls that are remembered for an operator: each may be of arrays at another place, where the look says so.
+_MOST = 64
+_AGAIN = "call it once before capture, with arrays of this shape and type"
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a call by the looks of x and out: nothing of them is copied, and both are on one stream."""
+
+    program: CudaProgram
+    coefficients: Coefficients
+    vectors: int
+    grain: int
+    x_bytes: int
+    shape: tuple[int, ...]
+    out_bytes: int
+
+
+class DeviceCalls:
+    """The calls of one operator with arrays on the GPU."""
+
+    def __init__(self, prepared: Prepared, overflow: OverflowWatch, n: int, k: int) -> None:
+        self._prepared, self._overflow, self._n, self._k = prepared, overflow, n, k
+        self._lock, self._there, self._live = prepared.lock, array_backend(), runtime()
+
+    def again(self, x: Any, out: Any) -> bool:
+        """Whether this is a call like one before, which is queued now; else nothing is done."""
+        here, there = library_of(type(x)), library_of(type(out))
+        ready = self._prepared.ready
+        try:
+            (at, look), (to, other) = here.read(x), there.read(out)
+            known = ready.get((look, other, self._there))
+        except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError):
+            return False  # it cannot be read like this: the long way says why
+        if known is None:
+            return False
+        stream = here.stream(look)
+        with self._lock:
+            return ready is self._prepared.ready and self._queued(known, at, to, stream)
+
+    def _queued(self, known: _Known, at: int, to: int, stream: CallerStream) -> bool:
+        if at % known.grain or (at != to and at < to + known.out_bytes and to < at + known.x_bytes):
+            return False
+        live = self._live
+        if not live.is_current:
+            with live.active():
+                return live.is_current and self._queued(known, at, to, stream)
+        graph = None if stream.is_capturing else known.program.graph_of(at, to, known.vectors, known.coefficients)
+        if graph is None:
+            return False
+        stream.submit(graph.launch_here)
+        self._overflow.look_on_device(lambda: wrap(to, known.shape, known.program.dtype, None), stream)
+        return True
+
+    def __call__(self, x: Any, out: Any, basis: Basis | None) -> Any:
+        """V, as :meth:`akx.MatrixPowers.__call__` says."""
+        prepared, n, k1 = self._prepared, self._n, self._k + 1
+        planner = prepared.planner
+        if planner.given is not None and planner.given.backend != self._there:
+            raise ArgumentTypeError(
+                "the plan is for arrays of the host", found=f"{planner.given.label()} and x on the device"
+            )
+        asked = planner.asked.backend
+        if asked not in ("auto", self._there):
+            raise ArgumentTypeError("x is on the device", expected=f"an array of the host for backend={asked!r}")
+        start, single = interchange.start_of(x, n)
+        dtype, shape = prepared.recurrence.result_dtype(start.dtype), (k1, *start.shape)
+        vectors, stream = start.shape[0], _stream_for(x, start)
+        with runtime().active():
+            is_captured = stream.is_capturing
+        if is_captured:
+            _check_as_is(x, start, dtype, out)
+        block = interchange.block_of(x, start, dtype)
+        if out is None:
+            powers, answer = interchange.make_result(x, shape, dtype, single)
+            ready_on = start.stream
+        else:
+            wanted = (n, k1) if single else (n, vectors, k1)
+            (powers, ready_on), answer = interchange.result_in(out, wanted, dtype, shape), out
+        is_own = block.pointer == start.pointer
+        if block.pointer != powers.pointer and overlap(block, powers):
+            if is_captured:
+                raise ArgumentError("x and out overlap, and a copy cannot be captured", hint="pass other memory as out")
+            block, is_own = interchange.copy_of(block, start.stream), False
+        with self._lock:
+            if is_captured:
+                self._capture(stream, block, powers, basis)
+                return answer
+            program, coefficients = prepared.for_call(dtype, vectors, self._there)
+            if basis is not None:
+                coefficients = prepared.recurrence.coefficients_of(basis, dtype)
+            if ready_on != start.stream:
+                stream.wait_for(ready_on)
+            if isinstance(program, CudaProgram):
+                program.run_for(stream, block, powers, coefficients)
+                if is_own and basis is None and out is not None and ready_on == start.stream:
+                    sizes = dtype.itemsize, block.nbytes, powers.shape, powers.nbytes
+                    self._remember(x, out, _Known(program, coefficients, vectors, *sizes))
+            else:
+                default_stream().wait_for(start.stream)
+                program.run(block, powers, coefficients)  # type: ignore[arg-type]
+                interchange.hand_over(start)
+            self._overflow.look_on_device(lambda: powers, stream)
+        return answer
+
+    def _remember(self, x: Any, out: Any, known: _Known) -> None:
+        """Let :meth:`again` find what is known of this call, where its arrays can be read in that way."""
+        try:
+            key = library_of(type(x)).read(x)[1], library_of(type(out)).read(out)[1], self._there
+            hash(key)
+        except (AttributeError, LookupError, TypeError):
+            return
+        prepared = self._prepared
+        ready = prepared.ready
+        if len(ready) >= _MOST:
+            ready = prepared.ready = {}
+        ready[key] = known
+
+    def _capture(self, stream: CallerStream, block: Any, powers: Any, basis: Basis | None) -> None:
+        """Queue the kernels of a call on a stream that its owner captures."""
+        prepared, dtype = self._prepared, block.dtype
+        found = prepared.ready.get((dtype, block.shape[0], self._there))
+        if found is None:
+            raise DeviceError("nothing is prepared for this call, and nothing can be in a capture", hint=_AGAIN)
+        program, coefficients = found
+        if not isinstance(program, CudaProgram):
+            raise DeviceError(
+                "a plan that brings the matrix from the host cannot be captured", hint="call it outside of the capture"
+            )
+        if basis is not None:
+            coefficients = prepared.recurrence.coefficients_of(basis, dtype)
+        with runtime().active():
+            program.capture_for(stream, block, powers, coefficients)
+        prepared.captured[id(program)] = program
+
+
+def _stream_for(x: Any, start: interchange.Foreign) -> CallerStream:
+    """The stream that work on x is for, now."""
+    library = library_of(type(x))
+    if start.owner is not x or not interchange.brings_memory(x):
+        return stream_of(start.stream)
+    return library.stream(library.read(x)[1])
+
+
+def _check_as_is(x: Any, start: interchange.Foreign, dtype: Any, out: Any) -> None:
+    """Raise where a call would need memory of akx, for a copy of x or for V: in a capture there is none."""
+    n, size = start.shape[1], dtype.itemsize
+    is_dense = start.strides[1] == size and (start.shape[0] == 1 or start.strides[0] == n * size)
+    if start.dtype != dtype or not is_dense or start.pointer % size:
+        raise ArgumentError(
+            "x would be copied, which cannot be captured",
+            expected=f"{dtype}, each vector contiguous",
+            found=f"{start.dtype}, strides {start.strides[::-1]}",
+            hint="copy it before the capture",
+        )
+    if out is None and not interchange.brings_memory(x):
+        raise ArgumentError("V would be made, which cannot be captured", hint="pass out=")

@@ -1,0 +1,539 @@
+"""Calls with arrays on the GPU, without one: what they cost the host, in which order they work, and captures."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from device.fake_driver import FakeDriver, seen
+
+import akx
+from akx.device.cuda.launch import Module, default_stream
+from akx.errors import AkxWarning, ArgumentError, DeviceError
+from akx.kernels.cuda import values
+from akx.kernels.cuda.program import CudaProgram
+from akx.operator import cache
+from akx.operator.prepared import Prepared
+from akx.plandb import changes
+
+N, K = 40, 3
+DTYPE = np.dtype(float)
+
+
+class Array:
+    """An array of CuPy, as far as it is read."""
+
+    def __init__(self, host: Any) -> None:
+        self.host = host
+        self.shape, self.strides, self.dtype = host.shape, host.strides, host.dtype
+        self.data = SimpleNamespace(ptr=host.ctypes.data, device_id=0)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        current = sys.modules["cupy"].cuda.get_current_stream()
+        data = (self.data.ptr, False)
+        face = {"shape": self.shape, "strides": self.strides, "typestr": self.dtype.str, "data": data}
+        return {**face, "stream": current.ptr or 1, "version": 3}
+
+
+Array.__module__ = "cupy"
+
+
+class Other:
+    """An array of a library that has nothing but the interface."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.stream: int | None = None
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {**self.array.__cuda_array_interface__, "stream": self.stream}
+
+
+class Stream:
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+
+class Steps(CudaProgram):
+    """A kernel for each power."""
+
+    def __init__(self, A: Any) -> None:
+        super().__init__(N, K, DTYPE)
+        self.A = self.hold(A.toarray())
+        self.kernel: Any = None
+
+    def ready(self, vectors: int) -> None:
+        if self.kernel is None:
+            self.kernel = Module(b"", "steps").kernel("step")
+
+    def enqueue(self, x: Any, out: Any, coefficients: Any) -> None:
+        for j in range(self.k):
+            own = out.view(j * x.size, x.shape) if j else x
+            after = out.view((j + 1) * x.size, x.shape)
+            first: Any = out if j == 0 and x.pointer != out.pointer else np.uint64(0)
+            count = np.uint32(x.size)
+            place = coefficients.view(3 * j, (3,))
+            self.kernel.launch(1, 32, [count, self.A, place, own, after, first], stream=self.stream)
+
+    def update_values(self, data: Any) -> None:
+        """In place, as a kernel of akx's own stream; complex ones stand for those that need another layout."""
+        if np.iscomplexobj(data):
+            self.forget_graphs()
+            self._arrays = [array for array in self._arrays if array is not self.A]
+            self.A, data = self.hold(np.zeros((N, N))), data.real
+        self.A.set(sp.csr_array((data, self.indices, self.indptr), shape=(N, N)).toarray())
+
+
+def step(count: int, matrix: int, coefficients: int, x: int, after: int, first: int) -> None:
+    a, b, c = seen(coefficients, 3)
+    assert (a, b, c) == (1, 0, 0)
+    own = seen(x, count).copy()
+    seen(after, count)[:] = seen(matrix, N * N).reshape(N, N) @ own
+    if first:
+        seen(first, count)[:] = own
+
+
+def examine(count: int, data: int, found: int) -> None:
+    if not np.isfinite(seen(data, count)).all():
+        seen(found, 1, np.uint32)[0] = 1
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    gc.collect()
+    made = FakeDriver()
+    made.install(monkeypatch)
+    u32, u64 = ctypes.c_uint32, ctypes.c_uint64
+    made.kernels = {"step": (step, [u32, *5 * [u64]]), "examine": (examine, 3 * [u64])}
+    look = Module(b"", "values")
+    monkeypatch.setattr(values, "_kernel", lambda *_: look.kernel("examine"))
+    return made
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """CuPy, with a current stream that tests set; results are arrays of the host."""
+    found = SimpleNamespace(current=Stream(0))
+    found.cuda = SimpleNamespace(get_current_stream=lambda: found.current)
+    found.empty = lambda shape, dtype: (_ for _ in ()).throw(AssertionError("memory is made"))
+    monkeypatch.setitem(sys.modules, "cupy", found)
+    return found
+
+
+@pytest.fixture
+def A() -> Any:
+    rng = np.random.default_rng(0)
+    found = sp.diags_array([1.0, -2.0, 1.5], offsets=[-1, 0, 7], shape=(N, N), format="csr")
+    found.data = rng.uniform(-1, 1, found.nnz)
+    found.sort_indices()
+    return found
+
+
+class Case:
+    """An operator with a program of the GPU, and arrays for it."""
+
+    def __init__(self, driver: FakeDriver, A: Any) -> None:
+        self.driver, self.A = driver, A
+        self.P = akx.MatrixPowers(A, K)
+        self.program = Steps(A)
+        self.program.indices, self.program.indptr = A.indices, A.indptr  # type: ignore[attr-defined]
+        self.prepare()
+
+    def prepare(self) -> None:
+        prepared = self.P._prepared
+        prepared.ready[DTYPE, 1, "cuda"] = self.program, prepared.recurrence.coefficients(DTYPE)
+        prepared.programs[DTYPE, akx.Plan("cuda", "sweep", "csr-1", k=K)] = self.program
+
+    def arrays(self, seed: int = 0) -> tuple[Array, Array]:
+        x = np.random.default_rng(seed).standard_normal(N)
+        return Array(x), Array(np.full((N, K + 1), np.nan, order="F"))
+
+    def is_right(self, x: Any, out: Any, A: Any = None) -> None:
+        self.driver.finish()
+        wanted = [x.host if isinstance(x, Array) else x]
+        for _ in range(K):
+            wanted.append((self.A if A is None else A) @ wanted[-1])
+        np.testing.assert_allclose(out.host, np.stack(wanted, axis=-1), rtol=1e-12, atol=1e-12)
+        out.host[:] = np.nan
+
+
+@pytest.fixture
+def case(driver: FakeDriver, cupy: Any, A: Any) -> Iterator[Case]:
+    yield Case(driver, A)
+    gc.collect()
+
+
+def warm(case: Case, *arrays: Any) -> None:
+    for _ in range(3):
+        case.P(arrays[0], out=arrays[1])
+    case.driver.finish()
+    case.driver.log.clear()
+
+
+LAUNCH = ["cuCtxGetCurrent", "cuStreamIsCapturing", "cuGraphLaunch"]
+
+
+def called(work: Callable[[], object]) -> list[str]:
+    """Functions of akx that are called."""
+    found: list[str] = []
+
+    def count(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and "/akx/" in frame.f_code.co_filename.replace("\\", "/"):
+            found.append(frame.f_code.co_name)
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def test_a_call_is_a_launch(case: Case) -> None:
+    """What the host does: so many functions of Python, and three of the driver. Who adds one says why here."""
+    x, out = case.arrays()
+    warm(case, x, out)
+    calls = called(lambda: case.P(x, out=out))
+    assert case.driver.log == LAUNCH
+    case.is_right(x, out)
+    assert len(calls) <= 15, calls
+
+
+def test_other_arrays_move_the_graph(case: Case) -> None:
+    """One update for each kernel; a pair that comes again has its own graph, and no address is left behind."""
+    first = case.arrays()
+    warm(case, *first)
+    pairs = [case.arrays(seed) for seed in range(1, 5)]
+    for turn in range(4):
+        for x, out in pairs:
+            case.driver.log.clear()
+            case.P(x, out=out)
+            log = list(case.driver.log)
+            if turn == 0 and x is not pairs[0][0]:
+                assert log == [*LAUNCH[:2], *K * ["cuGraphExecKernelNodeSetParams"], LAUNCH[2]]
+            if turn > 1:
+                assert log == LAUNCH
+            case.is_right(x, out)
+    assert len(case.program._graphs) == 5
+
+
+def test_pairs_that_are_many_do_not_push_each_other_out(case: Case) -> None:
+    """Sixteen have graphs of their own; the others are moved to, and take the place of one seldom."""
+    pairs = [case.arrays(seed) for seed in range(24)]
+    case.P.looks_for_overflow = False
+    for turn in range(24):
+        if turn == 2:
+            case.driver.log.clear()
+        for x, out in pairs:
+            case.P(x, out=out)
+            case.is_right(x, out)
+    assert len(case.program._graphs) == 16
+    assert case.driver.log.count("cuGraphInstantiate") < 22 * 24 / 6
+
+
+def test_x_in_its_place(case: Case) -> None:
+    for seed in range(3):
+        x, out = case.arrays(seed)
+        first = Array(out.host[:, 0])
+        for _ in range(4):
+            out.host[:, 0] = x.host
+            case.P(first, out=out)
+            case.is_right(x, out)
+    overlapping = Array(out.host[:, 1])
+    out.host[:, 1] = x.host
+    case.P(overlapping, out=out)
+    case.is_right(x, out)
+
+
+def test_what_looks_another_way_is_looked_at(case: Case) -> None:
+    x, out = case.arrays()
+    warm(case, x, out)
+    with pytest.raises(ArgumentError, match="out"):
+        case.P(x, out=Array(np.empty((N, K + 1))))
+    with pytest.raises(ArgumentError, match="fit"):
+        case.P(Array(np.zeros(N + 1)), out=out)
+    case.P(x, out=out)
+    case.is_right(x, out)
+
+
+@pytest.mark.parametrize("first", [0, 11])
+def test_streams_wait_for_one_another_where_they_must(case: Case, cupy: Any, first: int) -> None:
+    """The program has memory of its own, so calls are one after another on whatever streams; on one without events."""
+    x, out = case.arrays()
+    cupy.current = Stream(first)
+    warm(case, x, out)
+    case.P(x, out=out)
+    assert "cuEventRecord" not in case.driver.log
+    y, other = case.arrays(5)
+    for stream in (12, first, 0, 12, 11, 0):
+        cupy.current = Stream(stream)
+        case.P(y, out=other)
+        case.P(x, out=out)
+        case.P.update_values(2 * case.A)  # on akx's own stream, which waits for that of the caller, and the other way
+        case.P(y, out=other)
+        case.driver.finish()
+        np.testing.assert_allclose(out.host[:, 1], case.A @ x.host, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(other.host[:, 1], 2 * case.A @ y.host, rtol=1e-12, atol=1e-12)
+        case.P.update_values(case.A)
+
+
+def test_a_stream_that_may_be_gone_is_never_used_later(case: Case) -> None:
+    """Of a library that names a handle, which another stream may have by then: an event is left behind the work."""
+    x, out = case.arrays()
+    given = Other(x)
+    given.stream = 11
+    out_there = Other(out)
+    out_there.stream = 11
+    warm(case, given, out_there)
+    case.P(given, out=out_there)
+    assert case.driver.log == [
+        *LAUNCH[:2],
+        "cuCtxGetCurrent",
+        "cuStreamWaitEvent",
+        *LAUNCH[2:],
+        *LAUNCH[:1],
+        "cuEventRecord",
+    ]
+    del case.driver.last[11]
+    case.driver.log.clear()
+    case.P.update_values(case.A)
+    assert case.driver.log.count("cuStreamWaitEvent") == 1
+    assert "cuEventRecord" not in case.driver.log
+    case.is_right(x, out)
+
+
+def test_memory_given_out_again_waits_for_callers(case: Case, cupy: Any) -> None:
+    from akx.device.cuda.memory import empty
+
+    x, out = case.arrays()
+    cupy.current = Stream(11)
+    warm(case, x, out)
+    held = empty(1000, DTYPE)
+    del held
+    case.P(x, out=out)
+    assert default_stream().away is not None
+    empty(1000, DTYPE)
+    assert default_stream().away is None
+
+
+def test_another_context_is_put_back(case: Case) -> None:
+    x, out = case.arrays()
+    warm(case, x, out)
+    case.driver.context = 99
+    case.P(x, out=out)
+    case.is_right(x, out)
+    assert case.driver.context == 99
+    assert "cuGraphLaunch" in case.driver.log
+
+
+def test_an_overflow_is_told_by_a_later_call(case: Case) -> None:
+    x, out = case.arrays()
+    big, other = Array(1e150 * x.host), case.arrays()[1]
+    case.A = case.A * 1e80
+    case.P.update_values(case.A)
+    for _ in range(66):
+        case.P(x, out=out)
+        case.driver.finish()
+    for _ in range(64):
+        case.P(big, out=other)
+    with np.errstate(all="ignore"):
+        case.driver.finish()
+    with pytest.warns(AkxWarning, match="overflows in float64: power 2"):
+        case.P(x, out=out)
+
+
+def test_two_threads(case: Case) -> None:
+    """One at a time: what is queued of one call is not in the midst of what is queued of another."""
+    given = [case.arrays(seed) for seed in range(2)]
+
+    def work(x: Array, out: Array) -> None:
+        for _ in range(50):
+            case.P(x, out=out)
+
+    threads = [threading.Thread(target=work, args=arrays) for arrays in given]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    case.driver.finish()
+    for x, out in given:
+        np.testing.assert_allclose(out.host[:, 1], case.A @ x.host, rtol=1e-12, atol=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------- captures
+
+
+def replay(graph: list[Any]) -> None:
+    for node in graph:
+        node.work()
+
+
+def test_a_call_is_captured(case: Case, cupy: Any) -> None:
+    """Kernels and nothing else; new values are in it, other coefficients are not."""
+    driver, (x, out) = case.driver, case.arrays()
+    cupy.current = Stream(11)
+    warm(case, x, out)
+    y, other = case.arrays(9)
+    driver.cuStreamBeginCapture(11, None)
+    driver.log.clear()
+    case.P(x, out=out)
+    assert case.P(y, out=other) is other
+    assert set(driver.log) <= {
+        *("cuCtxGetCurrent", "cuStreamIsCapturing", "cuPointerGetAttribute", "cuLaunchKernelEx"),
+    }
+    _, graph = driver.cuStreamEndCapture(11)
+    assert len(graph) == 2 * K
+    replay(graph)
+    case.is_right(x, out)
+    replay(graph)
+    case.is_right(y, other)
+    case.P.update_values(3 * case.A)
+    replay(graph)
+    case.is_right(x, out, 3 * case.A)
+    before = case.program.coefficients
+    case.program.take(SimpleNamespace(a=np.full(K, 2.0), b=np.zeros(K), c=np.zeros(K)))  # type: ignore[arg-type]
+    assert case.program.coefficients is not before
+    replay(graph)
+    case.is_right(x, out, 3 * case.A)
+
+
+def test_values_that_go_elsewhere_are_told(case: Case, cupy: Any) -> None:
+    driver, (x, out) = case.driver, case.arrays()
+    cupy.current = Stream(11)
+    warm(case, x, out)
+    driver.cuStreamBeginCapture(11, None)
+    case.P(x, out=out)
+    _, graph = driver.cuStreamEndCapture(11)
+    case.program.update_values(2j + 2 * case.A.data)
+    with pytest.warns(AkxWarning, match="capture it again"):
+        case.P.update_values(2 * case.A)
+    replay(graph)
+    case.is_right(x, out)
+    case.P(x, out=out)
+    case.is_right(x, out, 2 * case.A)
+
+
+def test_what_cannot_be_captured_says_so_and_spoils_nothing(case: Case, cupy: Any) -> None:
+    driver, (x, out) = case.driver, case.arrays()
+    cupy.current = Stream(11)
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match="call it once before capture"):
+        case.P(x, out=out)
+    case.P._prepared.ready = {}
+    with pytest.raises(DeviceError, match="call it once before capture"):
+        case.P(x, out=out)
+    driver.cuStreamEndCapture(11)
+    case.prepare()
+    warm(case, x, out)
+    driver.cuStreamBeginCapture(11, None)
+    strided = Array(np.repeat(x.host, 2)[::2])
+    with pytest.raises(ArgumentError, match="x would be copied"):
+        case.P(strided, out=out)
+    with pytest.raises(ArgumentError, match="overlap"):
+        case.P(Array(out.host[:, 1]), out=out)
+    given = Other(x)
+    given.stream = 11
+    with pytest.raises(ArgumentError, match="pass out="):
+        case.P(given)
+    with pytest.raises(DeviceError, match="being captured"):
+        default_stream().synchronize()
+    case.P(x, out=out)
+    assert len(driver.cuStreamEndCapture(11)[1]) == K
+
+
+# ----------------------------------------------------------------------------------------------------- matrix_powers
+
+
+class Asked:
+    """Calls of matrix_powers for an akx.Matrix, whose operator has a program of the GPU."""
+
+    def __init__(self, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+        from akx.operator import powers
+
+        self.made: list[Any] = []
+        self.A, begin = akx.Matrix.from_any(case.A), akx.MatrixPowers.__init__
+
+        def make(P: Any, *arguments: Any, backend: str, **options: Any) -> None:
+            begin(P, *arguments, **options)
+            case.P = P
+            case.prepare()
+            self.made.append(P)
+
+        monkeypatch.setattr(powers.MatrixPowers, "__init__", make)
+
+
+@pytest.fixture
+def asked(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    akx.clear_cache()
+    monkeypatch.setattr(cache.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(Prepared, "look_again", lambda prepared: None)  # there is no device to plan for
+    yield Asked(case, monkeypatch)
+    akx.clear_cache()
+
+
+def test_a_second_matrix_powers_goes_straight_to_the_program(
+    case: Case, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, out = case.arrays()
+    for _ in range(3):
+        akx.matrix_powers(asked.A, x, K, out=out)
+    case.driver.finish()
+    case.driver.log.clear()
+    calls = called(lambda: akx.matrix_powers(asked.A, x, K, out=out))
+    assert case.driver.log == LAUNCH
+    case.is_right(x, out)
+    assert len(calls) <= 23, calls
+    assert len(asked.made) == 1
+
+
+def test_what_may_have_changed_is_looked_at(case: Case, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, out = case.arrays()
+
+    def is_direct() -> bool:
+        calls = called(lambda: akx.matrix_powers(asked.A, x, K, out=out))
+        case.is_right(x, out)
+        return "operator_for" not in calls
+
+    assert [is_direct() for _ in range(3)] == [False, True, True]
+    monkeypatch.setattr(cache.time, "monotonic", lambda: 101.0)  # plans that others have tuned meanwhile
+    assert [is_direct(), is_direct()] == [False, True]
+    changes.count_change(asked.made[0]._prepared.planner.database.path)
+    assert [is_direct(), is_direct()] == [False, True]
+    monkeypatch.setenv("AKX_DB", "elsewhere.db")
+    assert [is_direct(), is_direct()] == [False, True]
+    akx.clear_cache()
+    assert [is_direct(), is_direct()] == [False, True]
+    other = akx.Matrix.from_any(2 * case.A)
+    akx.matrix_powers(other, x, K, out=out)
+    with pytest.raises(ArgumentError, match="k"):
+        akx.matrix_powers(asked.A, x, 0, out=out)
+
+
+def test_matrix_powers_in_a_capture(case: Case, asked: Asked, cupy: Any) -> None:
+    """What it was captured with stays, whatever else is prepared meanwhile."""
+    driver, (x, out) = case.driver, case.arrays()
+    cupy.current = Stream(11)
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match="call it once before capture"):
+        akx.matrix_powers(asked.A, x, K, out=out)
+    driver.cuStreamEndCapture(11)
+    akx.matrix_powers(asked.A, x, K, out=out)
+    driver.cuStreamBeginCapture(11, None)
+    akx.matrix_powers(asked.A, x, K, out=out)
+    _, graph = driver.cuStreamEndCapture(11)
+    others = [akx.Matrix.from_any(case.A) for _ in range(20)]
+    for other in others:
+        akx.matrix_powers(other, x, K, out=out)
+    assert asked.made[0] in [entry.operator for entry in cache.CACHE.entries.values()]
+    replay(graph)
+    case.is_right(x, out)

@@ -1,0 +1,293 @@
+"""Calls on a GPU as one launch: arrays in many places, streams of callers, threads, and captures by all who can."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import akx
+from akx.device.cuda.runtime import cuda_missing
+from akx.errors import ArgumentError, DeviceError
+from akx.plan import Plan
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing())),
+]
+
+N, K = 5003, 4
+#: Two launches, a cooperative one, one for each power, those that begin before the last has ended, and what is chosen.
+PLANS = {
+    "ghost": Plan("cuda", "ghost", "1x1-1", k=K, k_per_pass=2, options={"block": 256}),
+    "resident": Plan("cuda", "resident", "1x1-1", k=K, k_per_pass=K, options={"block": 256}),
+    "sweep": Plan("cuda", "sweep", "csr-2", k=K),
+    "early": Plan("cuda", "sweep", "sell16-2", k=K, options={"early": True}),
+    "any": None,
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_plans_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AKX_DB", str(tmp_path / "plans.sqlite"))
+
+
+@pytest.fixture
+def cupy() -> Any:
+    return pytest.importorskip("cupy")
+
+
+def matrix(seed: int = 0) -> sp.csr_array:
+    rng = np.random.default_rng(seed)
+    A = sp.diags_array([1.0, -2.0, 1.5, 0.5], offsets=[-1, 0, 1, 40], shape=(N, N), format="csr")
+    A.data = rng.uniform(-0.5, 0.5, A.nnz)
+    return A
+
+
+def powers(A: Any, x: Any) -> Any:
+    V = [x]
+    for _ in range(K):
+        V.append(A @ V[-1])
+    return np.stack(V, axis=-1)
+
+
+def vector(cupy: Any, seed: int) -> tuple[Any, Any]:
+    x = cupy.asarray(np.random.default_rng(seed).standard_normal(N))
+    return x, cupy.full((N, K + 1), cupy.nan, order="F")
+
+
+def is_right(A: Any, x: Any, V: Any) -> None:
+    host = (x.get, V.get) if hasattr(V, "get") else (x.cpu().numpy, V.cpu().numpy)
+    np.testing.assert_allclose(host[1](), powers(A, host[0]()), rtol=1e-12, atol=1e-12)
+    V[...] = float("nan")
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_arrays_in_many_places(cupy: Any, plan: str) -> None:
+    """The graph is moved to them; those that come again have their own. The bits are always the same."""
+    A = matrix()
+    P, pairs = akx.MatrixPowers(A, K, plan=PLANS[plan], backend="cuda"), [vector(cupy, seed) for seed in range(24)]
+    wanted: dict[int, bytes] = {}
+    for _ in range(4):
+        for number, (x, out) in enumerate(pairs):
+            assert P(x, out=out) is out
+            assert wanted.setdefault(number, out.get().tobytes()) == out.get().tobytes()
+            is_right(A, x, out)
+    program = P.program(1)[0]
+    assert all(graph.is_movable for graph in program._graphs.values())  # type: ignore[attr-defined]
+    for seed in range(20):
+        x, out = vector(cupy, seed)
+        out[:, 0] = x
+        P(out[:, 0], out=out)
+        is_right(A, x, out)
+
+
+@contextmanager
+def stream_of_kind(cupy: Any, kind: str) -> Iterator[None]:
+    if kind == "external":
+        held = cupy.cuda.Stream(non_blocking=True)
+        with cupy.cuda.ExternalStream(held.ptr):
+            yield
+    else:
+        made = {
+            "null": lambda: cupy.cuda.Stream.null,
+            "blocking": cupy.cuda.Stream,
+            "own": lambda: cupy.cuda.Stream(non_blocking=True),
+            "per thread": lambda: cupy.cuda.Stream.ptds,
+        }
+        with made[kind]():
+            yield
+
+
+@pytest.mark.parametrize("kind", ["null", "blocking", "own", "per thread", "external"])
+def test_every_kind_of_stream(cupy: Any, kind: str) -> None:
+    """Streams that come and go, with work before and behind each call, and new values between."""
+    A, factor = matrix(), 1.0
+    P = akx.MatrixPowers(A, K, backend="cuda")
+    x = np.random.default_rng(3).standard_normal(N)
+    held, given, out = cupy.asarray(x), cupy.empty(N), cupy.empty((N, K + 1), order="F")
+    cupy.cuda.Device().synchronize()
+    for turn in range(30):
+        with stream_of_kind(cupy, kind):
+            given[:] = cupy.nan
+            given[:] = held
+            P(given, out=out)
+            W = 2 * out
+            given[:] = cupy.nan
+            W = W.get()
+        np.testing.assert_allclose(W, 2 * powers(factor * A, x), rtol=1e-12, atol=1e-12)
+        if turn % 5 == 0:
+            factor = 1.0 + turn / 30
+            P.update_values(factor * A)
+
+
+def test_streams_one_after_another(cupy: Any) -> None:
+    """One operator on many streams at once: its own memory is used by one call at a time."""
+    A = matrix()
+    P, given = akx.MatrixPowers(A, K, backend="cuda"), [vector(cupy, seed) for seed in range(4)]
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(3)] + [cupy.cuda.Stream.null]
+    cupy.cuda.Device().synchronize()
+    for _ in range(50):
+        for stream, (x, out) in zip(streams, given, strict=True):
+            with stream:
+                P(x, out=out)
+    cupy.cuda.Device().synchronize()
+    for x, out in given:
+        is_right(A, x, out)
+
+
+@pytest.mark.parametrize("kind", ["null", "own", "per thread"])
+def test_two_threads_and_one_operator(cupy: Any, kind: str) -> None:
+    A, wrong = matrix(), list[Any]()
+    P = akx.MatrixPowers(A, K, backend="cuda")
+
+    def work(seed: int) -> None:
+        try:
+            with cupy.cuda.Device(), stream_of_kind(cupy, kind):
+                x, out = vector(cupy, seed)
+                for _ in range(100):
+                    P(x, out=out)
+                is_right(A, x, out)
+        except BaseException as problem:
+            wrong.append(problem)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# ---------------------------------------------------------------------------------------------------------- captures
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("way", ["MatrixPowers", "matrix_powers"])
+def test_a_capture_by_cupy(cupy: Any, plan: str, way: str) -> None:
+    A, stream = matrix(), cupy.cuda.Stream(non_blocking=True)
+    P, held = akx.MatrixPowers(A, K, plan=PLANS[plan], backend="cuda"), akx.Matrix.from_any(A)
+
+    def call(x: Any, out: Any) -> None:
+        P(x, out=out) if way == "MatrixPowers" else akx.matrix_powers(held, x, K, plan=PLANS[plan], out=out)
+
+    (x, out), (y, other) = vector(cupy, 1), vector(cupy, 2)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        call(x, out)
+        stream.begin_capture()
+        call(x, out)
+        call(y, other)
+        graph = stream.end_capture()
+        for seed in range(3):
+            x[:] = cupy.asarray(np.random.default_rng(seed).standard_normal(N))
+            out[...] = cupy.nan
+            graph.launch(stream=stream)
+            call(y, other)  # and calls that are not captured, between
+            stream.synchronize()
+            is_right(A, x, out)
+            is_right(A, y, other)
+        if way == "MatrixPowers":
+            P.update_values(3 * A)
+            graph.launch(stream=stream)
+            stream.synchronize()
+            is_right(3 * A, x, out)
+
+
+def test_a_capture_by_the_driver(cupy: Any) -> None:
+    """With nothing but handles, in the strictest mode."""
+    from akx.device.cuda.runtime import runtime
+
+    live, A = runtime(), matrix()
+    P, (x, out) = akx.MatrixPowers(A, K, backend="cuda"), vector(cupy, 1)
+    with live.active():
+        handle = live.call("cuStreamCreate", 1)
+        with cupy.cuda.ExternalStream(int(handle)):
+            cupy.cuda.Device().synchronize()
+            P(x, out=out)
+            out[...] = cupy.nan
+            mode = live.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+            live.call("cuStreamBeginCapture", handle, mode)
+            P(x, out=out)
+            graph = live.call("cuGraphInstantiate", live.call("cuStreamEndCapture", handle), 0)
+            live.call("cuGraphLaunch", graph, handle)
+            live.call("cuStreamSynchronize", handle)
+            is_right(A, x, out)
+            live.driver.cuGraphExecDestroy(graph)
+        live.call("cuStreamDestroy", handle)
+
+
+def test_a_capture_by_torch() -> None:
+    torch = pytest.importorskip("torch")
+    A, rng = matrix(), np.random.default_rng(1)
+    P = akx.MatrixPowers(A, K, backend="cuda")
+    x = torch.as_tensor(rng.standard_normal(N), device="cuda")
+    out = torch.full((K + 1, N), float("nan"), dtype=torch.float64, device="cuda").T
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        for _ in range(3):
+            P(x, out=out)
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        P(x, out=out)
+        W = P(x)  # in memory of the graph's own
+        total = W.sum()
+    for _ in range(3):
+        x.copy_(torch.as_tensor(rng.standard_normal(N), device="cuda"))
+        graph.replay()
+        torch.cuda.synchronize()
+        np.testing.assert_allclose(float(total), powers(A, x.cpu().numpy()).sum(), rtol=1e-9)
+        is_right(A, x, W)
+        is_right(A, x, out)
+
+
+def test_what_a_capture_has_no_room_for(cupy: Any) -> None:
+    """It is told, and the capture goes on."""
+    A, stream = matrix(), cupy.cuda.Stream(non_blocking=True)
+    P, (x, out) = akx.MatrixPowers(A, K, backend="cuda"), vector(cupy, 1)
+    held, single = akx.Matrix.from_any(A), x.astype(np.float32)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+        with pytest.raises(DeviceError, match="call it once before capture"):
+            P(x, out=out)
+        with pytest.raises(DeviceError, match="call it once before capture"):
+            akx.matrix_powers(held, x, K, out=out)
+        out.fill(0)
+        stream.end_capture()
+        P(x, out=out)
+        stream.begin_capture()
+        with pytest.raises(ArgumentError, match="x would be copied"):
+            P(single, out=out)
+        with pytest.raises(ArgumentError, match="overlap"):
+            P(out[:, 1], out=out)
+        P(x, out=out)
+        graph = stream.end_capture()
+        out[...] = cupy.nan
+        graph.launch(stream=stream)
+        stream.synchronize()
+    is_right(A, x, out)
+
+
+# ------------------------------------------------------------------------------------------------------ matrix_powers
+
+
+def test_matrix_powers_by_identity(cupy: Any) -> None:
+    A, (x, out) = akx.Matrix.from_any(matrix()), vector(cupy, 1)
+    for _ in range(5):
+        assert akx.matrix_powers(A, x, K, out=out) is out
+        is_right(matrix(), x, out)
+    B = akx.Matrix.from_any(2 * matrix())
+    for _ in range(3):
+        akx.matrix_powers(B, x, K, out=out)
+        is_right(2 * matrix(), x, out)
+        akx.matrix_powers(A, x, K, out=out)
+        is_right(matrix(), x, out)
