@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from test_cuda_layouts import H100
 
 import akx
 from akx import _parts
-from akx.device.cuda import dlpack, interchange, memory
+from akx.device.cuda import callers, dlpack, interchange, memory
 from akx.errors import ArgumentTypeError, MatrixError, MissingDependencyError
 from akx.formats import pcsr, sell
 from akx.formats.base import pattern_of
@@ -27,6 +28,7 @@ from akx.kernels.cuda import sweep as sweeps
 from akx.kernels.cuda.stored import HALF, STORED, TABLE, encoded, error_of, ways_of
 from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix, content_token
+from akx.operator import on_device
 from akx.operator.cache import canonical
 from akx.operator.planner import Asked, Planner
 from akx.operator.prepared import Prepared
@@ -175,7 +177,13 @@ def device(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
     found.install(monkeypatch, built, [given, slots, transpose, sweeps, swept, vbell, translate, memory])
     found.waited, found.released = [], []
     stream = SimpleNamespace(wait_for=found.waited.append, release_to=found.released.append)
-    monkeypatch.setattr(interchange, "default_stream", lambda: stream)
+    stream.is_capturing, stream.submit = False, lambda work: work(host_engine.HostStream())
+    live = SimpleNamespace(active=contextlib.nullcontext, is_current=True)
+    for module in (callers, on_device):
+        monkeypatch.setattr(module, "runtime", lambda: live)
+        monkeypatch.setattr(module, "stream_of", lambda handle, **options: stream)
+    for module in (interchange, on_device):
+        monkeypatch.setattr(module, "default_stream", lambda: stream)
     monkeypatch.setattr(interchange, "_check_device", lambda array: None)
     monkeypatch.setattr(interchange, "empty", host_engine.empty)
     monkeypatch.setattr(interchange, "_copy_strided", _copy_strided)
