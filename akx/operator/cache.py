@@ -39,10 +39,10 @@ from akx.matrix import Matrix, content_token
 from akx.operator.tiers import FIXED, setting
 from akx.operator.values import same_pattern
 from akx.plan import Plan, check_plan
-from akx.plandb import PlanDatabase, database_of
 
 if TYPE_CHECKING:
     from akx.operator.powers import MatrixPowers
+    from akx.plandb import PlanDatabase
 
 __all__ = [
     "CACHE",
@@ -330,6 +330,13 @@ class Cache:
 
 #: What this process keeps.
 CACHE = Cache()
+
+
+def database_of(db: Any) -> PlanDatabase:
+    """The plan database that is named, by modules that first calls have no need of."""
+    from akx.plandb import database_of as named
+
+    return named(db)
 
 
 def clear_cache() -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from akx.device.choose import HOST, backend_of, is_usable
 from akx.device.cuda.interchange import is_on_device
 from akx.matrix import Matrix
 from akx.operator.cache import state_of_plans
-from akx.plandb import TimingKey
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg import MOST
@@ -42,6 +41,9 @@ from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.symmetry import is_hermitian
 from akx.solvers.system import Answer, is_queued, place_of
 from akx.solvers.watch import Watched
+
+if TYPE_CHECKING:
+    from akx.plandb import TimingKey
 
 __all__ = ["FAMILIES", "Auto", "Settled", "answer_by", "call_solver", "families_for", "solve"]
 

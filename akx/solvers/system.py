@@ -32,7 +32,7 @@ from akx._given import check_number, converted, numbers_of
 from akx._numba import is_loaded
 from akx._progress import working
 from akx.basis import Basis
-from akx.device.choose import HOST, array_backend, backend_of
+from akx.device.choose import HOST, array_backend, backend_of, resolve_backend
 from akx.device.cuda.interchange import is_on_device
 from akx.device.host import resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
@@ -42,11 +42,9 @@ from akx.matrix import Matrix
 from akx.operator import tiers
 from akx.operator.cache import CACHE, Cache, Entry, cache_of, canonical, derived, owner_of
 from akx.plan import Plan
-from akx.plandb import database_of
 from akx.solvers.scaling import Units, eps_of, exponent_of, is_extreme, norm_of, scaled, units_of
 from akx.solvers.stats import SolveStats
 from akx.solvers.watch import Watch, Watched
-from akx.tuner.space import resolve_backend
 
 if TYPE_CHECKING:
     from akx.operator.powers import MatrixPowers
@@ -573,6 +571,8 @@ def make_system(
     stats = SolveStats(method=method, target=target)
     like = b if right.on_device else None
     if db is not None:
+        from akx.plandb import database_of
+
         database_of(db)  # a wrong one is told at once
     aim = target if not units.rhs else max(rtol * own, units.own(atol))
     watch = None
