@@ -25,7 +25,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from akx._canonical import check_shape, check_value_error, target_dtype
@@ -140,6 +140,15 @@ class Entry:
         self.generation, self.stamp, self.glanced = generation, stamp, now
 
 
+@dataclass
+class _Plain:
+    """What does plain products of a matrix on a device, and is not in use; whose it is, and of which content."""
+
+    owner: Callable[[], Any]
+    token: _Token
+    ones: list[Any] = field(default_factory=list)
+
+
 class Cache:
     """Prepared operators, the one used last at the end.
 
@@ -155,6 +164,7 @@ class Cache:
         self.is_bounded = is_bounded
         self.epoch = 0  # how often it was cleared
         self._spare: dict[Any, list[Any]] = {}
+        self._plain: OrderedDict[_Key, _Plain] = OrderedDict()
         self._matrices: OrderedDict[_Key, tuple[Callable[[], Any], _Token, Matrix]] = OrderedDict()
 
     def clear(self) -> None:
@@ -163,6 +173,7 @@ class Cache:
             self.epoch += 1
             self.entries.clear()
             self._matrices.clear()
+            self._plain.clear()
             self._spare = {}
 
     def take_spare(self, kind: Any) -> Any:
@@ -180,6 +191,48 @@ class Cache:
         ones = spare.setdefault(kind, [])
         if len(ones) < _KEPT_SPARE:
             ones.append(one)
+
+    def take_plain(self, matrix: Matrix, backend: str) -> Any:
+        """What does plain products of a canonical matrix on a device, for the taker alone; None where none is kept."""
+        origin: _Origin | None = matrix.cache.get(_ORIGIN)
+        owner = None if origin is None else origin.owner()
+        if origin is None or owner is None:
+            return None
+        with self.lock:
+            found = self._plain.get((id(owner), origin.types, backend))
+            if found is None or found.owner() is not owner or found.token != origin.token:
+                return None
+            return found.ones.pop() if found.ones else None
+
+    def give_plain(self, matrix: Matrix, backend: str, one: Any, epoch: int) -> None:
+        """Keep it for the next call, where that can be; `epoch` is that of the cache when it was taken."""
+        origin: _Origin | None = matrix.cache.get(_ORIGIN)
+        owner = None if origin is None else origin.owner()
+        if origin is None or owner is None:
+            return
+        key = id(owner), origin.types, backend
+        with self.lock:
+            if epoch != self.epoch:
+                return
+            found = self._plain.get(key)
+            if found is None or found.owner() is not owner or found.token != origin.token:
+                held = weakref.ref(owner, lambda _: self._plain.pop(key, None))
+                found = self._plain[key] = _Plain(held, origin.token)
+            if len(found.ones) < _KEPT_SPARE:
+                found.ones.append(one)
+            self._plain.move_to_end(key)
+            while self.is_bounded and (len(self._plain) > _KEPT or self._plain_bytes > _KEPT_BYTES):
+                self._plain.popitem(last=False)
+
+    def drop_plain(self, matrix: Matrix, backend: str) -> None:
+        """Forget what does plain products of a matrix: it is prepared now."""
+        origin: _Origin | None = matrix.cache.get(_ORIGIN)
+        if origin is not None:
+            self._plain.pop((id(origin.owner()), origin.types, backend), None)
+
+    @property
+    def _plain_bytes(self) -> int:
+        return sum(one.nbytes for kept in self._plain.values() for one in kept.ones)
 
     def find(self, key: _Key, given: Any, A: Any, basis: str | Basis, token: _Token) -> MatrixPowers | None:
         """The operator that is kept by a key for the object `given`, with the content of A, where there is one."""
@@ -294,7 +347,7 @@ class Cache:
         held: dict[Any, int] = {}
         for kept in list(self.entries.values()):
             held.update(kept.operator._prepared.held())
-        return sum(held.values())
+        return sum(held.values()) + self._plain_bytes
 
     def _renew(self, found: Entry, A: Any, token: _Token, basis: str | Basis) -> bool:
         """Give the kept operator the new values of A; False where its pattern, or an estimated spectrum, is stale."""

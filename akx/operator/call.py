@@ -65,7 +65,8 @@ def matrix_powers(
     is not checked; neither does a :class:`MatrixPowers` check: it keeps the values it was given until
     ``update_values``.
 
-    First calls prepare nothing: they are products of the arrays of `A` as they are, by SciPy's compiled code, until
+    First calls prepare nothing: they are products of the arrays of `A` as they are, by SciPy's compiled code (on a GPU
+    by one kernel of akx, with the arrays kept there from call to call), until
     what they have cost more than prepared ones is what preparing costs (:mod:`akx.operator.tiers`). That is after so
     many calls as the size of the matrix says, by no clock, so that the same calls give the same bits in every process.
     A matrix so small that its calls are over before the checks of a prepared one would be stays so. ``AKX_PREPARE``
@@ -94,6 +95,13 @@ def matrix_powers(
         answer = plain_powers(A, x, k, value_error=value_error, **asked)
         if answer is not None:
             return answer
+    if is_usual and isinstance(backend, str) and backend not in ("auto", HOST):
+        from akx.operator.plain import call_on_device
+
+        asked = {"basis": basis, "out": out, "dtype": dtype, "threads": threads, "backend": backend}
+        there: NDArray[Any] | None = call_on_device(A, x, k, value_error=value_error, **asked)
+        if there is not None:  # in kind, as the types of Python cannot say
+            return there
     from akx.operator.cache import operator_for  # with the planner and all that it asks
 
     limits = memory_budget, fraction

@@ -39,7 +39,7 @@ from akx.solvers.places import TOO_MUCH, answer_in_kind, callback_in_kind, of_ho
 from akx.solvers.stats import SolveStats
 from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.symmetry import is_hermitian
-from akx.solvers.system import Answer, is_queued, place_of
+from akx.solvers.system import Answer, is_queued, is_rented, place_of
 from akx.solvers.watch import Watched
 
 if TYPE_CHECKING:
@@ -256,6 +256,8 @@ class Auto:
         why = self._why_classic(family)
         if why:
             return family, why, None
+        if is_rented(self.matrix, self.options["backend"]):
+            return family, "as products are plain ones until preparing has paid", None
         key = self._key(family)
         known = self._known(key)
         if known is None:

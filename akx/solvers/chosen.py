@@ -140,6 +140,8 @@ def chosen_steps(
 def tuned_or(default: int, solver: str, system: System, basis: str) -> int:
     """The s that was tuned for a system's matrix, which is noted, or the default; looked up anew after plans change."""
     matrix = system.matrix
+    if system.is_plain:  # whose products are as long for any s
+        return default
     options: dict[str, Any] = {"basis": basis, "threads": system.threads, "backend": system.work.backend}
     types, most = (matrix.dtype.str, matrix.indices.dtype.str), resolve_threads(system.threads)
     asked = solver, matrix.fingerprint, types, most, *options.values(), *state_of_plans(system.db)

@@ -144,6 +144,11 @@ class CudaProgram(Program):
             self._on_device.set(triples.astype(self.dtype))
             self._coefficients = coefficients
 
+    def drop_graphs(self) -> None:
+        """Forget all that was recorded: it has the kernels, and where the arrays are."""
+        self._graphs.clear()
+        self.recordings.clear()
+
     # ------------------------------------------------------------------------------------------------ inside
 
     def _launch(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> None:
