@@ -51,9 +51,12 @@ __all__ = [
     "cache_of",
     "canonical",
     "clear_cache",
+    "content_of",
     "derived",
+    "has_other_threads",
     "kept_by",
     "operator_for",
+    "origin_of",
     "owner_of",
     "state_of_plans",
 ]
@@ -192,43 +195,40 @@ class Cache:
         if len(ones) < _KEPT_SPARE:
             ones.append(one)
 
-    def take_plain(self, matrix: Matrix, backend: str) -> Any:
-        """What does plain products of a canonical matrix on a device, for the taker alone; None where none is kept."""
-        origin: _Origin | None = matrix.cache.get(_ORIGIN)
-        owner = None if origin is None else origin.owner()
-        if origin is None or owner is None:
-            return None
-        with self.lock:
-            found = self._plain.get((id(owner), origin.types, backend))
-            if found is None or found.owner() is not owner or found.token != origin.token:
-                return None
-            return found.ones.pop() if found.ones else None
+    def take_plain(self, owner: Any, types: tuple[str, ...], backend: str) -> tuple[Any, _Token]:
+        """What does plain products of an object's arrays on a device, for the taker alone, and the content it is of.
 
-    def give_plain(self, matrix: Matrix, backend: str, one: Any, epoch: int) -> None:
-        """Keep it for the next call, where that can be; `epoch` is that of the cache when it was taken."""
-        origin: _Origin | None = matrix.cache.get(_ORIGIN)
-        owner = None if origin is None else origin.owner()
-        if origin is None or owner is None:
+        None where nothing is kept.
+        """
+        with self.lock:
+            found = self._plain.get((id(owner), types, backend))
+            if owner is None or found is None or found.owner() is not owner or not found.ones:
+                return None, ()
+            return found.ones.pop(), found.token
+
+    def give_plain(self, owner: Any, types: tuple[str, ...], backend: str, one: Any, token: _Token, epoch: int) -> None:
+        """Keep it for the next call, where that can be; `epoch` is that of the cache before it was made or taken."""
+        if owner is None:
             return
-        key = id(owner), origin.types, backend
+        key = id(owner), types, backend
         with self.lock:
             if epoch != self.epoch:
                 return
             found = self._plain.get(key)
-            if found is None or found.owner() is not owner or found.token != origin.token:
+            if found is None or found.owner() is not owner or found.token != token:
                 held = weakref.ref(owner, lambda _: self._plain.pop(key, None))
-                found = self._plain[key] = _Plain(held, origin.token)
+                found = self._plain[key] = _Plain(held, token)
             if len(found.ones) < _KEPT_SPARE:
                 found.ones.append(one)
             self._plain.move_to_end(key)
             while self.is_bounded and (len(self._plain) > _KEPT or self._plain_bytes > _KEPT_BYTES):
                 self._plain.popitem(last=False)
 
-    def drop_plain(self, matrix: Matrix, backend: str) -> None:
-        """Forget what does plain products of a matrix: it is prepared now."""
-        origin: _Origin | None = matrix.cache.get(_ORIGIN)
-        if origin is not None:
-            self._plain.pop((id(origin.owner()), origin.types, backend), None)
+    def drop_plain(self, owner: Any, backend: str) -> None:
+        """Forget what does plain products of an object on a device: it is prepared now."""
+        with self.lock:
+            for key in [key for key in self._plain if key[0] == id(owner) and key[2] == backend]:
+                del self._plain[key]
 
     @property
     def _plain_bytes(self) -> int:
@@ -485,6 +485,12 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
     return _of(matrix.with_value_error(0.0), _Origin(owner, token, types, CACHE))
 
 
+def origin_of(matrix: Matrix) -> tuple[Any, tuple[str, ...], _Token]:
+    """The caller's object that a canonical matrix is of, what was made of it, and its content; None of nobody's."""
+    origin: _Origin | None = matrix.cache.get(_ORIGIN)
+    return (None, (), ()) if origin is None else (origin.owner(), origin.types, origin.token)
+
+
 def owner_of(matrix: Matrix) -> Any:
     """The caller's object that a canonical matrix is of, itself where nobody knows."""
     origin: _Origin | None = matrix.cache.get(_ORIGIN)
@@ -553,11 +559,20 @@ def _token(A: Any, threads: int) -> _Token:
     return content_token(A, threads=max(1, min(threads, octets // _BYTES_PER_READER)))
 
 
+def content_of(A: Any, threads: int | None) -> _Token:
+    """What tells the content of a matrix from any other that it may have; reads it once."""
+    return _token(A, resolve_threads(threads))
+
+
+def has_other_threads() -> bool:
+    """Whether another thread could change a matrix meanwhile."""
+    here = threading.current_thread()
+    return any(one is not here and not one.name.startswith("akx-") for one in threading.enumerate())
+
+
 def _is_changing(A: Any, threads: int, token: _Token) -> bool:
     """Whether another thread has changed A since its content was read; where there is no other, nothing is read."""
-    here = threading.current_thread()
-    others = (one for one in threading.enumerate() if one is not here and not one.name.startswith("akx-"))
-    return any(others) and _token(A, threads) != token
+    return has_other_threads() and _token(A, threads) != token
 
 
 #: By what names them: databases of plans, their stamps, and when they were looked at.

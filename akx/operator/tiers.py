@@ -44,6 +44,7 @@ __all__ = [
     "Rent",
     "csr_product",
     "forget",
+    "is_sound",
     "plain_powers",
     "powers_into",
     "product_into",
@@ -193,7 +194,7 @@ def plain_powers(
     vectors = len(start)
     if result not in _TYPES:
         return None
-    if not (is_ours or _is_sound(A)) or not rent.goes_on(k, vectors):
+    if not (is_ours or is_sound(A)) or not rent.goes_on(k, vectors):
         return None
     if out is not None:
         check_out(out, (n, k + 1) if single else (n, vectors, k + 1), result)
@@ -217,7 +218,7 @@ def plain_powers(
     return powers[:, 0].T if single else powers.transpose(2, 1, 0)
 
 
-def _is_sound(A: Any) -> bool:
+def is_sound(A: Any) -> bool:
     """Whether compiled code can follow the indices of a CSR matrix; what is wrong with them is told elsewhere."""
     indptr, indices, n = A.indptr, A.indices, A.shape[0]
     kind = indices.dtype

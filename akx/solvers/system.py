@@ -41,7 +41,7 @@ from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
 from akx.operator import tiers
 from akx.operator.cache import CACHE, Cache, Entry, cache_of, canonical, derived, owner_of
-from akx.operator.plain import PlainOperator, PlainPowers, device_rent, plain_on
+from akx.operator.plain import PlainOperator, PlainPowers, device_rent, give_back, plain_on
 from akx.plan import Plan
 from akx.solvers.scaling import Units, eps_of, exponent_of, is_extreme, norm_of, scaled, units_of
 from akx.solvers.stats import SolveStats
@@ -214,7 +214,7 @@ class System:
         self.under_way.end()
         if self._plain is not None:
             if self.is_plain:
-                self.cache.give_plain(self.matrix, self.work.backend, self._plain, self._epoch)
+                give_back(self.matrix, self.work.backend, self._plain, self._epoch)
             self._plain = None
         self._operators.clear()
         while self._borrowed:
@@ -330,7 +330,7 @@ class System:
         """Have products by the plan, and compiled vector work, from now on."""
         self._rent = None
         if self.on_device:
-            self.cache.drop_plain(self.matrix, self.work.backend)
+            self.cache.drop_plain(owner_of(self.matrix), self.work.backend)
         if isinstance(self.work, NumpyVectors):
             self.work.give_way(backend_of(self.work.backend).vectors(self.dtype, self.n, self.threads))
 

@@ -24,11 +24,13 @@ import scipy.sparse as sp
 
 import akx
 from akx import Basis, Matrix
-from akx.device.cuda import memory
+from akx.device.cuda import interchange, memory
 from akx.device.cuda.facts import cuda_missing
 from akx.device.cuda.memory import DeviceArray
 from akx.kernels.cuda import arnoldi, conjugate, plain, queues, vectors
 from akx.operator import cache, tiers
+from akx.operator import plain as plain_calls
+from akx.operator.overflow import OverflowWatch
 from akx.operator.plain import PlainOperator
 from akx.solvers import SOLVERS, solve, system
 
@@ -63,7 +65,7 @@ def device(monkeypatch: pytest.MonkeyPatch, libraries: Path, done: Counter[str])
     """A GPU of the host."""
     sources = "sweep", "vectors", "conjugate", "products", "mix", "advance", "blocks", "gram_schmidt"
     found = program_on_host.CompiledDevice(SimpleNamespace(sms=2, arch="host"), libraries, *sources)
-    modules = plain, vectors, conjugate, arnoldi, queues, memory
+    modules = plain, vectors, conjugate, arnoldi, queues, memory, interchange
 
     def counted(name: str, made: Callable[..., Any]) -> Callable[..., Any]:
         def count(*given: Any, **named: Any) -> Any:
@@ -200,6 +202,44 @@ def test_changes_in_place_and_wrong_arguments_are_seen(device: Any) -> None:
             akx.matrix_powers(matrix(), x, 4, backend="cuda", **wrong)
     with pytest.raises(akx.ArgumentError, match="x does not fit"):
         akx.matrix_powers(matrix(), x[:-1], 4, backend="cuda")
+
+
+@on_host
+@pytest.mark.parametrize("vectors", [None, 3])
+def test_start_vectors_on_the_device_have_their_answer_there(
+    device: Any, monkeypatch: pytest.MonkeyPatch, vectors: int | None
+) -> None:
+    """Changes of A in place and places of V that x is in too; nothing but A is sent."""
+    monkeypatch.setattr(interchange, "_check_device", lambda _: None)
+    monkeypatch.setattr(OverflowWatch, "look_on_device", lambda *_: None)
+    A, x = matrix(), start(float, vectors)
+    there = interchange.DeviceView(memory.to_device(np.ascontiguousarray(x.T)), x.shape, (8, 480)[: x.ndim])
+    for _ in range(3):
+        V = akx.matrix_powers(A, there, 4)
+        assert isinstance(V, interchange.DeviceView)
+        np.testing.assert_array_equal(V.get(), akx.matrix_powers(A, x, 4, backend="cuda"))
+    A.data *= -1.5
+    for first in (0, 2):
+        held = memory.empty((5, *x.shape[::-1]), np.float64)
+        held.fill_bytes(0)
+        shape = (*x.shape, 5)
+        out = interchange.DeviceView(held, shape, tuple(8 * int(np.prod(shape[:axis])) for axis in range(len(shape))))
+        held[first] = np.ascontiguousarray(x.T)
+        given = interchange.DeviceView(held[first], shape[:-1], out.strides[:-1])
+        assert akx.matrix_powers(A, given, 4, out=out) is out
+        np.testing.assert_allclose(out.get(), steps(A, x, 4), rtol=1e-12)
+        A.data *= -1
+
+
+@on_host
+def test_what_another_thread_may_have_changed_is_not_kept(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = iter(range(100))
+    monkeypatch.setattr(plain_calls, "has_other_threads", lambda: True)
+    monkeypatch.setattr(plain_calls, "content_of", lambda A, threads: (next(tokens),))
+    A, x = matrix(), start(float, None)
+    for _ in range(2):
+        np.testing.assert_allclose(akx.matrix_powers(A, x, 4, backend="cuda"), steps(A, x, 4), rtol=1e-12)
+        assert not cache.CACHE._plain
 
 
 @on_host
