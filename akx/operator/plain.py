@@ -16,6 +16,7 @@ from akx._canonical import check_shape, check_value_error, target_dtype
 from akx.basis import Basis, make_basis
 from akx.device.choose import HOST, backend_of
 from akx.device.host import resolve_threads
+from akx.errors import DeviceMemoryError
 from akx.kernels.base import Coefficients, PlainProducts, Program
 from akx.matrix import Matrix
 from akx.operator.cache import (
@@ -107,7 +108,10 @@ def give_back(matrix: Matrix, backend: str, one: PlainPowers, epoch: int) -> Non
 
 
 def _sent(A: Any, data: NDArray[Any], backend: str) -> PlainPowers | None:
-    products = backend_of(backend).plain_products(A.indptr, A.indices, data)
+    try:
+        products = backend_of(backend).plain_products(A.indptr, A.indices, data)
+    except DeviceMemoryError:  # a plan may stream it
+        return None
     return None if products is None else PlainPowers(products, _Like(A.shape[0], A.indices, data.dtype))
 
 
@@ -249,6 +253,7 @@ class _Call:
     def _take_there(self) -> Any:
         """Start vectors on the device, and V there, of their kind."""
         x, arrays = self.x, _interchange()
+        arrays.default_stream().wait_for(self.start.stream)
         block, answer = arrays.block_of(x, self.start, self.dtype), self.out
         if answer is None:
             powers, answer = arrays.make_result(x, self.shape, self.dtype, self.single)

@@ -243,6 +243,29 @@ def test_what_another_thread_may_have_changed_is_not_kept(device: Any, monkeypat
 
 
 @on_host
+def test_a_matrix_for_which_the_device_has_no_room_is_prepared(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its plan may stream it."""
+
+    def full(*_: Any) -> Any:
+        raise akx.DeviceMemoryError("the device is out of memory")
+
+    monkeypatch.setattr(plain, "to_device", full)
+    monkeypatch.setattr(cache, "operator_for", lambda *_, **__: _Prepared())
+    for A in (matrix(), Matrix.from_any(matrix())):
+        assert akx.matrix_powers(A, np.ones(60), 4, backend="cuda") == "prepared"
+    given = Matrix.from_any(laplacian())
+    made = system.make_system("cg", given, np.ones(400), backend="cuda")
+    assert not made.is_plain
+
+
+class _Prepared:
+    looks_for_overflow = False
+
+    def __call__(self, x: Any, out: Any = None) -> Any:
+        return "prepared"
+
+
+@on_host
 def test_a_second_call_sends_nothing_but_x(device: Any, done: Counter[str]) -> None:
     A, x = Matrix.from_any(matrix()), start(float, None)
     for _ in range(2):
@@ -260,15 +283,9 @@ def test_calls_are_prepared_after_a_fixed_number(device: Any, monkeypatch: pytes
     monkeypatch.setattr(tiers, "is_loaded", lambda: True)
     asked = list[Any]()
 
-    class Operator:
-        looks_for_overflow = False
-
-        def __call__(self, x: Any, out: Any = None) -> Any:
-            return "prepared"
-
     def prepared(A: Any, *_: Any, **__: Any) -> Any:
         asked.append(A)
-        return Operator()
+        return _Prepared()
 
     monkeypatch.setattr(cache, "operator_for", prepared)
     monkeypatch.setattr(tiers, "_GPU_MATRIX", 1e-4)

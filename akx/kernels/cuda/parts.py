@@ -711,7 +711,7 @@ class PartsProgram(StoredProgram):
         other = self._in_full(data)
         for size in self._kernels:
             other.ready(size)
-        self.drop_graphs()
+        self.forget_graphs()
         for name in _OF_LAYOUT:
             setattr(self, name, getattr(other, name))
         self._in_full = None  # from here on they stay so

@@ -144,7 +144,7 @@ class CudaProgram(Program):
             self._on_device.set(triples.astype(self.dtype))
             self._coefficients = coefficients
 
-    def drop_graphs(self) -> None:
+    def forget_graphs(self) -> None:
         """Forget all that was recorded: it has the kernels, and where the arrays are."""
         self._graphs.clear()
         self.recordings.clear()
