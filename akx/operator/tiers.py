@@ -7,8 +7,9 @@ as long as the better of the two would have.
 
 No clock is asked. What calls and preparing cost comes from the size of the matrix and constants measured on one
 machine, so that the same calls in the same order are done the same way, with the same bits, in every process. The first
-matrix that is prepared pays for Numba too. Calls so short that the checks of a prepared one are dearer than its gain
-stay as they are.
+matrix that is prepared pays for Numba too. On a GPU plain products are one kernel (:mod:`akx.operator.plain`), with
+constants of their own, which are careful guesses from figures of one H100. Calls so short that the checks of a prepared
+one are dearer than its gain stay as they are.
 
 ``AKX_PREPARE=always`` prepares at once. ``AKX_PREPARE=fixed`` does too, and a matrix keeps the plan that it has got:
 the same bits with every call.
