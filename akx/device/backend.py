@@ -20,6 +20,7 @@ from akx.device.base import Device
 from akx.device.figures import Figures
 
 if TYPE_CHECKING:
+    from akx.kernels.base import PlainProducts
     from akx.kernels.traits import VariantTraits
     from akx.kernels.variants import AnyVariant
     from akx.kernels.vectors import Vectors
@@ -200,6 +201,15 @@ class Backend(ABC):
 
     def variant_type(self) -> type[AnyVariant] | None:
         """The class of variants that other packages may register for it; None, the default, where they may none."""
+        return None
+
+    # First calls.
+
+    def plain_products(self, indptr: NDArray[Any], indices: Any, data: Any) -> PlainProducts | None:
+        """What does products of CSR arrays as they are, without a plan, on the device; `indptr` is of the host.
+
+        None where calls are to be prepared at once, or, the default, where the host's own products are that.
+        """
         return None
 
     # Solvers.

@@ -19,6 +19,7 @@ __all__ = [
     "device_of",
     "is_usable",
     "plan_threads",
+    "resolve_backend",
     "suited",
 ]
 
@@ -55,6 +56,13 @@ def backend_of(name: str) -> Backend:
     if found is None:
         raise unknown_name("backend", name, BACKENDS.names())
     return found
+
+
+def resolve_backend(backend: str) -> str:
+    """The backend a name stands for: ``"auto"`` is the first one registered."""
+    if backend == "auto":
+        return next(iter(BACKENDS.own))
+    return backend_of(backend).name
 
 
 def device_of(backend: str) -> Device:

@@ -9,7 +9,7 @@ shape (k+1, b, n), so that every vector is contiguous; the user's V[..., j] is a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from akx.plan import Option, Plan
 __all__ = [
     "Coefficients",
     "Parameter",
+    "PlainProducts",
     "Program",
     "Schedule",
     "TimedCall",
@@ -170,6 +171,15 @@ class Program(ABC):
         """Whether calls can be part of a graph (:meth:`repeated`): not where the matrix comes from the host."""
         return False
 
+    @property
+    def recordings(self) -> dict[Hashable, Any]:
+        """Graphs that solvers have recorded of calls with work of their own behind them, by all that they depend on.
+
+        They are gone where the program gets other kernels or other arrays.
+        """
+        found: dict[Hashable, Any] = self.__dict__.setdefault("_recordings", {})
+        return found
+
     def ready(self, vectors: int) -> None:  # noqa: B027
         """Compile and allocate what calls with so many start vectors need; cheap when it is done. By default nothing.
 
@@ -203,6 +213,19 @@ class Program(ABC):
     ) -> Any:
         """`count` calls on arrays of the device as one graph, each followed by what `then` queues on a stream."""
         raise NotImplementedError(f"{type(self).__name__} cannot be part of a graph")
+
+
+class PlainProducts(ABC):
+    """Products of a matrix as it is, on a device, until preparing has paid; see :meth:`Backend.plain_products`."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+
+    @abstractmethod
+    def program(self, k: int) -> Program:
+        """The program for k products."""
 
 
 class TimedCall(ABC):

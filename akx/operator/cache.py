@@ -25,7 +25,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from akx._canonical import check_shape, check_value_error, target_dtype
@@ -39,10 +39,10 @@ from akx.matrix import Matrix, content_token, there
 from akx.operator.tiers import FIXED, setting
 from akx.operator.values import same_pattern
 from akx.plan import Plan, check_plan
-from akx.plandb import PlanDatabase, database_of
 
 if TYPE_CHECKING:
     from akx.operator.powers import MatrixPowers
+    from akx.plandb import PlanDatabase
 
 __all__ = [
     "CACHE",
@@ -52,9 +52,12 @@ __all__ = [
     "cache_of",
     "canonical",
     "clear_cache",
+    "content_of",
     "derived",
+    "has_other_threads",
     "kept_by",
     "operator_for",
+    "origin_of",
     "owner_of",
     "recent",
     "state_of_plans",
@@ -150,6 +153,15 @@ class Entry:
         self.generation, self.stamp, self.glanced = generation, stamp, now
 
 
+@dataclass
+class _Plain:
+    """What does plain products of a matrix on a device, and is not in use; whose it is, and of which content."""
+
+    owner: Callable[[], Any]
+    token: _Token
+    ones: list[Any] = field(default_factory=list)
+
+
 class Cache:
     """Prepared operators, the one used last at the end.
 
@@ -166,6 +178,7 @@ class Cache:
         self.epoch = 0  # how often it was cleared
         self._captured: list[Entry] = []  # forgotten, and in graphs of callers
         self._spare: dict[Any, list[Any]] = {}
+        self._plain: OrderedDict[_Key, _Plain] = OrderedDict()
         self._matrices: OrderedDict[_Key, tuple[Callable[[], Any], _Token, Matrix]] = OrderedDict()
 
     def clear(self) -> None:
@@ -175,6 +188,7 @@ class Cache:
             self.entries.clear()
             self._captured = []
             self._matrices.clear()
+            self._plain.clear()
             self._spare = {}
 
     def take_spare(self, kind: Any) -> Any:
@@ -192,6 +206,45 @@ class Cache:
         ones = spare.setdefault(kind, [])
         if len(ones) < _KEPT_SPARE:
             ones.append(one)
+
+    def take_plain(self, owner: Any, types: tuple[str, ...], backend: str) -> tuple[Any, _Token]:
+        """What does plain products of an object's arrays on a device, for the taker alone, and the content it is of.
+
+        None where nothing is kept.
+        """
+        with self.lock:
+            found = self._plain.get((id(owner), types, backend))
+            if owner is None or found is None or found.owner() is not owner or not found.ones:
+                return None, ()
+            return found.ones.pop(), found.token
+
+    def give_plain(self, owner: Any, types: tuple[str, ...], backend: str, one: Any, token: _Token, epoch: int) -> None:
+        """Keep it for the next call, where that can be; `epoch` is that of the cache before it was made or taken."""
+        if owner is None:
+            return
+        key = id(owner), types, backend
+        with self.lock:
+            if epoch != self.epoch:
+                return
+            found = self._plain.get(key)
+            if found is None or found.owner() is not owner or found.token != token:
+                held = weakref.ref(owner, lambda _: self._plain.pop(key, None))
+                found = self._plain[key] = _Plain(held, token)
+            if len(found.ones) < _KEPT_SPARE:
+                found.ones.append(one)
+            self._plain.move_to_end(key)
+            while self.is_bounded and (len(self._plain) > _KEPT or self._plain_bytes > _KEPT_BYTES):
+                self._plain.popitem(last=False)
+
+    def drop_plain(self, owner: Any, backend: str) -> None:
+        """Forget what does plain products of an object on a device: it is prepared now."""
+        with self.lock:
+            for key in [key for key in self._plain if key[0] == id(owner) and key[2] == backend]:
+                del self._plain[key]
+
+    @property
+    def _plain_bytes(self) -> int:
+        return sum(one.nbytes for kept in self._plain.values() for one in kept.ones)
 
     def find(
         self, key: _Key, given: Any, A: Any, basis: str | Basis, token: _Token, is_captured: bool = False
@@ -313,7 +366,7 @@ class Cache:
         held: dict[Any, int] = {}
         for kept in list(self.entries.values()):
             held.update(kept.operator._prepared.held())
-        return sum(held.values())
+        return sum(held.values()) + self._plain_bytes
 
     def _renew(self, found: Entry, A: Any, token: _Token, basis: str | Basis) -> bool:
         """Give the kept operator the new values of A; False where its pattern, or an estimated spectrum, is stale."""
@@ -351,6 +404,13 @@ class Cache:
 
 #: What this process keeps.
 CACHE = Cache()
+
+
+def database_of(db: Any) -> PlanDatabase:
+    """The plan database that is named, by modules that first calls have no need of."""
+    from akx.plandb import database_of as named
+
+    return named(db)
 
 
 def clear_cache() -> None:
@@ -507,6 +567,12 @@ def _read(A: Any) -> tuple[Any, Any]:
     return A, scipy_matrix(A)
 
 
+def origin_of(matrix: Matrix) -> tuple[Any, tuple[str, ...], _Token]:
+    """The caller's object that a canonical matrix is of, what was made of it, and its content; None of nobody's."""
+    origin: _Origin | None = matrix.cache.get(_ORIGIN)
+    return (None, (), ()) if origin is None else (origin.owner(), origin.types, origin.token)
+
+
 def owner_of(matrix: Matrix) -> Any:
     """The caller's object that a canonical matrix is of, itself where nobody knows."""
     origin: _Origin | None = matrix.cache.get(_ORIGIN)
@@ -567,11 +633,20 @@ def _token(A: Any, threads: int) -> _Token:
     return content_token(A, threads=max(1, min(threads, octets // _BYTES_PER_READER)))
 
 
+def content_of(A: Any, threads: int | None) -> _Token:
+    """What tells the content of a matrix from any other that it may have; reads it once."""
+    return _token(A, resolve_threads(threads))
+
+
+def has_other_threads() -> bool:
+    """Whether another thread could change a matrix meanwhile."""
+    here = threading.current_thread()
+    return any(one is not here and not one.name.startswith("akx-") for one in threading.enumerate())
+
+
 def _is_changing(A: Any, threads: int, token: _Token) -> bool:
     """Whether another thread has changed A since its content was read; where there is no other, nothing is read."""
-    here = threading.current_thread()
-    others = (one for one in threading.enumerate() if one is not here and not one.name.startswith("akx-"))
-    return any(others) and _token(A, threads) != token
+    return has_other_threads() and _token(A, threads) != token
 
 
 #: By what names them: databases of plans, their stamps, and when they were looked at.

@@ -76,9 +76,10 @@ def matrix_powers(
     is not checked; neither does a :class:`MatrixPowers` check: it keeps the values it was given until
     ``update_values``.
 
-    First calls prepare nothing: they are products of the arrays of `A` as they are, by SciPy's compiled code, until
-    what they have cost more than prepared ones is what preparing costs (:mod:`akx.operator.tiers`). That is after so
-    many calls as the size of the matrix says, by no clock, so that the same calls give the same bits in every process.
+    First calls prepare nothing: they are products of the arrays of `A` as they are, by SciPy's compiled code (on a GPU
+    by one kernel of akx, with the arrays kept there from call to call), until what they have cost more than prepared
+    ones is what preparing costs (:mod:`akx.operator.tiers`). That is after so many calls as the size of the matrix
+    says, by no clock, so that the same calls give the same bits in every process.
     A matrix so small that its calls are over before the checks of a prepared one would be stays so. ``AKX_PREPARE``
     changes that, and a :class:`MatrixPowers` is prepared from the beginning.
 
@@ -118,13 +119,21 @@ def matrix_powers(
         answer = plain_powers(A, x, k, value_error=value_error, **asked)
         if answer is not None:
             return answer
-    from akx.operator.cache import operator_for  # with the planner and all that it asks
-
-    limits, is_captured = (memory_budget, fraction), False
+    is_captured = False
     if is_elsewhere:
         from akx.device.cuda import callers
 
         is_captured = callers.is_captured(x)
+    if is_usual and not is_captured and isinstance(backend, str) and backend not in ("auto", HOST):
+        from akx.operator.plain import call_on_device
+
+        asked = {"basis": basis, "out": out, "dtype": dtype, "threads": threads, "backend": backend}
+        there: NDArray[Any] | None = call_on_device(A, x, k, value_error=value_error, **asked)
+        if there is not None:  # in kind, as the types of Python cannot say
+            return there
+    from akx.operator.cache import operator_for  # with the planner and all that it asks
+
+    limits = memory_budget, fraction
     operator = operator_for(
         A, k, basis, plan, dtype, threads, db, backend, limits, value_error, is_captured=is_captured
     )

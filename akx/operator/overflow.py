@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.errors import AkxWarning
-from akx.matrix import Matrix
 
 __all__ = ["OverflowWatch", "levels_to_caller"]
 
@@ -35,7 +34,7 @@ class OverflowWatch:
         Whether calls look; false once it has warned.
     """
 
-    def __init__(self, matrix: Matrix, k: int) -> None:
+    def __init__(self, matrix: Any, k: int) -> None:  # with n rows, and indices of columns
         self.looks = True
         self._n, self._k, self._pattern = matrix.n, k, matrix.pattern
         self._calls = 0

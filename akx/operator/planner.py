@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from akx.device.budget import within
-from akx.device.choose import device_of, plan_threads
+from akx.device.choose import device_of, plan_threads, resolve_backend
 from akx.device.host import resolve_threads
 from akx.errors import AkxError, DeviceError, InfeasibleError
 from akx.kernels import registry
@@ -29,7 +29,6 @@ from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, aged, data
 from akx.plandb.layers import origin
 from akx.tuner import plan_key, predict
 from akx.tuner.ladder import Answer, believed, limited, renewed
-from akx.tuner.space import resolve_backend
 
 __all__ = ["Asked", "Call", "Choice", "Choices", "Here", "Planner", "reason_against"]
 

@@ -7,8 +7,9 @@ as long as the better of the two would have.
 
 No clock is asked. What calls and preparing cost comes from the size of the matrix and constants measured on one
 machine, so that the same calls in the same order are done the same way, with the same bits, in every process. The first
-matrix that is prepared pays for Numba too. Calls so short that the checks of a prepared one are dearer than its gain
-stay as they are.
+matrix that is prepared pays for Numba too. On a GPU plain products are one kernel (:mod:`akx.operator.plain`), with
+constants of their own, which are careful guesses from figures of one H100. Calls so short that the checks of a prepared
+one are dearer than its gain stay as they are.
 
 ``AKX_PREPARE=always`` prepares at once. ``AKX_PREPARE=fixed`` does too, and a matrix keeps the plan that it has got:
 the same bits with every call.
@@ -44,6 +45,7 @@ __all__ = [
     "Rent",
     "csr_product",
     "forget",
+    "is_sound",
     "plain_powers",
     "powers_into",
     "product_into",
@@ -60,6 +62,10 @@ _PROCESS, _MATRIX, _ENTRY, _CALL, _CHECKED = 0.7, 5e-3, 1e-7, 5e-5, 2e-10
 #: Seconds for each entry of a plain product from a cache and from memory, bytes where the one begins and the other, and
 #: the share of it that a prepared one is spared.
 _NEAR, _FAR, _CACHE, _MEMORY, _SPARED = 0.65e-9, 2.8e-9, 8 << 20, 40 << 20, 0.55
+#: The same on a GPU, seconds for each byte of a product: one H100. A product is a kernel in a graph, and what a process
+#: pays once is the planner with all that it asks, and the kernels of a first plan from the disk.
+_GPU_PROCESS, _GPU_MATRIX, _GPU_ENTRY, _GPU_LAUNCH = 1.0, 3e-2, 4e-8, 1.5e-6
+_GPU_NEAR, _GPU_FAR, _GPU_CACHE, _GPU_MEMORY, _GPU_SPARED = 2.2e-13, 5e-13, 30 << 20, 48 << 20, 0.6
 
 
 def setting() -> str:
@@ -81,16 +87,24 @@ class Rent:
     entries, nbytes : int
         Of the matrix.
     overhead : float
-        Seconds that a prepared call takes beside its products.
+        Seconds that a prepared call takes beside its products, more than a plain one does.
+    on_device : bool
+        Whether products are those of a GPU.
     """
 
-    def __init__(self, owner: Callable[[], Any], entries: int, nbytes: int, overhead: float) -> None:
+    def __init__(
+        self, owner: Callable[[], Any], entries: int, nbytes: int, overhead: float, *, on_device: bool = False
+    ) -> None:
         self.owner = owner
         self.is_over = False
-        self._lost, self._price = 0.0, _MATRIX + _ENTRY * entries
-        far = min(max((nbytes - _CACHE) / (_MEMORY - _CACHE), 0.0), 1.0)
-        self._product = entries * (_NEAR + far * (_FAR - _NEAR)) * _SPARED
-        self._overhead = overhead
+        self._lost, self._overhead = 0.0, overhead
+        if on_device:
+            self._process, self._price = _GPU_PROCESS, _GPU_MATRIX + _GPU_ENTRY * entries
+            far = _share(nbytes, _GPU_CACHE, _GPU_MEMORY)
+            self._product = (_GPU_LAUNCH + nbytes * (_GPU_NEAR + far * (_GPU_FAR - _GPU_NEAR))) * _GPU_SPARED
+        else:
+            self._process, self._price = _PROCESS, _MATRIX + _ENTRY * entries
+            self._product = entries * (_NEAR + _share(nbytes, _CACHE, _MEMORY) * (_FAR - _NEAR)) * _SPARED
 
     def goes_on(self, k: int, vectors: int = 1) -> bool:
         """Whether a call of k products is better done without preparing; it counts as one that was."""
@@ -99,15 +113,27 @@ class Rent:
         if saved > 0 and not self.is_over:
             self._lost += saved
             _lost += saved
-            self.is_over = self._lost >= self._price and (is_loaded() or _lost >= _PROCESS)
+            self.is_over = self._lost >= self._price and (is_loaded() or _lost >= self._process)
         return not self.is_over
+
+    def left(self) -> int:
+        """Products of one vector after which the rent is over, at least 1."""
+        missing = max(self._price - self._lost, 0.0 if is_loaded() else self._process - _lost)
+        return max(1, math.ceil(missing / self._product))
+
+
+def _share(nbytes: int, begin: int, end: int) -> float:
+    """How far a size is on the way from one to another."""
+    return min(max((nbytes - begin) / (end - begin), 0.0), 1.0)
 
 
 _RENTS: dict[tuple[int, Any], Rent] = {}
 _lost = 0.0  # by all matrices of this process
 
 
-def rent_of(owner: Any, what: Any, entries: int, nbytes: int, overhead: float) -> Rent | None:
+def rent_of(
+    owner: Any, what: Any, entries: int, nbytes: int, overhead: float, *, on_device: bool = False
+) -> Rent | None:
     """The rent for a use of what an object stands for; None where it is over, or nothing can be kept for the object."""
     key = id(owner), what
     found = _RENTS.get(key)
@@ -116,7 +142,7 @@ def rent_of(owner: Any, what: Any, entries: int, nbytes: int, overhead: float) -
             reference = weakref.ref(owner, lambda _: _RENTS.pop(key, None))
         except TypeError:  # a class without weak references
             return None
-        found = _RENTS[key] = Rent(reference, entries, nbytes, overhead)
+        found = _RENTS[key] = Rent(reference, entries, nbytes, overhead, on_device=on_device)
     return None if found.is_over else found
 
 
@@ -169,7 +195,7 @@ def plain_powers(
     vectors = len(start)
     if result not in _TYPES:
         return None
-    if not (is_ours or _is_sound(A)) or not rent.goes_on(k, vectors):
+    if not (is_ours or is_sound(A)) or not rent.goes_on(k, vectors):
         return None
     if out is not None:
         check_out(out, (n, k + 1) if single else (n, vectors, k + 1), result)
@@ -193,7 +219,7 @@ def plain_powers(
     return powers[:, 0].T if single else powers.transpose(2, 1, 0)
 
 
-def _is_sound(A: Any) -> bool:
+def is_sound(A: Any) -> bool:
     """Whether compiled code can follow the indices of a CSR matrix; what is wrong with them is told elsewhere."""
     indptr, indices, n = A.indptr, A.indices, A.shape[0]
     kind = indices.dtype

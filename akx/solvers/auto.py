@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from akx.device.cuda.interchange import is_on_device
 from akx.matrix import Matrix
 from akx.operator.cache import state_of_plans
 from akx.operator.vectors import is_matrix_there
-from akx.plandb import TimingKey
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg import MOST
@@ -41,8 +40,11 @@ from akx.solvers.places import TOO_MUCH, answer_in_kind, callback_in_kind, of_ho
 from akx.solvers.stats import SolveStats
 from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.symmetry import is_hermitian
-from akx.solvers.system import Answer, is_queued, place_of
+from akx.solvers.system import Answer, is_queued, is_rented, place_of
 from akx.solvers.watch import Watched
+
+if TYPE_CHECKING:
+    from akx.plandb import TimingKey
 
 __all__ = ["FAMILIES", "Auto", "Settled", "answer_by", "call_solver", "families_for", "solve"]
 
@@ -256,6 +258,8 @@ class Auto:
         why = self._why_classic(family)
         if why:
             return family, why, None
+        if is_rented(self.matrix, self.options["backend"]):
+            return family, "as products are plain ones until preparing has paid", None
         key = self._key(family)
         known = self._known(key)
         if known is None:

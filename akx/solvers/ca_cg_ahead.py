@@ -52,6 +52,7 @@ class BlocksAhead(Blocks):
         self._rooms: dict[int, Any] = {}
         self._queues: dict[int, Any] = {}
         self._active: Any = None  # the queue at work
+        self._tier = system.tier
         self._is_stuck = False  # the last block had no steps, and those behind it have none unless the basis changed
         self._is_to_replace = False
         super().__init__(system, most, kind, plan, limit)
@@ -109,7 +110,7 @@ class BlocksAhead(Blocks):
         self._active = None
 
     def _block(self) -> str:
-        if self._active is not None and self._active.s != self.s:
+        if self._active is not None and (self._active.s != self.s or self._tier != self.system.tier):
             self._settle_blocks()
             return ""
         if self.since == -1 or self.system.callback is not None or self.plain:
@@ -139,6 +140,9 @@ class BlocksAhead(Blocks):
         """Let blocks begin from the directions and r, where they are."""
         self._enter_blocks()
         s, self._is_stuck = self.s, False
+        if self._tier != self.system.tier:
+            self._tier = self.system.tier
+            self._queues.clear()
         if s not in self._queues:
             operator = self._operator(self.shifts.basis(s).kind)
             self._queues[s] = self.system.block_queue(self.W, self.V[3], s, operator)

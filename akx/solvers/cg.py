@@ -365,7 +365,8 @@ class AheadSteps(Steps):
         self.limit = self.quota = limit
         self.ahead = True
         self._taken = self._steps_to_best = 0  # since the directions began
-        self._queue, self._left = system.step_queue(V, diagonal), 0
+        self._diagonal, self._left = diagonal, 0
+        self._tier, self._queue = system.tier, system.step_queue(V, diagonal)
         self._goal = system.target**2 * (1 - _SLACK * float(np.finfo(float).eps))
 
     def begin(self, norm: float) -> str:
@@ -386,6 +387,8 @@ class AheadSteps(Steps):
         while True:
             with self.system.stats.phase("device"):
                 if self._left == 0:
+                    if self._tier != self.system.tier:  # all steps so far were taken
+                        self._tier, self._queue = self.system.tier, self.system.step_queue(self.V, self._diagonal)
                     self._left = self._allowed()
                     self._queue.begin(self.gamma, self.norm**2, self._goal, self._left)
                 record = self._queue.next()
@@ -409,7 +412,8 @@ class AheadSteps(Steps):
         return self.begin_anew(curvature) if not curvature > 0 else "no step can be done"
 
     def _allowed(self) -> int:
-        left = self.limit - self.system.stats.iterations
+        left, of_plain = self.limit - self.system.stats.iterations, self.system.plain_left
+        left = left if of_plain is None else min(left, of_plain)
         return max(1, min(self.quota, left)) if self.system.callback is None else 1
 
     def settle(self) -> None:

@@ -13,24 +13,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from akx.device.choose import HOST, backend_of
 from akx.device.host import resolve_threads
 from akx.errors import AkxError
 from akx.kernels.revisions import SOLVERS, revision
 from akx.matrix import Matrix
-from akx.operator.cache import state_of_plans
-from akx.plandb import PlanDatabase, PlanKey, SolverTiming, TimingKey, database_of
+from akx.operator.cache import database_of, state_of_plans
 from akx.solvers.system import System
-from akx.tuner import plan_key
+
+if TYPE_CHECKING:  # first calls have no need of these
+    from akx.plandb import PlanDatabase, PlanKey, TimingKey
 
 __all__ = [
     "POWERS",
     "Chosen",
     "Powers",
     "chosen_steps",
-    "database_of",
     "keep",
     "keep_sisters",
     "known_sisters",
@@ -67,6 +67,8 @@ class Powers:
 
     def key(self, matrix: Matrix, s: int, *, basis: str = "auto", threads: int | None, backend: str) -> PlanKey:
         """The key of the plan for s steps."""
+        from akx.tuner.space import plan_key
+
         kind = self.basis if basis == "auto" else basis
         k, vectors = s * self.per_step, self.start_vectors
         return plan_key(matrix, k, basis=kind, start_vectors=vectors, threads=threads, backend=backend)
@@ -131,14 +133,15 @@ def chosen_steps(
         if record is not None and timing.is_of(record):
             found = Chosen(timing.best_s, timing.step(solver), timing.created[:10])
             break
-    if not isinstance(db, PlanDatabase):
-        database.close()  # lookups are rare, open files are few
+    _done_with(database, db)
     return found
 
 
 def tuned_or(default: int, solver: str, system: System, basis: str) -> int:
     """The s that was tuned for a system's matrix, which is noted, or the default; looked up anew after plans change."""
     matrix = system.matrix
+    if system.is_plain:  # whose products are as long for any s
+        return default
     options: dict[str, Any] = {"basis": basis, "threads": system.threads, "backend": system.work.backend}
     types, most = (matrix.dtype.str, matrix.index_dtype.str), resolve_threads(system.threads)
     asked = solver, matrix.fingerprint, types, most, *options.values(), *state_of_plans(system.db)
@@ -177,6 +180,9 @@ def timing_key(
     M : str
         What the preconditioner is, "" where there is none.
     """
+    from akx.plandb import TimingKey
+    from akx.tuner.space import plan_key
+
     place = plan_key(matrix, 1, threads=threads, backend=backend)
     family = solver.removeprefix("ca_")
     return TimingKey(
@@ -200,8 +206,7 @@ def known_sisters(key: TimingKey, db: Any = None) -> tuple[float, float] | None:
     """
     database = database_of(db)
     found = database.find_timings(key)
-    if not isinstance(db, PlanDatabase):
-        database.close()
+    _done_with(database, db)
     return (found[0].step(key.solver), found[0].step(f"ca_{key.solver}")) if found else None
 
 
@@ -212,12 +217,19 @@ def keep_sisters(key: TimingKey, seconds: tuple[float, float], db: Any = None) -
 
 def keep(key: TimingKey, seconds: Mapping[str, float], db: Any = None, **figures: Any) -> bool:
     """Keep a timing, with `figures` as of :class:`akx.plandb.SolverTiming`; whether that was possible."""
+    from akx.plandb import SolverTiming
+
     database = database_of(db)
     steps = {name: step if math.isfinite(step) else None for name, step in seconds.items()}
     try:
         database.put_timing(SolverTiming(key, steps, **figures))
     except AkxError:
         return False
-    if not isinstance(db, PlanDatabase):
-        database.close()
+    _done_with(database, db)
     return True
+
+
+def _done_with(database: PlanDatabase, db: Any) -> None:
+    """Close a database that the caller has not open: lookups are rare, open files are few."""
+    if database is not db:
+        database.close()

@@ -32,7 +32,7 @@ from akx._given import check_number, converted, numbers_of
 from akx._numba import is_loaded
 from akx._progress import working
 from akx.basis import Basis
-from akx.device.choose import HOST, array_backend, backend_of
+from akx.device.choose import HOST, array_backend, backend_of, is_usable, resolve_backend
 from akx.device.cuda.interchange import is_on_device
 from akx.device.host import resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
@@ -41,12 +41,11 @@ from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
 from akx.operator import tiers
 from akx.operator.cache import CACHE, Cache, Entry, cache_of, canonical, derived, owner_of
+from akx.operator.plain import PlainOperator, PlainPowers, device_rent, give_back, plain_on
 from akx.plan import Plan
-from akx.plandb import database_of
 from akx.solvers.scaling import Units, eps_of, exponent_of, is_extreme, norm_of, scaled, units_of
 from akx.solvers.stats import SolveStats
 from akx.solvers.watch import Watch, Watched
-from akx.tuner.space import resolve_backend
 
 if TYPE_CHECKING:
     from akx.operator.powers import MatrixPowers
@@ -58,6 +57,7 @@ __all__ = [
     "System",
     "check_device_backend",
     "is_queued",
+    "is_rented",
     "make_system",
     "make_work",
     "place_of",
@@ -163,6 +163,9 @@ class System:
     products_of_M: int = 0
     solvable: bool = False
     _rent: tiers.Rent | None = None
+    _plain: PlainPowers | None = None
+    _counted: int = 0
+    _epoch: int = 0
     _pair: Rows | None = None
     _of_M: int | None = None
 
@@ -185,11 +188,15 @@ class System:
         """Room for so many vectors, shape (count, n), not filled."""
         return self.work.rows(count, self.n)
 
-    def operator(self, k: int, kind: str = "monomial", plan: Plan | None = None) -> MatrixPowers:
+    def operator(self, k: int, kind: str = "monomial", plan: Plan | None = None) -> MatrixPowers | PlainOperator:
         """The operator for k steps of bases of a kind, with the tuned plan where there is one.
 
-        It is borrowed from what is kept for the caller's A, or made, and this solve's alone until :meth:`release`.
+        It is borrowed from what is kept for the caller's A, or made, and this solve's alone until :meth:`release`. On a
+        device it does plain products until preparing has paid, unless a plan is given.
         """
+        if plan is None and self.is_plain:
+            assert self._plain is not None
+            return self._plain.operator(k)
         found = self._operators.get((k, kind))
         if found is None:
             with self.stats.phase("setup"):
@@ -205,6 +212,10 @@ class System:
     def release(self) -> None:
         """Give the operators and the work on vectors back, for the next solve: nothing is done with them after that."""
         self.under_way.end()
+        if self._plain is not None:
+            if self.is_plain:
+                give_back(self.matrix, self.work.backend, self._plain, self._epoch)
+            self._plain = None
         self._operators.clear()
         while self._borrowed:
             self.cache.keep(self._borrowed.pop())
@@ -273,7 +284,7 @@ class System:
 
     def _is_plain(self, k: int, vectors: int) -> bool:
         """Whether k products are SciPy's, as preparing has not paid yet (:mod:`akx.operator.tiers`)."""
-        if self._rent is None:
+        if self._rent is None or self.on_device:
             return False
         if self._rent.goes_on(k, vectors):
             return True
@@ -290,12 +301,36 @@ class System:
 
     def rent(self) -> None:
         """Have plain products as long as preparing has not paid for this matrix."""
+        if self.on_device:
+            self._rent = device_rent(self.given, "solve", self.work.backend)
+            if self._rent is not None:
+                self._epoch = self.cache.epoch
+                self._plain = plain_on(self.matrix, self.work.backend)
+                self._rent = None if self._plain is None else self._rent
+            return
         size = self.matrix.nnz, self.matrix.nbytes
         self._rent = tiers.rent_of(owner_of(self.given), "solve", *size, _OVERHEAD)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether products on the device are plain ones yet; those that the record has are counted."""
+        if self._rent is None or not self.on_device:
+            return False
+        done, self._counted = self.stats.products - self._counted, self.stats.products
+        if done and not self._rent.goes_on(done):
+            self.prepare()
+        return self._rent is not None
+
+    @property
+    def plain_left(self) -> int | None:
+        """Products after which :attr:`is_plain` has to be asked again; None where they are plain no more."""
+        return self._rent.left() if self.is_plain and self._rent is not None else None
 
     def prepare(self) -> None:
         """Have products by the plan, and compiled vector work, from now on."""
         self._rent = None
+        if self.on_device:
+            self.cache.drop_plain(owner_of(self.matrix), self.work.backend)
         if isinstance(self.work, NumpyVectors):
             self.work.give_way(backend_of(self.work.backend).vectors(self.dtype, self.n, self.threads))
 
@@ -365,6 +400,11 @@ class System:
         """
         return self.work.step_queue(*self.queued(self.operator(1), 1), V, diagonal)
 
+    @property
+    def tier(self) -> int:
+        """1 once what is queued is to be by the plan; 0 while products are plain ones."""
+        return 0 if self.is_plain else 1
+
     def positive_diagonal(self) -> Rows | None:
         """The entries of M where it is a positive diagonal, beside the vectors; None where it is not known to be one.
 
@@ -378,11 +418,13 @@ class System:
             usable = np.isfinite(found).all() and np.all(found.real > 0)
             return self.work.from_host(found) if usable else None
 
-    def block_queue(self, W: Rows, x: Rows, s: int, operator: MatrixPowers) -> Any:
+    def block_queue(self, W: Rows, x: Rows, s: int, operator: MatrixPowers | PlainOperator) -> Any:
         """The same for blocks of s steps on W = [P, A P, v_0 .. v_s], by the operator's s powers."""
         return self.work.block_queue(self.queued(operator, 1)[0], W, x, s)
 
-    def queued(self, operator: MatrixPowers, vectors: int, basis: Basis | None = None) -> tuple[Any, Any]:
+    def queued(
+        self, operator: MatrixPowers | PlainOperator, vectors: int, basis: Basis | None = None
+    ) -> tuple[Any, Any]:
         """The program for powers of so many vectors and its coefficients, to be part of what is queued.
 
         Raises
@@ -393,6 +435,7 @@ class System:
         with self.stats.phase("setup"):
             program, coefficients = operator.program(vectors, basis)
         if not program.is_recordable:
+            assert not isinstance(operator, PlainOperator)
             raise PlanError(
                 "a solver on the GPU cannot use a plan that streams the matrix",
                 found=operator.plan.label(),
@@ -549,7 +592,7 @@ def make_system(
     asked = _Asked(A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, backend=backend)
     matrix, backend, right, guess, inverse = asked.matrix, asked.backend, asked.right, asked.guess, asked.inverse
     rtol, atol, dtype = asked.rtol, asked.atol, asked.matrix.dtype
-    cache, kind = cache_of(matrix), (make_work, is_loaded(), backend, dtype, matrix.n, threads)
+    cache, kind = cache_of(matrix), (make_work, backend == HOST and is_loaded(), backend, dtype, matrix.n, threads)
     work = cache.take_spare(kind) or make_work(backend, dtype, matrix.n, threads)
     held_b, of_b, norm = right.take(work)
     if isinstance(x0, str):
@@ -573,6 +616,8 @@ def make_system(
     stats = SolveStats(method=method, target=target)
     like = b if right.on_device else None
     if db is not None:
+        from akx.plandb import database_of
+
         database_of(db)  # a wrong one is told at once
     aim = target if not units.rhs else max(rtol * own, units.own(atol))
     watch = None
@@ -588,7 +633,8 @@ def make_system(
     if units:
         stats.notes.append(units.note())
     system.watch = watch
-    if work.backend == HOST and tiers.setting() == tiers.AUTO and not (watch is not None and watch.is_of_prepared):
+    is_for_plain = tiers.setting() == tiers.AUTO and cache is CACHE  # a Solver, which has its own, prepares at once
+    if is_for_plain and not (watch is not None and watch.is_of_prepared):
         system.rent()
     return system
 
@@ -604,7 +650,7 @@ def _widened(matrix: Matrix, dtype: np.dtype[Any]) -> Matrix:
     return derived(matrix, dtype.str, lambda: matrix.in_type(dtype))
 
 
-def _apply(operator: MatrixPowers, block: Rows, out: Rows, basis: Basis | None) -> None:
+def _apply(operator: MatrixPowers | PlainOperator, block: Rows, out: Rows, basis: Basis | None) -> None:
     """out (s+1, b, n) from block (b, n), where the vectors are: a solver's own arrays, of which nothing is checked."""
     program, coefficients = operator.program(len(block), basis)
     program.run(block, out, coefficients)
@@ -769,6 +815,13 @@ def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -
         resolve_threads(threads)
         return NumpyVectors(dtype)
     return backend_of(backend).vectors(dtype, n, threads)
+
+
+def is_rented(matrix: Matrix, backend: str) -> bool:
+    """Whether the next solve with a canonical matrix begins with plain products on a device."""
+    if backend == HOST or tiers.setting() != tiers.AUTO or cache_of(matrix) is not CACHE:
+        return False
+    return is_usable(backend) and device_rent(matrix, "solve", backend) is not None
 
 
 def is_queued(matrix: Matrix, backend: str) -> bool:

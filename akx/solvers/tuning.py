@@ -24,12 +24,11 @@ from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase
+from akx.plandb import PlanDatabase, database_of
 from akx.solvers.bases import check_basis
 from akx.solvers.chosen import (
     POWERS,
     chosen_steps,
-    database_of,
     keep,
     keep_sisters,
     powers_of,

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
-from akx.device.choose import BACKENDS, backend_of, device_of, plan_threads
+from akx.device.choose import device_of, plan_threads, resolve_backend
 from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Schedule
@@ -62,13 +62,6 @@ def is_baseline(plan: Plan) -> bool:
 def is_numeric(parameter: Parameter) -> bool:
     """Whether the choices are numbers, so that their order means something."""
     return all(isinstance(choice, (int, float)) and not isinstance(choice, bool) for choice in parameter.choices)
-
-
-def resolve_backend(backend: str) -> str:
-    """The backend a name stands for: ``"auto"`` is the first one registered."""
-    if backend == "auto":
-        return next(iter(BACKENDS.own))
-    return backend_of(backend).name
 
 
 def plan_key(

@@ -66,6 +66,12 @@ class HostStream:
     def synchronize(self) -> None:
         """Nothing: all is done."""
 
+    def wait_for(self, handle: int) -> None:
+        """Nothing either."""
+
+    def release_to(self, handle: int) -> None:
+        """Nothing either."""
+
 
 class HostEvent:
     """See :class:`HostStream`."""

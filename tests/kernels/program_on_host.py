@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from test_contract import make_coefficients, random_numbers
 
+from akx.device.cuda.memory import DeviceArray, wrap
 from akx.kernels import reference
 from akx.kernels.cuda import exchange, stored_program, stored_values, values
 from akx.kernels.cuda import program as programs
@@ -77,6 +78,11 @@ class Device(ABC):
             run = {"values": self.place}[source.stem]
 
         def launch(name: str, grid: int, block: int, args: Any, *, stream: Any = None, **more: Any) -> None:
+            if self.recorded is not None:  # a graph has addresses, and keeps no memory alive
+                args = [
+                    wrap(one.pointer, one.shape, one.dtype, None) if type(one) is DeviceArray else one for one in args
+                ]
+
             def work() -> None:
                 run(macros, list(args), name=name, grid=grid, block=block, **more)
 

@@ -25,7 +25,7 @@ from akx.device.cuda.launch import Graph, Stream, capture, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import CudaProgram
-from akx.kernels.cuda.queues import Ring
+from akx.kernels.cuda.queues import Ring, record_once
 from akx.kernels.cuda.vectors import CudaVectorWork
 
 __all__ = ["RowsQueue", "RowsRecord"]
@@ -79,17 +79,21 @@ class RowsQueue:
         self._words = work.wide.itemsize // 8
         size = 4 + most + len(W) * most * self._words
         self._size = size + size % 2
-        self._ring = Ring(_AHEAD, min(_TOGETHER, len(W)), self._size)
+        kind = self._kind = ("RowsQueue", len(W), most)
+        self._ring = work.kept((*kind, "ring"), lambda: Ring(_AHEAD, min(_TOGETHER, len(W)), self._size))
+        self._ring.clear()  # of what the queue before has not read
         # The state, and behind it what the residual is multiplied with: one copy for both.
-        self._first, self._on_device = pinned(_STATE + 2, np.float64), empty(_STATE + 2, np.float64)
+        self._first = work.kept((*kind, "first"), lambda: pinned(_STATE + 2, np.float64))
+        self._on_device = work.kept((*kind, "state"), lambda: empty(_STATE + 2, np.float64))
         self._state = self._on_device.view(0, (_STATE,))
         self._factor = self._on_device.view(_STATE, (1,), work.wide)
-        self._F = empty(len(W) * most, work.wide)
-        self._y, self._y_on_device = pinned(len(W), work.wide), empty(len(W), work.wide)
+        self._F = work.kept((*kind, "factors"), lambda: empty(len(W) * most, work.wide))
+        self._y = work.kept((*kind, "y"), lambda: pinned(len(W), work.wide))
+        self._y_on_device = work.kept((*kind, "y there"), lambda: empty(len(W), work.wide))
         self._solutions: list[DeviceArray] = []
-        self._graphs: dict[Hashable, Graph] = {}
         self._most_graphs = max(_GRAPHS, 4 * len(W) // _TOGETHER)
-        self._ran: set[Hashable] = set()  # what every kernel was loaded for
+        held = self._on_device, self._F, self._y_on_device, W, work.partial, work.counter
+        self._addresses = (*(array.pointer for array in held), int(self._ring.address), self._first.ctypes.data)
         self._pending: deque[tuple[int, int]] = deque()
         self._residual: int | None = None  # the row that becomes the first, with the next launch
 
@@ -141,8 +145,7 @@ class RowsQueue:
             x, out = self._W[last : last + 1], self._W[last : last + steps + 1].reshape(steps + 1, 1, n)
             calls.append((x, out, partial(self._queue, last + 1, wanted)))
         before = None if first is None else partial(self._normalise, first)
-        kernels: set[Hashable] = {(id(program), run) for run in runs}
-        go = self._ready(program, calls, coefficients, before, (id(program), tuple(runs), first), kernels)
+        go = self._ready(program, calls, coefficients, before, (tuple(runs), first), frozenset(runs))
         self._ring.launch(go, len(runs), self.work.stream)
         self._pending.extend((last + 1, wanted) for last, wanted in runs)
 
@@ -176,8 +179,9 @@ class RowsQueue:
         def remain(stream: Stream) -> None:
             self.work.queue_remain(b, self._W[1], stream=stream)
 
-        key = ("restart", id(program), count, x.pointer)
-        self._ready(program, [(found.reshape(1, self.work.n), both, remain)], coefficients, move, key, {key[:3]})()
+        key = ("restart", count, x.pointer, found.pointer, b.pointer)
+        kernels = frozenset([key[:2]])
+        self._ready(program, [(found.reshape(1, self.work.n), both, remain)], coefficients, move, key, kernels)()
         return found
 
     def residual(self) -> float:
@@ -204,30 +208,29 @@ class RowsQueue:
         calls: Sequence[tuple[DeviceArray, DeviceArray, Callable[[Stream], None]]],
         coefficients: Coefficients,
         before: Callable[[Stream], None] | None,
-        key: Hashable,
-        kernels: set[Hashable],
+        key: tuple[Any, ...],
+        kernels: frozenset[Hashable],
     ) -> Callable[[], None]:
         """What queues calls: kernel by kernel where some are not loaded, else as a graph, which later calls find."""
         stream = self.work.stream
         program.take(coefficients)
-        graph = self._graphs.get(key)
-        if graph is not None:
-            return partial(graph.launch, stream)
-        if not kernels <= self._ran:  # kernels are loaded now, and a single cycle is not worth a graph
 
-            def at_once() -> None:
-                if before is not None:
-                    before(stream)
-                for x, out, then in calls:
-                    program.run(x, out, coefficients)
-                    then(stream)
+        def at_once() -> None:
+            if before is not None:
+                before(stream)
+            for x, out, then in calls:
+                program.run(x, out, coefficients)
+                then(stream)
 
-            self._ran |= kernels
-            return at_once
-        if len(self._graphs) >= self._most_graphs:
-            del self._graphs[next(iter(self._graphs))]
-        graph = self._graphs[key] = _recorded(program, calls, before)
-        return partial(graph.launch, stream)
+        def go() -> None:
+            place = (*self._kind, *self._addresses, *key)
+            named = frozenset((*self._kind, one) for one in kernels)
+            recorded = partial(_recorded, program, calls, before)
+            graph: Graph | None = record_once(program, place, named, at_once, recorded, self._most_graphs)
+            if graph is not None:
+                graph.launch(stream)
+
+        return go
 
     def _normalise(self, row: int, stream: Stream) -> None:
         """A new state, and the first row of the cycle."""

@@ -15,6 +15,7 @@ from akx.device.backend import Backend, TrialVectors
 from akx.device.cuda import facts, runtime
 from akx.device.cuda.facts import CudaDevice
 from akx.device.figures import Figures
+from akx.kernels.base import PlainProducts
 from akx.kernels.traits import VariantTraits
 from akx.kernels.variants import AnyVariant
 from akx.kernels.vectors import Vectors
@@ -111,6 +112,11 @@ class CudaBackend(Backend):
         from akx.kernels.cuda.outside import CudaVariant
 
         return CudaVariant
+
+    def plain_products(self, indptr: NDArray[Any], indices: Any, data: Any) -> PlainProducts | None:
+        from akx.kernels.cuda.plain import CudaPlainProducts
+
+        return CudaPlainProducts(indptr, indices, data) if int(indptr[-1]) + indptr.size < 2**32 else None
 
     def inverse_maker(self) -> Callable[..., Any]:
         from akx.kernels.cuda.spai import approximate_inverse

@@ -20,7 +20,7 @@ from akx.device.cuda.launch import Graph, Stream
 from akx.device.cuda.memory import DeviceArray, empty
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import CudaProgram
-from akx.kernels.cuda.queues import Ring
+from akx.kernels.cuda.queues import Ring, record_once
 from akx.kernels.cuda.vectors import CudaVectorWork
 
 __all__ = ["BlockQueue", "BlockRecord", "StepQueue", "StepRecord"]
@@ -89,10 +89,10 @@ class _Queue:
 
     def __init__(self, work: CudaVectorWork, records: int, size: int) -> None:
         self.work = work
-        self.ring = Ring(_AHEAD, records, size)
-        self.state = empty(_STATE, np.float64)
-        self._graphs: dict[int, Graph] = {}
-        self._is_loaded = False
+        self._kind = type(self).__name__, records, size
+        self.ring = work.kept((*self._kind, "ring"), lambda: Ring(_AHEAD, records, size))
+        self.state = work.kept((*self._kind, "state"), lambda: empty(_STATE, np.float64))
+        self.ring.clear()  # of what the queue before has not read
         self._unqueued = 0  # steps that were asked for and not queued
 
     def _begin(self, given: dict[int, float]) -> None:
@@ -113,14 +113,19 @@ class _Queue:
                 program.run(x, out, coefficients)
                 self._queue(stream)
 
-        if not self._is_loaded:  # kernels are loaded now, so that nothing has to be while a graph is recorded
-            self._is_loaded = True
-            self.ring.launch(one_by_one, count, stream)
-            return
-        graph = self._graphs.get(count)
-        if graph is None:
-            graph = self._graphs[count] = program.repeated(x, out, coefficients, count, self._queue)
-        self.ring.launch(partial(graph.launch, stream), count, stream)
+        def go() -> None:
+            key = (*self._kind, *self._addresses(), count)
+            repeated = partial(program.repeated, x, out, coefficients, count, self._queue)
+            graph: Graph | None = record_once(program, key, frozenset([self._kind]), one_by_one, repeated)
+            if graph is not None:
+                graph.launch(stream)
+
+        self.ring.launch(go, count, stream)
+
+    def _addresses(self) -> tuple[int, ...]:
+        """All addresses that what is queued depends on, but for those of the program."""
+        work = self.work
+        return self.state.pointer, int(self.ring.address), work.partial.pointer, work.counter.pointer
 
     def _queue(self, stream: Stream) -> None:
         raise NotImplementedError
@@ -154,6 +159,10 @@ class StepQueue(_Queue):
     ) -> None:
         super().__init__(work, _STEPS, _RECORD)
         self._V, self._program, self._coefficients, self._diagonal = V, program, coefficients, diagonal
+
+    def _addresses(self) -> tuple[int, ...]:
+        diagonal = 0 if self._diagonal is None else self._diagonal.pointer
+        return *super()._addresses(), self._V.pointer, diagonal
 
     def begin(self, gamma: float, square: float, goal: float, left: int) -> None:
         """Begin with <r, D r> = gamma, <r, r> = square; end where that is `goal` or less, or so many steps are done."""
@@ -212,9 +221,12 @@ class BlockQueue(_Queue):
         self.s = s
         super().__init__(work, _BLOCKS, _BLOCK + 2 * s)
         self._W, self._x, self._program = W, x, program
-        self._F = empty(factors_of_block(s), work.wide)
+        self._F = work.kept((*self._kind, "factors"), lambda: empty(factors_of_block(s), work.wide))
         self._every, self._looks, self._unlooked = _LOOK, 0, 0  # blocks; looks, and blocks queued since the last
         self._look_of: Any = None
+
+    def _addresses(self) -> tuple[int, ...]:
+        return *super()._addresses(), self._W.pointer, self._x.pointer, self._F.pointer
 
     def start(self, goal: float, left: int, pivot: float, trust: float) -> None:
         """Begin with what is in W.

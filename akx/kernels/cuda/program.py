@@ -160,10 +160,9 @@ class CudaProgram(Program):
         return [self._on_device, *self._arrays]
 
     def forget_graphs(self) -> None:
-        """Forget all graphs: they have the kernels of now, and where the values are."""
-        self._graphs.clear()
-        self._pairs.clear()
-        self._moving.clear()
+        """Forget all that was recorded: it has the kernels of now, and where the values are."""
+        for kept in (self._graphs, self._pairs, self._moving, self.recordings):
+            kept.clear()
 
     def staged(self, vectors: int) -> tuple[DeviceArray, DeviceArray]:
         """The arrays (b, n) and (k+1, b, n) on the device that calls with arrays of the host go through."""

@@ -8,15 +8,20 @@ done, and the host follows: each launch leaves records in a ring in page-locked 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.launch import Event, Stream
 from akx.device.cuda.memory import pinned
+from akx.kernels.base import Program
 
-__all__ = ["Ring"]
+__all__ = ["Ring", "record_once"]
+
+#: Graphs of a program that are kept, beside those of its own calls: a few of each solver.
+_GRAPHS = 64
 
 
 class Ring:
@@ -92,3 +97,46 @@ class Ring:
         """Forget what is on its way: the caller has waited for it, and the device counts from 0 again."""
         self._under_way.clear()
         self._read = self._left = 0
+
+
+def record_once(
+    program: Program,
+    key: Hashable,
+    kernels: frozenset[Hashable],
+    at_once: Callable[[], None],
+    record: Callable[[], Any],
+    most: int = _GRAPHS,
+) -> Any:
+    """The graph of work with calls of a program, which the next queue finds too; None where it is to be queued at once.
+
+    That is so where some of its kernels have not run with this program yet: nothing must be loaded while a graph is
+    recorded, and work that is done once is not worth a graph.
+
+    Parameters
+    ----------
+    program : Program
+    key : hashable
+        All that the graph depends on: addresses, and what is done with them.
+    kernels : frozenset
+        Names of what it runs.
+    at_once : callable
+        Queues the work.
+    record : callable
+        Makes the graph.
+    most : int
+        Graphs that are kept.
+    """
+    kept = program.recordings
+    found = kept.get(key)
+    if found is not None:
+        return found
+    ran = {("ran", name) for name in kernels}
+    if not ran <= kept.keys():
+        at_once()
+        kept.update(dict.fromkeys(ran, True))
+        return None
+    graphs = [one for one, graph in kept.items() if graph is not True]
+    for one in graphs[: max(0, len(graphs) - most + 1)]:
+        del kept[one]
+    found = kept[key] = record()
+    return found

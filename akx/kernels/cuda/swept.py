@@ -65,7 +65,7 @@ class SweptProgram(StoredProgram):
         """Store these and all later values in full: in the same places."""
         values = to_device(not_empty(self._on_host(data)))
         made = {vectors: self.kernels_of(self.dtype, vectors) for vectors in self.kernels}
-        self.forget_graphs()
+        self.forget_graphs()  # they have the kernels, and where the old values are
         self._arrays = [held for held in self._arrays if held is not self._values]
         self._values, self._made = self.held(values), made
         self._way, self._stored, self._tabled = FULL, self.dtype, 0

@@ -11,8 +11,9 @@ cores, which have twice the rate of the other units in double precision, rows be
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -32,6 +33,7 @@ __all__ = ["MOST_ROWS", "CudaBlockWork", "CudaVectorWork", "Tiles"]
 #: Rows that an array may have.
 MOST_ROWS = 64
 _HERE = Path(__file__).parent
+_T = TypeVar("_T")
 _THREADS = 256
 #: Warps of a block of products, at most; rows and columns of a tile of them.
 _WARPS, _TILE = 16, 8
@@ -133,6 +135,7 @@ class CudaVectorWork(Vectors):
         self._factors = empty((_SLOTS, _FACTORS), self.wide)
         self._slot = 0
         self._kernels: dict[tuple[Any, ...], Any] = {}
+        self._kept: dict[Hashable, Any] = {}
 
     # ------------------------------------------------------------------------------------------------ rows
 
@@ -221,6 +224,13 @@ class CudaVectorWork(Vectors):
         return CudaBlockWork(W, self)
 
     # ------------------------------------------------------------------------------------------------ for queues
+
+    def kept(self, what: Hashable, make: Callable[[], _T]) -> _T:
+        """What a queue has beside its vectors, the same for the next one of its kind: only one is at work at a time."""
+        found: _T | None = self._kept.get(what)
+        if found is None:
+            found = self._kept[what] = make()
+        return found
 
     def step_queue(self, program: Any, coefficients: Any, V: DeviceArray, diagonal: DeviceArray | None = None) -> Any:
         """Steps of conjugate gradients on V = [p, w, r, x, ...], queued ahead of the host.

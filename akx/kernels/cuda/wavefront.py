@@ -426,7 +426,7 @@ class WavefrontProgram(StoredProgram):
         """Store these and all later values in full: the layout has room for that, registers may be too few."""
         values = to_device(not_empty(self._front.values(data)))
         kernels = {powers: self._kernel(powers, self.dtype) for powers in dict.fromkeys(self._passes)}
-        self.forget_graphs()
+        self.forget_graphs()  # they have the kernels, and where the old values are
         self._arrays = [held for held in self._arrays if held is not self._values]
         self._values, self._kernels = self.held(values), kernels
         self._way, self._stored, self._tabled = FULL, self.dtype, 0

@@ -1,0 +1,150 @@
+"""Plain products on the GPU: CSR arrays as they are, by one kernel of ``sweep.cu`` in few instances.
+
+v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}, the recurrence fused, one launch a step and 8, 4, 2 or 1 start vectors.
+What comes before the first result is the transfer of the arrays and, on a machine that has never run it, one small
+kernel by NVRTC. Nothing is planned or laid out: this is what calls run on until preparing has paid
+(:mod:`akx.operator.plain`).
+
+Threads of a row are 2, 8 or 32, by the mean length of rows, and 32 where one row is so long that few threads would be
+waited for. They are instances that a tuned plan of `sweep` has too.
+
+Traffic per call: k times the matrix for each launch of start vectors, unless it fits the L2 cache. Flops: 2 nnz k.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.compile import load
+from akx.device.cuda.facts import cuda_device
+from akx.device.cuda.launch import Kernel
+from akx.device.cuda.memory import DeviceArray, empty, to_device
+from akx.kernels.base import PlainProducts
+from akx.kernels.cuda.program import C_TYPES, CudaProgram
+
+__all__ = ["CudaPlainProducts", "PlainProgram", "lanes_of"]
+
+_SOURCE = Path(__file__).with_name("sweep.cu")
+_BLOCK, _CSR = 256, 1
+#: Threads of a row, and the mean length of rows up to which they are so many.
+_LANES = ((2, 12.0), (8, 96.0), (32, float("inf")))
+#: A row that is longer has as many threads as there may be.
+_LONG = 1024
+#: Start vectors of a launch.
+_TOGETHER = (8, 4, 2, 1)
+
+
+def lanes_of(n: int, nnz: int, longest: int) -> int:
+    """Threads of a row, for a matrix whose longest row has so many entries."""
+    lanes = next(lanes for lanes, most in _LANES if nnz <= most * n)
+    return _LANES[-1][0] if longest > _LONG else lanes
+
+
+class CudaPlainProducts(PlainProducts):
+    """The arrays of one matrix on the device, and a program for each k.
+
+    Parameters
+    ----------
+    indptr : array (n + 1,)
+        Of CSR, of the host.
+    indices, data : arrays (nnz,), (nnz,)
+        Of the host or the device. Entries of a row may be in any order, and twice.
+    """
+
+    def __init__(self, indptr: NDArray[Any], indices: Any, data: Any) -> None:
+        n, nnz = indptr.size - 1, int(indptr[-1])
+        self.n, self.dtype = n, data.dtype
+        self.lanes = lanes_of(n, nnz, int(np.diff(indptr).max(initial=0)))
+        self.arrays = [_sent(indptr, n + 1), _sent(indices, nnz)]
+        self.values = empty(1, self.dtype)
+        if nnz:
+            self.values = data if isinstance(data, DeviceArray) else to_device(np.ascontiguousarray(data[:nnz]))
+        self._programs: dict[int, PlainProgram] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self.values.nbytes + sum(array.nbytes for array in self.arrays)
+
+    def program(self, k: int) -> PlainProgram:
+        """The program for k steps; all have these arrays."""
+        found = self._programs.get(k)
+        if found is None:
+            found = self._programs[k] = PlainProgram(self, k)
+        return found
+
+
+class PlainProgram(CudaProgram):
+    """k steps with arrays that others of the same matrix have too."""
+
+    def __init__(self, products: CudaPlainProducts, k: int) -> None:
+        super().__init__(products.n, k, products.dtype)
+        self._lanes = products.lanes
+        self._kernels: dict[int, Kernel] = {}
+        self._matrix: list[Any] = [np.uint32(self.n), *products.arrays, products.values, np.uint64(0)]
+        self._values = products.values
+        self._grid = -(-self.n * products.lanes // _BLOCK)
+
+    def ready(self, vectors: int) -> None:
+        for together in _groups(vectors):
+            if together not in self._kernels:
+                self._kernels[together] = _kernel(self.dtype, self._lanes, together)
+
+    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
+        """Take new values, which all programs with these arrays have from now on."""
+        if isinstance(data, DeviceArray):
+            self._values.copy_from(data)
+        elif data.size:
+            self._values.set(np.ascontiguousarray(data, dtype=self.dtype))
+
+    def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
+        n, size, none, first = self.n, x.size, np.uint64(0), x.pointer != out.pointer
+        begin = 0
+        for together in _groups(x.shape[0]):
+            kernel, shape, at = self._kernels[together], (together, n), begin * n
+            begin += together
+            for j in range(self.k):
+                own = out.view(j * size + at, shape) if j else x.view(at, shape)
+                before: Any = none
+                if j:
+                    before = out.view((j - 1) * size + at, shape) if j > 1 else x.view(at, shape)
+                made = out.view((j + 1) * size + at, shape)
+                filled: Any = out.view(at, shape) if j == 0 and first else none
+                vectors = [own, before, made, filled, coefficients.view(3 * j, (3,))]
+                kernel.launch(self._grid, _BLOCK, [*self._matrix, *vectors, np.uint32(0)], stream=self.stream)
+
+
+def _kernel(dtype: np.dtype[Any], lanes: int, vectors: int) -> Kernel:
+    """The kernel for so many start vectors of a type, with so many threads a row."""
+    macros: dict[str, int | str] = {
+        "AKX_VALUE": C_TYPES[dtype.name],
+        "AKX_STORED": C_TYPES[dtype.name],
+        "AKX_VECTORS": vectors,
+        "AKX_VARIANT": _CSR,
+        "AKX_ONCE": 0,
+        "AKX_LANES": lanes,
+    }
+    return load(_SOURCE, macros, device=cuda_device()).kernel("step")
+
+
+def _groups(vectors: int) -> list[int]:
+    """So many start vectors as sums of the numbers that kernels are there for."""
+    found = []
+    for together in _TOGETHER:
+        count, vectors = divmod(vectors, together)
+        found += [together] * count
+    return found
+
+
+def _sent(indices: Any, size: int) -> DeviceArray:
+    """Indices as the kernels have them: 32 bits without a sign."""
+    if not size:
+        return empty(1, np.uint32)
+    if isinstance(indices, DeviceArray):
+        return indices
+    used = np.ascontiguousarray(indices[:size])
+    return to_device(used.view(np.uint32) if used.dtype.itemsize == 4 else used.astype(np.uint32))

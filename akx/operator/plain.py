@@ -1,0 +1,287 @@
+"""First calls on a device: plain products of the arrays of a matrix as they are, until preparing it has paid.
+
+What :mod:`akx.operator.tiers` does with SciPy's products for vectors of the host. The arrays stay on the device for the
+next call while the caller's matrix is what it was (:mod:`akx.operator.cache`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import DTypeLike, NDArray
+
+from akx._canonical import check_shape, check_value_error, target_dtype
+from akx.basis import Basis, make_basis
+from akx.device.choose import HOST, backend_of
+from akx.device.host import resolve_threads
+from akx.errors import DeviceMemoryError
+from akx.kernels.base import Coefficients, PlainProducts, Program
+from akx.matrix import Matrix
+from akx.operator.cache import (
+    CACHE,
+    cache_of,
+    canonical,
+    content_of,
+    derived,
+    has_other_threads,
+    origin_of,
+    owner_of,
+)
+from akx.operator.overflow import OverflowWatch
+from akx.operator.recurrence import Recurrence
+from akx.operator.tiers import AUTO, Rent, is_sound, rent_of, setting
+from akx.operator.vectors import check_out, is_on_device, is_same, overlap, start_block
+
+__all__ = ["PlainOperator", "PlainPowers", "call_on_device", "device_rent", "give_back", "plain_on"]
+
+
+class _Columns(NamedTuple):
+    """Of a pattern all that a look for an overflow asks for."""
+
+    indices: NDArray[Any]
+
+
+class _Like(NamedTuple):
+    """What is asked of a matrix whose arrays are on a device."""
+
+    n: int
+    pattern: Any
+    dtype: np.dtype[Any]
+
+
+class PlainOperator:
+    """Powers for k steps, as solvers ask a :class:`akx.MatrixPowers` for them."""
+
+    def __init__(self, products: PlainProducts, matrix: Any, k: int) -> None:
+        self._program = products.program(k)
+        self._recurrence = Recurrence(make_basis("monomial", k), matrix.dtype)
+        self.watch = OverflowWatch(matrix, k)
+
+    def program(self, vectors: int, basis: Basis | None = None) -> tuple[Program, Coefficients]:
+        """What does calls with so many start vectors, and the coefficients to give it."""
+        self._program.ready(vectors)
+        found, dtype = self._recurrence, self._recurrence.result_dtype()
+        return self._program, found.coefficients(dtype) if basis is None else found.coefficients_of(basis, dtype)
+
+
+class PlainPowers:
+    """The arrays of a matrix on a device, with an operator for each k; for one call or one solve at a time."""
+
+    def __init__(self, products: PlainProducts, like: _Like) -> None:
+        self._products, self._like = products, like
+        self._operators: dict[int, PlainOperator] = {}
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return self._like.n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self._products.nbytes
+
+    def operator(self, k: int) -> PlainOperator:
+        """The operator for k steps."""
+        found = self._operators.get(k)
+        if found is None:
+            found = self._operators[k] = PlainOperator(self._products, self._like, k)
+        return found
+
+
+def device_rent(matrix: Matrix, what: Any, backend: str) -> Rent | None:
+    """The rent for plain products of a canonical matrix on a device; None where it is over or there is none."""
+    size = matrix.nnz, matrix.nbytes
+    return rent_of(owner_of(matrix), (what, backend), *size, 0.0, on_device=True)
+
+
+def plain_on(matrix: Matrix, backend: str) -> PlainPowers | None:
+    """What does plain products of a canonical matrix on a device, for the caller alone; None where there is nothing."""
+    owner, types, token = origin_of(matrix)
+    found: PlainPowers | None
+    found, of = cache_of(matrix).take_plain(owner, types, backend)
+    if found is not None and of == token:
+        return found
+    return _sent(matrix, None, backend)
+
+
+def give_back(matrix: Matrix, backend: str, one: PlainPowers, epoch: int) -> None:
+    """Keep what :func:`plain_on` gave for the next call."""
+    owner, types, token = origin_of(matrix)
+    cache_of(matrix).give_plain(owner, types, backend, one, token, epoch)
+
+
+def _sent(A: Any, data: NDArray[Any] | None, backend: str) -> PlainPowers | None:
+    """A matrix in its arrays on the device, where it is there already, else sent; `data` is what SciPy's has."""
+    there = A.on_device if isinstance(A, Matrix) else None
+    index, pattern = (A.indices, _Columns(A.indices)) if data is not None else (None, A.pattern)
+    if there is not None:
+        index, data = there.column, there.data
+    elif data is None:
+        index, data = A.indices, A.data
+    try:
+        products = backend_of(backend).plain_products(A.indptr, index, data)
+    except DeviceMemoryError:  # a plan may stream it
+        return None
+    return None if products is None else PlainPowers(products, _Like(A.shape[0], pattern, data.dtype))
+
+
+def call_on_device(
+    A: Any,
+    x: Any,
+    k: int,
+    *,
+    basis: Any,
+    out: Any,
+    dtype: DTypeLike | None,
+    threads: int | None,
+    backend: str,
+    value_error: float | None,
+) -> Any:
+    """The answer of :func:`akx.matrix_powers` by plain products on a device; None where it is for a prepared operator.
+
+    `x` is of the host or of the device. CSR arrays of SciPy go to the device as they are; any other matrix in canonical
+    form. What is not an :class:`akx.Matrix` is read once for a checksum, after the work was queued with what is there:
+    where it has changed it is done again.
+    """
+    if backend == HOST or setting() != AUTO or not (isinstance(A, Matrix) or sp.issparse(A)):
+        return None
+    if not (basis == "monomial" if isinstance(basis, str) else isinstance(basis, Basis) and basis.k >= k):
+        return None
+    check_shape(A.shape)
+    target = target_dtype(A.dtype, dtype)
+    if not A.dtype.isnative or (A.dtype != target and not (A.dtype.kind in "iu" and dtype is None)):
+        return None
+    if value_error is not None:
+        check_value_error(value_error)
+    resolve_threads(threads)
+    rent = rent_of(A, (k, backend), A.nnz, A.nnz * (target.itemsize + 4), 0.0, on_device=True)
+    if rent is None:
+        return None
+    call = _Call(A.shape[0], x, k, make_basis(basis, k), out, target)
+    if not rent.goes_on(k, call.start.shape[0]):
+        CACHE.drop_plain(A, backend)
+        return None
+    if isinstance(A, Matrix) or A.format != "csr":
+        return _canonical_call(A, call, threads, backend)
+    epoch, types = CACHE.epoch, ("as it is", call.dtype.str)
+    before = content_of(A, threads) if has_other_threads() else None
+    found, of = CACHE.take_plain(A, types, backend)
+    if found is not None and found.n == A.shape[0]:
+        answer = call.by(found)
+        token = content_of(A, threads)
+        if token == of:
+            CACHE.give_plain(A, types, backend, found, of, epoch)
+            return call.looked_at(answer, found)
+        before = token if has_other_threads() else None
+    if not is_sound(A) or not _is_finite(A.data):
+        return _canonical_call(A, call, threads, backend)  # which says what is wrong
+    found = _sent(A, np.asarray(A.data).astype(call.dtype, copy=False), backend)
+    answer = None if found is None else call.by(found)
+    token = content_of(A, threads)
+    if answer is not None and before in (None, token):  # else another thread changes it: nobody knows what this is of
+        CACHE.give_plain(A, types, backend, found, token, epoch)
+    return call.looked_at(answer, found)
+
+
+def _is_finite(data: NDArray[Any]) -> bool:
+    """Whether all numbers are; their sum tells in most cases."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.add.reduce(data)
+    return bool(np.isfinite(total)) or bool(np.isfinite(data).all())
+
+
+def _canonical_call(A: Any, call: _Call, threads: int | None, backend: str) -> Any:
+    """The same with the canonical form of A, and the errors of that."""
+    matrix = given = canonical(A, threads=threads)
+    if given.dtype != call.dtype:
+        matrix = derived(given, call.dtype.str, lambda: given.in_type(call.dtype))
+    epoch = cache_of(matrix).epoch
+    found = plain_on(matrix, backend)
+    answer = None if found is None else call.by(found)
+    if found is not None and answer is not None:
+        give_back(matrix, backend, found, epoch)
+    return call.looked_at(answer, found)
+
+
+class _Call:
+    """The arguments of one call, checked; start vectors of the host or of the device."""
+
+    def __init__(self, n: int, x: Any, k: int, basis: Basis, out: Any, dtype: np.dtype[Any]) -> None:
+        self.x, self.k, self.basis, self.out = x, k, basis, out
+        self.of_device = not isinstance(x, np.ndarray) and is_on_device(x)
+        self.start: Any
+        self._answer: Any = None
+        if self.of_device:
+            self.start, self.single = _interchange().start_of(x, n)
+        else:
+            self.start, self.single = start_block(x, n)
+        self.dtype = Recurrence(basis, dtype).result_dtype(self.start.dtype)
+        vectors = self.start.shape[0]
+        self.shape = (k + 1, vectors, n)
+        self.wanted = (n, k + 1) if self.single else (n, vectors, k + 1)
+
+        self._block: Any = None
+        self._powers: Any = None
+
+    def by(self, found: PlainPowers) -> Any:
+        """V, by a call that may be made again with another matrix; None for an `out` that others look at."""
+        program, coefficients = found.operator(self.k).program(self.shape[1], self.basis)
+        if self._powers is None:
+            self._answer = self._take_there() if self.of_device else self._take_here()
+        if self._powers is not None:
+            program.run(self._block, self._powers, coefficients)
+        return self._answer
+
+    def looked_at(self, answer: Any, found: PlainPowers | None) -> Any:
+        """The answer, after a look for an overflow in it."""
+        if answer is not None and found is not None:
+            watch = found.operator(self.k).watch
+            watch.looks = True  # what is kept is not the caller's: how often they are warned, a filter says
+            if self.of_device:
+                powers = self._powers
+                watch.look_on_device(lambda: powers, _interchange().default_stream())
+                _interchange().hand_over(self.start)
+            elif watch.is_due(self.shape[1]):
+                watch.look(self._powers)
+        return answer
+
+    def _take_here(self) -> Any:
+        """Start vectors of the host, and V there."""
+        out, block = self.out, np.ascontiguousarray(self.start, dtype=self.dtype)
+        if out is not None:
+            check_out(out, self.wanted, self.dtype)
+            if not out.flags.f_contiguous:
+                return None
+            powers = np.asarray(out).T.reshape(self.shape)
+            if np.may_share_memory(block, powers) and not is_same(block, powers[0]):
+                block = block.copy()
+        else:
+            powers = np.empty(self.shape, dtype=self.dtype)
+            out = powers[:, 0].T if self.single else powers.transpose(2, 1, 0)
+        self._block, self._powers = block, powers
+        return out
+
+    def _take_there(self) -> Any:
+        """Start vectors on the device, and V there, of their kind."""
+        x, arrays = self.x, _interchange()
+        arrays.default_stream().wait_for(self.start.stream)
+        block, answer = arrays.block_of(x, self.start, self.dtype), self.out
+        if answer is None:
+            powers, answer = arrays.make_result(x, self.shape, self.dtype, self.single)
+        else:
+            powers, stream = arrays.result_in(answer, self.wanted, self.dtype, self.shape)
+            arrays.default_stream().wait_for(stream)
+        if block.pointer != powers.pointer and overlap(block, powers):
+            block = arrays.copy_of(block, self.start.stream)
+        self._block, self._powers = block, powers
+        return answer
+
+
+def _interchange() -> Any:
+    """What reads arrays of the device, where there is one."""
+    from akx.device.cuda import interchange as arrays
+
+    return arrays
