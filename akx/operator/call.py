@@ -86,12 +86,11 @@ def matrix_powers(
     is_elsewhere = not isinstance(x, np.ndarray) and is_on_device(x)
     if backend == "auto" and is_elsewhere:
         backend = array_backend()
-    k = check_count("k", k)
-    is_usual = plan is None and memory_budget is None and fraction is None
-    is_usual = is_usual and (db is None or isinstance(db, (str, os.PathLike)))
-    if is_usual and not is_elsewhere and isinstance(backend, str) and backend in ("auto", HOST):
-        asked: dict[str, Any] = {"basis": basis, "out": out, "dtype": dtype, "threads": threads}
-        answer = plain_powers(A, x, k, value_error=value_error, **asked)
+    if type(k) is not int or not 0 < k < 100:
+        k = check_count("k", k)
+    is_usual = plan is None and memory_budget is None and fraction is None and not is_elsewhere
+    if is_usual and (db is None or isinstance(db, (str, os.PathLike))) and (backend == "auto" or backend == HOST):
+        answer = plain_powers(A, x, k, basis, out, dtype, threads, value_error)
         if answer is not None:
             return answer
     from akx.operator.cache import operator_for  # with the planner and all that it asks

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -237,7 +237,7 @@ class System:
 
     def product_in(self, V: Rows, j: int) -> None:
         """Row j + 1 of V becomes A times row j, counted and timed; :meth:`product` has to see where vectors are."""
-        if self._is_plain(1, 1):
+        if self._rent is not None and self._is_plain(1, 1):
             self._plain_product(V[j], V[j + 1])
             return
         operator = self.operator(1)
@@ -281,11 +281,11 @@ class System:
         return False
 
     def _plain_product(self, v: Rows, out: Rows) -> Rows:
-        begin = time.perf_counter()
+        stats, begin = self.stats, time.perf_counter()
         tiers.product_into(self._arrays, v, out)
-        self.stats.add("matrix", begin)
-        self.stats.products += 1
-        self.stats.matrix_passes += 1
+        stats.add("matrix", begin)
+        stats.products += 1
+        stats.matrix_passes += 1
         return out
 
     def rent(self) -> None:
@@ -299,7 +299,7 @@ class System:
         if isinstance(self.work, NumpyVectors):
             self.work.give_way(backend_of(self.work.backend).vectors(self.dtype, self.n, self.threads))
 
-    @property
+    @cached_property
     def _arrays(self) -> tuple[NDArray[Any], ...]:
         return self.matrix.indptr, self.matrix.indices, self.matrix.data
 
