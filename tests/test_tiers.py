@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 import akx
 from akx import Basis, Matrix
-from akx.operator import cache, tiers
+from akx.operator import beside, cache, tiers
 from akx.tuner.ladder import is_measured
 
 
 @pytest.fixture(autouse=True)
 def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AKX_PREPARE")
+    monkeypatch.setattr(beside, "look", lambda *job: None)  # all code is compiled
     tiers.forget()
 
 

@@ -11,7 +11,8 @@ from numpy.typing import DTypeLike, NDArray
 from akx._given import check_count
 from akx.basis import Basis
 from akx.device.choose import HOST, array_backend
-from akx.operator.tiers import plain_powers
+from akx.matrix import Matrix, content_token
+from akx.operator.tiers import ended, plain_powers
 from akx.operator.vectors import is_on_device
 from akx.plan import Plan
 
@@ -93,9 +94,39 @@ def matrix_powers(
         answer = plain_powers(A, x, k, basis, out, dtype, threads, value_error)
         if answer is not None:
             return answer
+    else:
+        is_usual = False
+    from akx.operator.beside import Coming, compiled_beside
     from akx.operator.cache import operator_for  # with the planner and all that it asks
 
-    limits = memory_budget, fraction
-    operator = operator_for(A, k, basis, plan, dtype, threads, db, backend, limits, value_error)
-    operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
-    return operator(x, out=out)
+    def prepared() -> NDArray[Any]:
+        limits = memory_budget, fraction
+        operator = operator_for(A, k, basis, plan, dtype, threads, db, backend, limits, value_error)
+        operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
+        return operator(x, out=out)
+
+    rent = ended(A, k) if is_usual else None
+    if rent is None:
+        return prepared()
+    try:
+        with compiled_beside():
+            return prepared()
+    except Coming as coming:
+        rent.coming = coming.is_coming
+    answer = plain_powers(A, x, k, basis, out, dtype, threads, value_error)
+    return prepared() if answer is None else answer
+
+
+def call_once(k: int, matrix: Matrix, vectors: int) -> None:
+    """What the first prepared call does, so that all of its code is compiled; its plan has a note then too."""
+    from akx.operator.powers import MatrixPowers
+    from akx.tuner.precompile import note_of
+    from akx.tuner.warmup import code_of
+
+    content_token(matrix.to_scipy())
+    operator = MatrixPowers(matrix, k, backend=HOST)
+    operator(np.zeros((matrix.n, vectors), dtype=matrix.dtype))
+    for choice in operator._prepared.choices.made.values():
+        note = note_of(code_of(choice.plan), matrix)
+        if note is not None:
+            note.touch()

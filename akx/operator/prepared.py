@@ -24,6 +24,7 @@ from akx.errors import BudgetError, DeviceError, DeviceMemoryError, InfeasibleEr
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, check_feasible, held_bytes
 from akx.matrix import Matrix
+from akx.operator.beside import check_code, check_first
 from akx.operator.planner import Call, Choice, Choices, Planner
 from akx.operator.recurrence import Recurrence
 from akx.operator.values import Values, same_pattern
@@ -95,6 +96,7 @@ class Prepared:
 
     def program(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Program:
         """The program for a call, made where there is none yet, with the values of now."""
+        check_first(self.values.matrix, self.planner.asked.k, vectors)
         choice = self.choice(dtype, vectors, backend)
         plan = choice.plan
         found = self.programs.get((dtype, plan))
@@ -131,6 +133,7 @@ class Prepared:
 
     def _prepare(self, plan: Plan, dtype: np.dtype[Any], vectors: int) -> Program:
         matrix, planner = self.values.of(dtype), self.planner
+        check_code(plan, matrix, vectors)
         schedule = registry.get(plan.backend, plan.schedule)
         if planner.asked.budget is not None:  # without one a schedule asks itself
             check_feasible(schedule, plan, matrix, planner.device(plan.backend))

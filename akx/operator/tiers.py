@@ -44,6 +44,7 @@ __all__ = [
     "FIXED",
     "Rent",
     "csr_product",
+    "ended",
     "forget",
     "plain_powers",
     "powers_into",
@@ -94,6 +95,8 @@ class Rent:
     Attributes
     ----------
     is_over : bool
+    coming : callable, optional
+        Whether the code that preparing needs is still being compiled, which is then not waited for.
     seen : tuple of arrays, optional
         The row pointers and indices of the last call, and views of them for checks.
     """
@@ -101,17 +104,24 @@ class Rent:
     def __init__(self, owner: Callable[[], Any], entries: int, nbytes: int, overhead: float) -> None:
         self.owner = owner
         self.is_over = False
+        self.coming: Callable[[], bool] | None = None
         self.seen: tuple[NDArray[Any], ...] | None = None
         self._lost, self._price = 0.0, _MATRIX + _ENTRY * entries
         far = min(max((nbytes - _CACHE) / (_MEMORY - _CACHE), 0.0), 1.0)
         self._product = entries * (_NEAR + far * (_FAR - _NEAR)) * _SPARED
         self._overhead = overhead
 
+    def is_coming(self) -> bool:
+        """Whether it is over, but for code that is being compiled."""
+        return self.coming is not None and self.coming()
+
     def goes_on(self, k: int, vectors: int = 1) -> bool:
         """Whether a call of k products is better done without preparing; it counts as one that was."""
         global _lost
+        if self.is_over:
+            return self.is_coming()
         saved = self._product * k * (1 + vectors) / 2 - self._overhead
-        if saved > 0 and not self.is_over:
+        if saved > 0:
             self._lost += saved
             _lost += saved
             self.is_over = self._lost >= self._price and (is_loaded() or _lost >= _PROCESS)
@@ -132,7 +142,14 @@ def rent_of(owner: Any, what: Any, entries: int, nbytes: int, overhead: float) -
         except TypeError:  # a class without weak references
             return None
         found = _RENTS[key] = Rent(reference, entries, nbytes, overhead)
-    return None if found.is_over else found
+    return None if found.is_over and not found.is_coming() else found
+
+
+def ended(owner: Any, what: Any) -> Rent | None:
+    """The rent for such a use where it is over, and products could still be plain ones; else None."""
+    found = _RENTS.get((id(owner), what))
+    is_over = found is not None and found.is_over and found.owner() is owner
+    return found if is_over and setting() == AUTO else None
 
 
 def forget() -> None:
@@ -165,7 +182,7 @@ def plain_powers(
     if rent is None or rent.owner() is not A:
         nbytes = A.nnz * (A.dtype.itemsize + 4)
         rent = rent_of(A, k, A.nnz, nbytes, _CALL if is_ours else _CALL + _CHECKED * nbytes)
-    if rent is None or rent.is_over:
+    if rent is None or (rent.is_over and not rent.is_coming()):
         return None
     indptr, indices, data, shape = A.indptr, A.indices, A.data, A.shape
     n, own = shape[0], data.dtype

@@ -40,6 +40,7 @@ from akx.kernels.numpy_vectors import NumpyVectors
 from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
 from akx.operator import tiers
+from akx.operator.beside import Coming, compiled_beside, look
 from akx.operator.cache import CACHE, Cache, Entry, cache_of, canonical, derived, owner_of
 from akx.plan import Plan
 from akx.plandb import database_of
@@ -57,10 +58,12 @@ __all__ = [
     "Rows",
     "System",
     "check_device_backend",
+    "compiling_job",
     "is_queued",
     "make_system",
     "make_work",
     "place_of",
+    "solve_once",
 ]
 
 #: Vectors as rows: a NumPy array, or a DeviceArray.
@@ -71,6 +74,9 @@ _OF_MATRIX = type(aslinearoperator(np.eye(1)))
 
 #: Seconds of a product by a plan beside the product itself.
 _OVERHEAD = 1e-5
+
+#: Steps after which a solver has done all that it does.
+_STEPS = 16
 
 #: The caller's own units.
 _PLAIN = Units()
@@ -259,7 +265,7 @@ class System:
         basis : Basis
             Of s steps.
         """
-        if plan is None and self._is_plain(basis.k, len(block)):
+        if plan is None and self._is_plain(basis.k, len(block), basis.kind):
             with self.stats.phase("matrix"):
                 out[0] = block
                 tiers.powers_into(self._arrays, out, basis)
@@ -271,11 +277,21 @@ class System:
         self.stats.matrix_passes += 1
         return out
 
-    def _is_plain(self, k: int, vectors: int) -> bool:
-        """Whether k products are SciPy's, as preparing has not paid yet (:mod:`akx.operator.tiers`)."""
+    def _is_plain(self, k: int, vectors: int, kind: str = "monomial") -> bool:
+        """Whether k products are SciPy's, as preparing has not paid yet (:mod:`akx.operator.tiers`).
+
+        Or as what it needs is being compiled.
+        """
         if self._rent is None:
             return False
         if self._rent.goes_on(k, vectors):
+            return True
+        try:
+            with compiled_beside():
+                look(compiling_job(self.stats.method), self.matrix)
+                self.operator(k, kind)
+        except Coming as coming:
+            self._rent.coming = coming.is_coming
             return True
         self.prepare()
         return False
@@ -768,6 +784,18 @@ def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -
         resolve_threads(threads)
         return NumpyVectors(dtype)
     return backend_of(backend).vectors(dtype, n, threads)
+
+
+def compiling_job(method: str) -> tuple[tuple[str, ...], str, str, str]:
+    """What compiles all that a solver of that name needs for vectors (:data:`akx.tuner.warmup.Job`)."""
+    return (f"{method} solver",), __name__, "solve_once", method
+
+
+def solve_once(method: str, matrix: Matrix, vectors: int) -> None:
+    """A few steps of a solver."""
+    from akx import solvers
+
+    getattr(solvers, method)(matrix, np.ones(matrix.n, dtype=matrix.dtype), maxiter=_STEPS)
 
 
 def is_queued(matrix: Matrix, backend: str) -> bool:
