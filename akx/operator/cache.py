@@ -135,10 +135,10 @@ class Entry:
         """Look for another plan where those in the database may have changed since the last one was looked up."""
         prepared = self.operator._prepared
         planner = prepared.planner
-        if planner.given is not None or setting() == FIXED:
+        if planner.given is not None:
             return
         generation, now = planner.database.generation, time.monotonic()
-        if generation == self.generation and now - self.glanced < _GLANCE:
+        if (generation == self.generation and now - self.glanced < _GLANCE) or setting() == FIXED:
             return
         stamp = planner.database.file_stamp()
         if generation != self.generation or stamp != self.stamp:

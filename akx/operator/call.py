@@ -69,7 +69,8 @@ def matrix_powers(
     First calls prepare nothing: they are products of the arrays of `A` as they are, by SciPy's compiled code, until
     what they have cost more than prepared ones is what preparing costs (:mod:`akx.operator.tiers`). That is after so
     many calls as the size of the matrix says, by no clock, so that the same calls give the same bits in every process.
-    A matrix so small that its calls are over before the checks of a prepared one would be stays so. ``AKX_PREPARE``
+    Code that is not compiled by then is compiled in a process beside the calls, which go on meanwhile. A matrix so
+    small that its calls are over before the checks of a prepared one would be stays so. ``AKX_PREPARE``
     changes that, and a :class:`MatrixPowers` is prepared from the beginning.
 
     A plan that is tuned, imported or removed later is seen too: at once where this process did it, within about 0.1 s

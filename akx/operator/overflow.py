@@ -50,6 +50,8 @@ class OverflowWatch:
     def look(self, powers: NDArray[Any]) -> None:
         """Warn, once, where an entry of V is not finite and those of x are."""
         last, empty = powers[-1], self._empty_columns
+        if last.size <= _NOTHING and not empty.size and isfinite(abs(np.vdot(last, last))):  # quicker than a sum
+            return
         with np.errstate(over="ignore", invalid="ignore"):
             total = np.add.reduce(last, axis=None)
         if isfinite(total.real + total.imag) and not (empty.size and not np.isfinite(powers[..., empty]).all()):

@@ -10,6 +10,9 @@ machine, so that the same calls in the same order are done the same way, with th
 matrix that is prepared pays for Numba too. Calls so short that the checks of a prepared one are dearer than its gain
 stay as they are.
 
+Where the code that preparing needs is not compiled yet, calls go on as they are until it is
+(:mod:`akx.operator.beside`): this one switch is not at a fixed number.
+
 ``AKX_PREPARE=always`` prepares at once. ``AKX_PREPARE=fixed`` does too, and a matrix keeps the plan that it has got:
 the same bits with every call.
 """
