@@ -189,6 +189,15 @@ def test_a_second_call_does_little_beside_its_products(prepared: list[Any]) -> N
     assert prepared == []
 
 
+def test_groups_of_vectors_are_prepared_sooner() -> None:
+    lost = []
+    for vectors in (4, 5):  # each by itself, and side by side
+        rent = tiers.Rent(lambda: None, 10**6, 10**7, 0.0)
+        rent.goes_on(8, vectors)
+        lost.append(rent._lost)
+    assert lost[1] == pytest.approx(2 * lost[0])
+
+
 def test_short_calls_stay_as_they_are(prepared: list[Any]) -> None:
     A = random_matrix()
     for _ in range(300):

@@ -68,7 +68,7 @@ _NEAR, _FAR, _CACHE, _MEMORY, _SPARED = 0.65e-9, 2.8e-9, 8 << 20, 40 << 20, 0.55
 
 #: Start vectors up to which each is done by itself, and how many are side by side else; entries of one that are moved
 #: at once; entries times vectors and powers from which threads are worth their start.
-_APART, _TOGETHER, _MOVED, _SHARED = 4, 16, 4096, 5_000_000
+_APART, _TOGETHER, _MOVED, _SHARED = 4, 16, 4096, 2_000_000
 #: Entries of vectors whose inner products BLAS forms without threads.
 _SHORT = 8192
 _UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
@@ -123,7 +123,8 @@ class Rent:
         global _lost
         if self.is_over:
             return self.is_coming()
-        saved = self._product * k * (1 + vectors) / 2 - self._overhead
+        times = vectors if vectors > _APART else (1 + vectors) / 2  # groups are put in order, too
+        saved = self._product * k * times - self._overhead
         if saved > 0:
             self._lost += saved
             _lost += saved
