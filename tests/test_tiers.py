@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from counting import calls_of
 from numpy.typing import NDArray
 
 import akx
 from akx import Basis, Matrix
-from akx.operator import cache, tiers
+from akx.operator import beside, cache, tiers
 from akx.tuner.ladder import is_measured
 
 
 @pytest.fixture(autouse=True)
 def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AKX_PREPARE")
+    monkeypatch.setattr(beside, "look", lambda *job: None)  # all code is compiled
     tiers.forget()
 
 
@@ -76,6 +78,33 @@ def test_the_first_calls_are_right_and_nothing_is_prepared(
         np.testing.assert_allclose(V, exact, rtol=2e-5 if x.dtype == np.float32 else 1e-13, atol=1e-6)
         assert all(V[..., j].strides[0] == V.itemsize for j in range(4))
     assert prepared == []
+
+
+@pytest.mark.parametrize("vectors", [6, 40])
+def test_groups_of_vectors_are_what_each_is_alone_whoever_does_them(
+    prepared: list[Any], monkeypatch: pytest.MonkeyPatch, vectors: int
+) -> None:
+    A, X = random_matrix(300), np.random.default_rng(1).random((300, vectors))
+    A.data[3] = 1e300  # what overflows says so in no thread
+    B, basis = random_matrix(300), Basis("newton", np.ones(3), np.array([0.5, -1, 0.2]), np.array([0, 1, 2.0]))
+    alone = [akx.matrix_powers(B, X[:, i], 3, basis=basis) for i in range(vectors)]
+    for shared in (1, 10**9):
+        monkeypatch.setattr(tiers, "_SHARED", shared)
+        V = akx.matrix_powers(B, X, 3, basis=basis, threads=2)
+        np.testing.assert_array_equal(V, np.stack(alone, axis=1))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            akx.matrix_powers(A, X, 3, basis=basis, threads=2)
+        assert {one.category for one in told} <= {akx.AkxWarning}
+    assert prepared == []
+
+
+def test_products_are_the_same_where_scipy_keeps_its_own_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    A, X = random_matrix(), np.random.default_rng(1).random((60, 6))
+    found = [akx.matrix_powers(A, x, 3) for x in (X, X[:, 0])]
+    monkeypatch.setattr(tiers, "csr_product", lambda name="csr_matvec": tiers._added)
+    for x, V in zip((X, X[:, 0]), found, strict=True):
+        np.testing.assert_allclose(akx.matrix_powers(A, x, 3), V, rtol=1e-14)
 
 
 def test_entries_in_any_order_and_twice_are_summed(prepared: list[Any]) -> None:
@@ -142,6 +171,31 @@ def test_a_process_prepares_its_first_matrix_when_all_its_calls_have_paid_for_nu
     for other in others:
         akx.matrix_powers(other, np.ones(60), 4)
     assert 0 < len(prepared) < 39
+
+
+def test_a_second_call_does_little_beside_its_products(prepared: list[Any]) -> None:
+    A, x = random_matrix(), np.ones(60)
+
+    constant = Matrix.from_any(A)
+
+    def loop() -> None:
+        v = x
+        for _ in range(8):
+            v = A @ v
+
+    of_scipy = calls_of(loop)
+    assert calls_of(lambda: akx.matrix_powers(A, x, 8)) < 0.4 * of_scipy
+    assert calls_of(lambda: akx.matrix_powers(constant, x, 8)) < 0.3 * of_scipy
+    assert prepared == []
+
+
+def test_groups_of_vectors_are_prepared_sooner() -> None:
+    lost = []
+    for vectors in (4, 5):  # each by itself, and side by side
+        rent = tiers.Rent(lambda: None, 10**6, 10**7, 0.0)
+        rent.goes_on(8, vectors)
+        lost.append(rent._lost)
+    assert lost[1] == pytest.approx(2 * lost[0])
 
 
 def test_short_calls_stay_as_they_are(prepared: list[Any]) -> None:

@@ -79,6 +79,7 @@ def _calibrate() -> None:
 
 def _warm(*, as_json: bool) -> int:
     """Compile what is not there yet, on all cores. Ctrl-C ends it; what was compiled by then is kept."""
+    from akx.solvers.system import compiling_job
     from akx.tuner.warmup import Warmup, every_plan, job_of
 
     begin, pieces = time.perf_counter(), 0
@@ -90,7 +91,7 @@ def _warm(*, as_json: bool) -> int:
                     continue
                 warmup.want_team()
                 warmup.want(job_of(plan) for plan in every_plan(matrix, _POWERS))
-                warmup.want(((f"{name} solver",), __name__, "solve_once", name) for name in _SOLVERS)
+                warmup.want(map(compiling_job, _SOLVERS))
                 pieces += warmup.wait(_LONG, partial(report, dtype))
                 warmup.leave_note_of_all()
     seconds = time.perf_counter() - begin
@@ -114,15 +115,6 @@ def _grid(dtype: str) -> Matrix:
     points = sp.kronsum(line, line)
     blocks = np.ones((_BLOCK, _BLOCK)) + _BLOCK * np.eye(_BLOCK)
     return Matrix.from_any(sp.csr_array(sp.kron(points, blocks), dtype=dtype))
-
-
-def solve_once(name: str, matrix: Matrix, vectors: int) -> None:
-    """A few steps of a solver: what its vectors need is compiled."""
-    import numpy as np
-
-    from akx import solvers
-
-    getattr(solvers, name)(matrix, np.ones(matrix.n, dtype=matrix.dtype), maxiter=2 * _POWERS)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ class NumpyVectors(HostVectors):
 
     def __init__(self, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
+        self._is_real = self.dtype.kind == "f"
 
     def give_way(self, other: Vectors) -> None:
         """Have `other` do everything from now on."""
@@ -49,6 +50,9 @@ class NumpyVectors(HostVectors):
     def add(self, x: NDArray[Any], factor: complex, v: NDArray[Any]) -> None:
         """x += factor v."""
         factor = self._factor(factor)
+        if x.size <= _PIECE:
+            x += factor * v
+            return
         for piece in _pieces(x.size, _PIECE):
             x[piece] += factor * v[piece]
 
@@ -83,20 +87,27 @@ class NumpyVectors(HostVectors):
 
     def descend(self, V: NDArray[Any], alpha: complex) -> float:
         """r -= alpha w of V = [p, w, r, x, ...]; the new <r, r>."""
-        self.add(V[2], -alpha, V[1])
-        return _dot(V[2], V[2]).real
+        r = V[2]
+        self.add(r, -alpha, V[1])
+        return _dot(r, r).real
 
     def turn(self, V: NDArray[Any], alpha: complex, beta: complex, u: int) -> None:
         """x += alpha p, then p = v_u + beta p, of V = [p, w, r, x, ...]."""
         alpha, beta = self._factor(alpha), self._factor(beta)
-        for piece in _pieces(V.shape[1], _PIECE):
-            p = V[0, piece]
-            V[3, piece] += alpha * p
+        p, x, v = V[0], V[3], V[u]
+        if p.size <= _PIECE:
+            x += alpha * p
             p *= beta
-            p += V[u, piece]
+            p += v
+            return
+        for piece in _pieces(p.size, _PIECE):
+            part = p[piece]
+            x[piece] += alpha * part
+            part *= beta
+            part += v[piece]
 
     def _factor(self, factor: complex) -> Any:
-        return complex(factor) if self.dtype.kind == "c" else float(factor.real)
+        return factor.real if self._is_real else complex(factor)
 
 
 class NumpyBlocks:
@@ -139,6 +150,8 @@ def _pieces(n: int, size: int) -> Iterator[slice]:
 
 def _dot(v: NDArray[Any], w: NDArray[Any]) -> complex:
     """<v, w>, the first conjugated; pieces are added up in double precision."""
+    if v.size <= _PIECE:
+        return complex(np.vdot(v, w)) if v.dtype.kind == "c" else float(np.vdot(v, w))
     return sum((np.vdot(v[piece], w[piece]).item() for piece in _pieces(v.size, _PIECE)), 0.0)
 
 

@@ -20,7 +20,6 @@ long as it lives, by the same rule.
 from __future__ import annotations
 
 import os
-import threading
 import time
 import weakref
 from collections import OrderedDict
@@ -28,15 +27,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from akx._canonical import check_shape, check_value_error, target_dtype
 from akx._given import scipy_matrix
+from akx._numba import is_loaded
 from akx.basis import Basis
 from akx.device.budget import parse_limits
 from akx.device.forks import ForkSafeLock
 from akx.device.host import resolve_threads
 from akx.errors import DeviceError, MatrixError
 from akx.matrix import Matrix, content_token, there
-from akx.operator.tiers import FIXED, setting
+from akx.operator.tiers import FIXED, has_other_threads, setting
 from akx.operator.values import same_pattern
 from akx.plan import Plan, check_plan
 
@@ -54,7 +57,6 @@ __all__ = [
     "clear_cache",
     "content_of",
     "derived",
-    "has_other_threads",
     "kept_by",
     "operator_for",
     "origin_of",
@@ -73,6 +75,8 @@ _KEPT_SPARE = 2
 _MOST_TIMES = 1000
 #: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
 _BYTES_PER_READER = 4 << 20
+#: Entries that are compared at once: what is in between stays in a near cache.
+_COMPARED = 1 << 16
 #: Seconds for which a file of plans is taken to be unchanged by other processes.
 _GLANCE = 0.1
 #: In the cache of a matrix, whose it is.
@@ -141,11 +145,15 @@ class Entry:
         """Look for another plan where those in the database may have changed since the last one was looked up."""
         prepared = self.operator._prepared
         planner = prepared.planner
-        if planner.given is not None or setting() == FIXED:
-            self.glanced = time.monotonic()
+        now = time.monotonic()
+        if planner.given is not None:
+            self.glanced = now
             return
-        generation, now = planner.database.generation, time.monotonic()
+        generation = planner.database.generation
         if generation == self.generation and now - self.glanced < _GLANCE:
+            return
+        if setting() == FIXED:
+            self.glanced = now
             return
         stamp = planner.database.file_stamp()
         if generation != self.generation or stamp != self.stamp:
@@ -333,13 +341,16 @@ class Cache:
                     return values.matrix
         return None
 
+    def kept_matrix(self, owner: Any, types: tuple[str, ...]) -> tuple[_Token, Matrix] | None:
+        """The canonical matrix that is kept for an object, behind the content that it had then; None without one."""
+        held, token, matrix = self._matrices.get((id(owner), types), (None, (), None))
+        return None if matrix is None or held is None or held() is not owner else (token, matrix)
+
     def matrix_of(self, owner: Any, types: tuple[str, ...], token: _Token) -> Matrix | None:
         """The canonical matrix of an object with this content: of a kept operator, or of a first solve; else None."""
         with self.lock:
-            held, known, matrix = self._matrices.get((id(owner), types), (None, None, None))
-            if matrix is not None and known == token and held is not None and held() is owner:
-                return matrix
-            return self.sibling(owner, types, token)
+            kept = self.kept_matrix(owner, types)
+            return kept[1] if kept is not None and kept[0] == token else self.sibling(owner, types, token)
 
     def keep_matrix(self, owner: Any, types: tuple[str, ...], token: _Token, matrix: Matrix) -> None:
         """Keep a canonical matrix for which there may be no operator yet."""
@@ -533,11 +544,19 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
     It is that of a kept operator where A has not changed since. Raises as :meth:`Matrix.from_any` does.
     """
     if isinstance(A, Matrix):
-        origin: _Origin = A.cache.get(_ORIGIN) or _Origin(weakref.ref(A), _CONSTANT, (A.dtype.str,), CACHE)
+        origin: _Origin | None = A.cache.get(_ORIGIN)
+        if origin is None:
+            origin = _Origin(weakref.ref(A), _CONSTANT, (A.dtype.str,), CACHE)
         return _of(A.with_value_error(0.0), origin)
     given, A = _read(A)
     check_shape(A.shape)
-    types, most = (target_dtype(A.dtype, None).str,), resolve_threads(threads)
+    types = (target_dtype(A.dtype, None).str,)
+    kept = CACHE.kept_matrix(given, types)
+    if kept is not None and _is_copied(A, kept[1]):
+        origin = kept[1].cache.get(_ORIGIN)
+        if origin is not None and origin.token == kept[0] and origin.owner() is given:
+            return kept[1]
+    most = resolve_threads(threads)
     try:
         owner: Callable[[], Any] = weakref.ref(given)
     except TypeError:
@@ -638,10 +657,23 @@ def content_of(A: Any, threads: int | None) -> _Token:
     return _token(A, resolve_threads(threads))
 
 
-def has_other_threads() -> bool:
-    """Whether another thread could change a matrix meanwhile."""
-    here = threading.current_thread()
-    return any(one is not here and not one.name.startswith("akx-") for one in threading.enumerate())
+def _is_copied(A: Any, matrix: Matrix) -> bool:
+    """Whether the arrays of A are those of its canonical matrix, bit for bit; also False where a token is as quick."""
+    if A.format != "csr" or (is_loaded() and matrix.nbytes > _BYTES_PER_READER):
+        return False
+    is_like = A.shape == matrix.shape and _is_equal(A.indptr, matrix.indptr)
+    return is_like and _is_equal(A.indices, matrix.indices) and _is_equal(A.data, matrix.data)
+
+
+def _is_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape or not one.flags.c_contiguous:
+        return False
+    kind = np.int32 if one.itemsize == 4 else np.int64  # bits: zeros have signs
+    one, other = one.view(kind), other.view(kind)
+    if one.size <= _COMPARED:
+        return not np.count_nonzero(one != other)
+    pieces = (slice(start, start + _COMPARED) for start in range(0, one.size, _COMPARED))
+    return not any(np.count_nonzero(one[piece] != other[piece]) for piece in pieces)
 
 
 def _is_changing(A: Any, threads: int, token: _Token) -> bool:

@@ -11,8 +11,8 @@ from numpy.typing import DTypeLike, NDArray
 from akx._given import check_count
 from akx.basis import Basis
 from akx.device.choose import HOST, array_backend
-from akx.matrix import Matrix
-from akx.operator.tiers import plain_powers
+from akx.matrix import Matrix, content_token
+from akx.operator.tiers import CSR, ended, plain_powers
 from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.plan import Plan
 
@@ -79,8 +79,9 @@ def matrix_powers(
     First calls prepare nothing: they are products of the arrays of `A` as they are, by SciPy's compiled code (on a GPU
     by one kernel of akx, with the arrays kept there from call to call), until what they have cost more than prepared
     ones is what preparing costs (:mod:`akx.operator.tiers`). That is after so many calls as the size of the matrix
-    says, by no clock, so that the same calls give the same bits in every process.
-    A matrix so small that its calls are over before the checks of a prepared one would be stays so. ``AKX_PREPARE``
+    says, by no clock, so that the same calls give the same bits in every process. Code that is not compiled by then is
+    compiled in a process beside the calls, which go on meanwhile. A matrix so small that its calls are over before the
+    checks of a prepared one would be stays so. ``AKX_PREPARE``
     changes that, and a :class:`MatrixPowers` is prepared from the beginning.
 
     A plan that is tuned, imported or removed later is seen too: at once where this process did it, within about 0.1 s
@@ -109,14 +110,15 @@ def matrix_powers(
             kept.looks_for_overflow = True
             return kept(x, out=out)
     is_elsewhere = not isinstance(x, np.ndarray) and is_on_device(x)
-    if backend == "auto" and (is_elsewhere or (plan is None and is_matrix_there(A))):
+    if backend == "auto" and (is_elsewhere or (plan is None and type(A) not in CSR and is_matrix_there(A))):
         backend = array_backend()
-    k = check_count("k", k)
+    if type(k) is not int or not 0 < k < 100:
+        k = check_count("k", k)
     is_usual = plan is None and memory_budget is None and fraction is None
     is_usual = is_usual and (db is None or isinstance(db, (str, os.PathLike)))
-    if is_usual and not is_elsewhere and isinstance(backend, str) and backend in ("auto", HOST):
-        asked: dict[str, Any] = {"basis": basis, "out": out, "dtype": dtype, "threads": threads}
-        answer = plain_powers(A, x, k, value_error=value_error, **asked)
+    is_here = is_usual and not is_elsewhere and (backend == "auto" or backend == HOST)
+    if is_here:
+        answer = plain_powers(A, x, k, basis, out, dtype, threads, value_error)
         if answer is not None:
             return answer
     is_captured = False
@@ -127,20 +129,48 @@ def matrix_powers(
     if is_usual and not is_captured and isinstance(backend, str) and backend not in ("auto", HOST):
         from akx.operator.plain import call_on_device
 
-        asked = {"basis": basis, "out": out, "dtype": dtype, "threads": threads, "backend": backend}
+        asked: dict[str, Any] = {"basis": basis, "out": out, "dtype": dtype, "threads": threads, "backend": backend}
         there: NDArray[Any] | None = call_on_device(A, x, k, value_error=value_error, **asked)
         if there is not None:  # in kind, as the types of Python cannot say
             return there
+    from akx.operator.beside import Coming, compiled_beside
     from akx.operator.cache import operator_for  # with the planner and all that it asks
 
-    limits = memory_budget, fraction
-    operator = operator_for(
-        A, k, basis, plan, dtype, threads, db, backend, limits, value_error, is_captured=is_captured
-    )
-    operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
-    if is_elsewhere and like is not None:
-        _remember(like, operator, x)
-    return operator(x, out=out)
+    def prepared() -> NDArray[Any]:
+        limits = memory_budget, fraction
+        operator = operator_for(
+            A, k, basis, plan, dtype, threads, db, backend, limits, value_error, is_captured=is_captured
+        )
+        operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
+        if is_elsewhere and like is not None:
+            _remember(like, operator, x)
+        return operator(x, out=out)
+
+    rent = ended(A, k) if is_here else None
+    if rent is None:
+        return prepared()
+    try:
+        with compiled_beside():
+            return prepared()
+    except Coming as coming:
+        rent.coming = coming.is_coming
+    answer = plain_powers(A, x, k, basis, out, dtype, threads, value_error)
+    return prepared() if answer is None else answer
+
+
+def call_once(k: int, matrix: Matrix, vectors: int) -> None:
+    """What the first prepared call does, so that all of its code is compiled; its plan has a note then too."""
+    from akx.operator.powers import MatrixPowers
+    from akx.tuner.precompile import note_of
+    from akx.tuner.warmup import code_of
+
+    content_token(matrix.to_scipy())
+    operator = MatrixPowers(matrix, k, backend=HOST)
+    operator(np.zeros((matrix.n, vectors), dtype=matrix.dtype))
+    for choice in operator._prepared.choices.made.values():
+        note = note_of(code_of(choice.plan), matrix)
+        if note is not None:
+            note.touch()
 
 
 def _remember(like: tuple[Any, ...], operator: MatrixPowers, x: Any) -> None:

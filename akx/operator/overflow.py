@@ -18,11 +18,16 @@ from numpy.typing import NDArray
 
 from akx.errors import AkxWarning
 
-__all__ = ["OverflowWatch", "levels_to_caller"]
+__all__ = ["OverflowWatch", "is_looked_at", "levels_to_caller"]
 
 #: Entries of a vector that are looked at in every call, and one of how many calls looks at more: what another core has
 #: just written takes a tenth of a short call to read.
 _NOTHING, _EVERY = 2_000, 64
+
+
+def is_looked_at(entries: int, calls: int) -> bool:
+    """Whether all vectors of a call are looked at: where they are short, else those of the first call and one of 64."""
+    return entries <= _NOTHING or calls % _EVERY == 1
 
 
 class OverflowWatch:
@@ -45,11 +50,13 @@ class OverflowWatch:
         if not self.looks:
             return False
         self._calls += 1
-        return self._n * vectors <= _NOTHING or self._calls % _EVERY == 1
+        return is_looked_at(self._n * vectors, self._calls)
 
     def look(self, powers: NDArray[Any]) -> None:
         """Warn, once, where an entry of V is not finite and those of x are."""
         last, empty = powers[-1], self._empty_columns
+        if last.size <= _NOTHING and not empty.size and isfinite(abs(np.vdot(last, last))):  # quicker than a sum
+            return
         with np.errstate(over="ignore", invalid="ignore"):
             total = np.add.reduce(last, axis=None)
         if isfinite(total.real + total.imag) and not (empty.size and not np.isfinite(powers[..., empty]).all()):

@@ -25,13 +25,12 @@ from akx.operator.cache import (
     canonical,
     content_of,
     derived,
-    has_other_threads,
     origin_of,
     owner_of,
 )
 from akx.operator.overflow import OverflowWatch
 from akx.operator.recurrence import Recurrence
-from akx.operator.tiers import AUTO, Rent, is_sound, rent_of, setting
+from akx.operator.tiers import AUTO, Rent, has_other_threads, rent_of, setting, sound_arrays
 from akx.operator.vectors import check_out, is_on_device, is_same, overlap, start_block
 
 __all__ = ["PlainOperator", "PlainPowers", "call_on_device", "device_rent", "give_back", "plain_on"]
@@ -104,7 +103,9 @@ def plain_on(matrix: Matrix, backend: str) -> PlainPowers | None:
     found, of = cache_of(matrix).take_plain(owner, types, backend)
     if found is not None and of == token:
         return found
-    return _sent(matrix, None, backend)
+    there = matrix.on_device
+    arrays = (matrix.indptr, *((matrix.indices, matrix.data) if there is None else (there.column, there.data)))
+    return _made(arrays, _Like(matrix.n, matrix.pattern, matrix.dtype), backend)
 
 
 def give_back(matrix: Matrix, backend: str, one: PlainPowers, epoch: int) -> None:
@@ -113,19 +114,13 @@ def give_back(matrix: Matrix, backend: str, one: PlainPowers, epoch: int) -> Non
     cache_of(matrix).give_plain(owner, types, backend, one, token, epoch)
 
 
-def _sent(A: Any, data: NDArray[Any] | None, backend: str) -> PlainPowers | None:
-    """A matrix in its arrays on the device, where it is there already, else sent; `data` is what SciPy's has."""
-    there = A.on_device if isinstance(A, Matrix) else None
-    index, pattern = (A.indices, _Columns(A.indices)) if data is not None else (None, A.pattern)
-    if there is not None:
-        index, data = there.column, there.data
-    elif data is None:
-        index, data = A.indices, A.data
+def _made(arrays: tuple[Any, ...], like: _Like, backend: str) -> PlainPowers | None:
+    """By CSR arrays, which are sent to the device where they are not there."""
     try:
-        products = backend_of(backend).plain_products(A.indptr, index, data)
+        products = backend_of(backend).plain_products(*arrays)
     except DeviceMemoryError:  # a plan may stream it
         return None
-    return None if products is None else PlainPowers(products, _Like(A.shape[0], pattern, data.dtype))
+    return None if products is None else PlainPowers(products, like)
 
 
 def call_on_device(
@@ -176,9 +171,12 @@ def call_on_device(
             CACHE.give_plain(A, types, backend, found, of, epoch)
             return call.looked_at(answer, found)
         before = token if has_other_threads() else None
-    if not is_sound(A) or not _is_finite(A.data):
+    arrays = sound_arrays(A, A.shape[0], rent)
+    if arrays is None or not _is_finite(arrays[2]):
         return _canonical_call(A, call, threads, backend)  # which says what is wrong
-    found = _sent(A, np.asarray(A.data).astype(call.dtype, copy=False), backend)
+    indptr, indices, data = arrays
+    like = _Like(A.shape[0], _Columns(indices), call.dtype)
+    found = _made((indptr, indices, data.astype(call.dtype, copy=False)), like, backend)
     answer = None if found is None else call.by(found)
     token = content_of(A, threads)
     if answer is not None and before in (None, token):  # else another thread changes it: nobody knows what this is of

@@ -33,6 +33,7 @@ from akx.errors import (
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, check_feasible, held_bytes
 from akx.matrix import Matrix
+from akx.operator.beside import check_code, check_first
 from akx.operator.overflow import levels_to_caller
 from akx.operator.planner import Call, Choice, Choices, Planner
 from akx.operator.recurrence import Recurrence
@@ -109,6 +110,7 @@ class Prepared:
 
     def program(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Program:
         """The program for a call, made where there is none yet, with the values of now."""
+        check_first(self.values.matrix, self.planner.asked.k, vectors)
         choice = self.choice(dtype, vectors, backend)
         plan = choice.plan
         found = self.programs.get((dtype, plan))
@@ -145,6 +147,7 @@ class Prepared:
 
     def _prepare(self, plan: Plan, dtype: np.dtype[Any], vectors: int) -> Program:
         matrix, planner = self.values.of(dtype), self.planner
+        check_code(plan, matrix, vectors)
         schedule = registry.get(plan.backend, plan.schedule)
         if planner.asked.budget is not None:  # without one a schedule asks itself
             check_feasible(schedule, plan, matrix, planner.device(plan.backend))

@@ -11,6 +11,9 @@ matrix that is prepared pays for Numba too. On a GPU plain products are one kern
 constants of their own, which are careful guesses from figures of one H100. Calls so short that the checks of a prepared
 one are dearer than its gain stay as they are.
 
+Where the code that preparing needs is not compiled yet, calls go on as they are until it is
+(:mod:`akx.operator.beside`): this one switch is not at a fixed number.
+
 ``AKX_PREPARE=always`` prepares at once. ``AKX_PREPARE=fixed`` does too, and a matrix keeps the plan that it has got:
 the same bits with every call.
 """
@@ -19,8 +22,10 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -35,25 +40,30 @@ from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, brief
 from akx.matrix import Matrix
-from akx.operator.overflow import OverflowWatch
+from akx.operator.overflow import OverflowWatch, is_looked_at
 from akx.operator.vectors import check_out, is_same, start_block
 
 __all__ = [
     "ALWAYS",
     "AUTO",
+    "CSR",
     "FIXED",
     "Rent",
     "csr_product",
+    "ended",
     "forget",
-    "is_sound",
+    "has_other_threads",
     "plain_powers",
     "powers_into",
     "product_into",
     "rent_of",
     "setting",
+    "sound_arrays",
 ]
 
 AUTO, ALWAYS, FIXED = "auto", "always", "fixed"
+#: What most callers have.
+CSR = sp.csr_array, sp.csr_matrix
 _TYPES = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 
 #: Seconds: Numba and its code in a new process; a matrix, and each of its entries; the checks of a prepared call, and
@@ -66,6 +76,13 @@ _NEAR, _FAR, _CACHE, _MEMORY, _SPARED = 0.65e-9, 2.8e-9, 8 << 20, 40 << 20, 0.55
 #: pays once is the planner with all that it asks, and the kernels of a first plan from the disk.
 _GPU_PROCESS, _GPU_MATRIX, _GPU_ENTRY, _GPU_LAUNCH = 1.0, 3e-2, 4e-8, 1.5e-6
 _GPU_NEAR, _GPU_FAR, _GPU_CACHE, _GPU_MEMORY, _GPU_SPARED = 2.2e-13, 5e-13, 30 << 20, 48 << 20, 0.6
+
+#: Start vectors up to which each is done by itself, and how many are side by side else; entries of one that are moved
+#: at once; entries times vectors and powers from which threads are worth their start.
+_APART, _TOGETHER, _MOVED, _SHARED = 4, 16, 4096, 2_000_000
+#: Entries of vectors whose inner products BLAS forms without threads.
+_SHORT = 8192
+_UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
 
 
 def setting() -> str:
@@ -90,6 +107,17 @@ class Rent:
         Seconds that a prepared call takes beside its products, more than a plain one does.
     on_device : bool
         Whether products are those of a GPU.
+
+    Attributes
+    ----------
+    is_over : bool
+        Whether preparing has paid.
+    calls : int
+        Of plain products, so far.
+    coming : callable, optional
+        Whether the code that preparing needs is still being compiled, which is then not waited for.
+    seen : tuple of arrays, optional
+        The row pointers and indices of the last call, and views of them for checks.
     """
 
     def __init__(
@@ -97,6 +125,9 @@ class Rent:
     ) -> None:
         self.owner = owner
         self.is_over = False
+        self.is_over, self.calls = False, 0
+        self.coming: Callable[[], bool] | None = None
+        self.seen: tuple[NDArray[Any], ...] | None = None
         self._lost, self._overhead = 0.0, overhead
         if on_device:
             self._process, self._price = _GPU_PROCESS, _GPU_MATRIX + _GPU_ENTRY * entries
@@ -106,11 +137,19 @@ class Rent:
             self._process, self._price = _PROCESS, _MATRIX + _ENTRY * entries
             self._product = entries * (_NEAR + _share(nbytes, _CACHE, _MEMORY) * (_FAR - _NEAR)) * _SPARED
 
+    def is_coming(self) -> bool:
+        """Whether it is over, but for code that is being compiled."""
+        return self.coming is not None and self.coming()
+
     def goes_on(self, k: int, vectors: int = 1) -> bool:
         """Whether a call of k products is better done without preparing; it counts as one that was."""
         global _lost
-        saved = self._product * k * (1 + vectors) / 2 - self._overhead
-        if saved > 0 and not self.is_over:
+        self.calls += 1
+        if self.is_over:
+            return self.is_coming()
+        times = vectors if vectors > _APART else (1 + vectors) / 2  # groups are put in order, too
+        saved = self._product * k * times - self._overhead
+        if saved > 0:
             self._lost += saved
             _lost += saved
             self.is_over = self._lost >= self._price and (is_loaded() or _lost >= self._process)
@@ -143,7 +182,14 @@ def rent_of(
         except TypeError:  # a class without weak references
             return None
         found = _RENTS[key] = Rent(reference, entries, nbytes, overhead, on_device=on_device)
-    return None if found.is_over else found
+    return None if found.is_over and not found.is_coming() else found
+
+
+def ended(owner: Any, what: Any) -> Rent | None:
+    """The rent for such a use where it is over, and products could still be plain ones; else None."""
+    found = _RENTS.get((id(owner), what))
+    is_over = found is not None and found.is_over and found.owner() is owner
+    return found if is_over and setting() == AUTO else None
 
 
 def forget() -> None:
@@ -157,7 +203,6 @@ def plain_powers(
     A: Any,
     x: Any,
     k: int,
-    *,
     basis: Any,
     out: NDArray[Any] | None,
     dtype: DTypeLike | None,
@@ -171,47 +216,58 @@ def plain_powers(
     block shares them).
     """
     is_ours = isinstance(A, Matrix)
-    if not (is_ours or (sp.issparse(A) and A.format == "csr")):
+    if not (type(A) in CSR or is_ours or (sp.issparse(A) and A.format == "csr")) or setting() != AUTO:
         return None
-    if setting() != AUTO or not (basis == "monomial" if isinstance(basis, str) else isinstance(basis, Basis)):
+    rent = _RENTS.get((id(A), k))
+    if rent is None or rent.owner() is not A:
+        nbytes = A.nnz * (A.dtype.itemsize + 4)
+        rent = rent_of(A, k, A.nnz, nbytes, _CALL if is_ours else _CALL + _CHECKED * nbytes)
+    if rent is None or (rent.is_over and not rent.is_coming()):
         return None
-    nbytes = A.nnz * (A.dtype.itemsize + 4)
-    rent = rent_of(A, k, A.nnz, nbytes, _CALL + _CHECKED * nbytes)
-    if rent is None:
-        return None
-    check_shape(A.shape)
-    target, n = target_dtype(A.dtype, dtype), A.shape[0]
-    is_exact = A.dtype == target or (A.dtype.kind in "iu" and dtype is None)
-    if not is_exact or not A.dtype.isnative or (isinstance(basis, Basis) and basis.k < k):
-        return None
+    indptr, indices, data, shape = A.indptr, A.indices, A.data, A.shape
+    n, own = shape[0], data.dtype
+    if len(shape) != 2 or shape[1] != n or n == 0:
+        check_shape(shape)
+    target = own
+    if dtype is not None or own not in _TYPES:
+        target = target_dtype(own, dtype)
+        if not (own == target or (own.kind in "iu" and dtype is None)) or not own.isnative:
+            return None
     if threads is not None:
         resolve_threads(threads)
     if value_error is not None:
         check_value_error(value_error)
     start, single = start_block(x, n)
-    coefficients = None if isinstance(basis, str) else basis.head(k)
-    is_real = coefficients is None or coefficients.is_real
-    result = np.result_type(target, start.dtype, *(() if is_real else (np.complex64,)))
+    coefficients = None
+    if basis != "monomial" or start.dtype != target:
+        if isinstance(basis, Basis) and basis.k >= k:
+            coefficients = basis.head(k)
+        elif not isinstance(basis, str) or basis != "monomial":
+            return None
+        is_real = coefficients is None or coefficients.is_real
+        target = np.result_type(target, start.dtype, *(() if is_real else (np.complex64,)))
+        if target not in _TYPES:
+            return None
     vectors = len(start)
-    if result not in _TYPES:
-        return None
-    if not (is_ours or is_sound(A)) or not rent.goes_on(k, vectors):
+    arrays = (indptr, indices, data) if is_ours else sound_arrays(A, n, rent)
+    if arrays is None or not rent.goes_on(k, vectors):
         return None
     if out is not None:
-        check_out(out, (n, k + 1) if single else (n, vectors, k + 1), result)
-        powers = np.asarray(out).T.reshape(k + 1, vectors, n) if out.flags.f_contiguous else None
-        if powers is None:
+        check_out(out, (n, k + 1) if single else (n, vectors, k + 1), target)
+        if not out.flags.f_contiguous:
             return None
+        powers = np.asarray(out).T.reshape(k + 1, vectors, n)
         if np.may_share_memory(start, powers) and not is_same(start, powers[0]):
             start = start.copy()
     else:
-        powers = np.empty((k + 1, vectors, n), dtype=result)
-    with np.errstate(over="ignore", invalid="ignore"):
-        powers[0] = start
-        powers_into((A.indptr, A.indices, A.data), powers, coefficients)
-        total = np.add.reduce(powers[1], axis=None) + np.add.reduce(powers[-1], axis=None)
-    if not (math.isfinite(total.real) and math.isfinite(total.imag)):  # by x, an overflow, or an entry of A
-        if not np.isfinite(A.data).all():
+        powers = (np.zeros if vectors <= _APART else np.empty)((k + 1, vectors, n), dtype=target)
+    powers[0] = start
+    powers_into(arrays, powers, coefficients, threads, is_zero=out is None)
+    # v_1 tells of the entries of A; v_k tells of all before it, but for columns of A without entries.
+    all_of_them = powers[1:] if is_looked_at(vectors * n, rent.calls) else None
+    telling = (powers[1], powers[-1]) if all_of_them is None else (all_of_them, all_of_them)
+    if not _is_finite(*telling):  # by x, an overflow, or an entry of A
+        if not np.isfinite(data).all():
             return None
         OverflowWatch(Matrix.from_any(A), k).look(powers)
     if out is not None:
@@ -219,65 +275,147 @@ def plain_powers(
     return powers[:, 0].T if single else powers.transpose(2, 1, 0)
 
 
-def is_sound(A: Any) -> bool:
-    """Whether compiled code can follow the indices of a CSR matrix; what is wrong with them is told elsewhere."""
-    indptr, indices, n = A.indptr, A.indices, A.shape[0]
-    kind = indices.dtype
-    if indptr.size != n + 1 or indptr.dtype != kind or kind.kind != "i" or not kind.isnative or indptr[0] != 0:
+def has_other_threads() -> bool:
+    """Whether another thread could change a matrix meanwhile."""
+    if threading.active_count() == 1:
         return False
-    nnz = indptr[-1]
-    if nnz > min(indices.size, A.data.size) or not np.greater_equal(indptr[1:], indptr[:-1]).all():
-        return False
-    columns = indices[:nnz].view(f"u{indices.itemsize}")  # a negative one is very large then
-    return nnz == 0 or bool(columns.max() < n)
+    here = threading.current_thread()
+    return any(one is not here and not one.name.startswith("akx-") for one in threading.enumerate())
+
+
+def sound_arrays(A: Any, n: int, rent: Rent) -> tuple[NDArray[Any], ...] | None:
+    """The arrays of a CSR matrix, with indices that compiled code can follow; None where it is told elsewhere why not.
+
+    Where another thread may change A at any moment, indices are copied, and the copies are checked and used.
+    """
+    indptr, indices, data, seen = A.indptr, A.indices, A.data, rent.seen
+    is_copied = has_other_threads()
+    if is_copied or seen is None or seen[0] is not indptr or seen[1] is not indices:
+        if not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (indptr, indices, data)):
+            return None
+        if is_copied:
+            indptr, indices = indptr.copy(), indices.copy()
+        unsigned = _UNSIGNED.get(indices.dtype)
+        if unsigned is None or indptr.dtype != indices.dtype:
+            return None
+        seen = indptr, indices, indptr[1:], indptr[:-1], indices.view(unsigned)
+        rent.seen = None if is_copied else seen
+    upper, lower, columns = seen[2:]
+    nnz = indptr.item(-1) if upper.size == n else -1
+    if indptr.item(0) != 0 or not 0 <= nnz <= min(columns.size, data.size) or np.count_nonzero(upper < lower):
+        return None
+    if nnz != columns.size:
+        columns = columns[:nnz]
+    is_sound = nnz == 0 or np.maximum.reduce(columns) < n  # a negative one is very large here
+    return (indptr, indices, data) if is_sound and data.ndim == 1 else None
+
+
+def _is_finite(v: NDArray[Any], w: NDArray[Any]) -> bool:
+    """Whether all entries of both are finite; contiguous ones.
+
+    An inner product is not finite where one of them is not, and the quickest to form: in pieces for which BLAS starts
+    no threads. One that overflows is looked at again.
+    """
+    v, w = v.reshape(-1), w.reshape(-1)
+    for first in range(0, v.size, _SHORT):
+        product = np.vdot(v[first : first + _SHORT], w[first : first + _SHORT])  # which warns of nothing
+        if not (math.isfinite(product.real) and math.isfinite(product.imag)):
+            return bool(np.isfinite(v).all() and np.isfinite(w).all())
+    return True
 
 
 @cache
-def csr_product(name: str = "csr_matvec") -> Any:
-    """SciPy's compiled y += A x, which ``A @ x`` calls; None where this SciPy keeps it elsewhere."""
+def csr_product(name: str = "csr_matvec") -> Callable[..., None]:
+    """SciPy's compiled y += A x, which ``A @ x`` calls; that itself where this SciPy keeps it elsewhere."""
     try:
         from scipy.sparse import _sparsetools
     except ImportError:
-        return None
-    return getattr(_sparsetools, name, None)
+        return _added
+    found: Callable[..., None] = getattr(_sparsetools, name, _added)
+    return found
 
 
-def powers_into(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None = None) -> None:
+def _added(rows: int, columns: int, *rest: Any) -> None:
+    """What :func:`csr_product` does: rest = (vectors, where they are several, indptr, indices, data, x, y)."""
+    *vectors, indptr, indices, data, x, y = rest
+    A = sp.csr_array((data, indices, indptr), shape=(rows, columns))
+    y += (A @ x.reshape(columns, *vectors)).reshape(-1)
+
+
+def powers_into(
+    A: tuple[NDArray[Any], ...],
+    powers: NDArray[Any],
+    basis: Basis | None = None,
+    threads: int | None = None,
+    *,
+    is_zero: bool = False,
+) -> None:
     """powers[1:] from powers[0], (k+1, b, n), by products of A = (indptr, indices, data); no basis is the monomial one.
 
-    `powers` is C-contiguous but for `b` = 1.
+    `powers` is C-contiguous but for `b` = 1; `is_zero` says that powers[1:] is zero. Few vectors are done one after
+    another, where they will be. Of more, some at a time are side by side, as SciPy has them, and are put where they
+    will be after each product: entries of A are read once for all of these. Such groups have nothing to do with one
+    another, so that threads can share them.
     """
-    vectors, n = powers.shape[1:]
-    sizes: tuple[int, ...] = (n, n)
-    if vectors == 1:
-        powers[1:] = 0
-        rows, product = list(powers[:, 0]), csr_product()
-    else:  # as SciPy has them, entries of all vectors side by side
-        rows = [np.ascontiguousarray(powers[0].T), *np.zeros((len(powers) - 1, n, vectors), dtype=powers.dtype)]
-        sizes, product = (n, n, vectors), csr_product("csr_matvecs")
-    before = None
+    k, vectors = len(powers) - 1, powers.shape[1]
+    if vectors <= _APART:
+        for i in range(vectors):
+            _apart(A, powers[:, i], basis, is_zero)
+        return
+    count = -(-vectors // _TOGETHER)
+    groups = [powers[:, vectors * i // count : vectors * (i + 1) // count] for i in range(count)]
+    is_long = A[1].size * k * vectors >= _SHARED
+    workers = min(count, resolve_threads(threads)) if count > 1 and is_long else 1
+    if workers == 1:
+        for group in groups:
+            _together(A, group, basis)
+        return
+    with ThreadPoolExecutor(workers, thread_name_prefix="akx-products") as pool:
+        for _ in pool.map(lambda group: _together(A, group, basis), groups):
+            pass
+
+
+def _apart(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None, is_zero: bool) -> None:
+    """:func:`powers_into` for one vector, (k+1, n), rows contiguous."""
+    product, (indptr, indices, data), n = csr_product(), A, powers.shape[1]
+    rows = list(powers)
     for j, (v, w) in enumerate(pairwise(rows)):
-        if product is None:
-            w[:] = sp.csr_array((A[2], A[1], A[0]), shape=(n, n)) @ v
-        else:
-            product(*sizes, *A, v.reshape(-1), w.reshape(-1))
+        if not is_zero:
+            w.fill(0)
+        product(n, n, indptr, indices, data, v, w)
         if basis is not None:
-            a, b, c = (numbers[j].item() for numbers in (basis.a, basis.b, basis.c))
-            w *= a
-            w += b * v
-            if before is not None:
-                w += c * before
-            before = v
-    if vectors > 1:
-        for j, w in enumerate(rows[1:], 1):
-            powers[j] = w.T
+            _recur(basis, j, rows[j - 1], v, w)
+
+
+def _together(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None) -> None:
+    """:func:`powers_into` for some vectors, (k+1, b, n), whose entries are side by side meanwhile."""
+    product, (indptr, indices, data) = csr_product("csr_matvecs"), A
+    vectors, n = powers.shape[1:]
+    before, v, w = np.empty((3, n, vectors), dtype=powers.dtype)
+    v[:] = powers[0].T
+    step = max(_MOVED // vectors, 32)
+    for j, target in enumerate(powers[1:]):
+        w.fill(0)
+        product(n, n, vectors, indptr, indices, data, v.reshape(-1), w.reshape(-1))
+        if basis is not None:
+            _recur(basis, j, before, v, w)
+        for first in range(0, n, step):  # in pieces that stay in the nearest cache, where lines are read once
+            target[:, first : first + step] = w[first : first + step].T
+        before, v, w = v, w, before
+
+
+def _recur(basis: Basis, j: int, before: NDArray[Any], v: NDArray[Any], w: NDArray[Any]) -> None:
+    """w = a w + b v + c before, with the coefficients of step j."""
+    a, b, c = (numbers[j].item() for numbers in (basis.a, basis.b, basis.c))
+    with np.errstate(over="ignore", invalid="ignore"):
+        w *= a
+        w += b * v
+        if j > 0:
+            w += c * before
 
 
 def product_into(A: tuple[NDArray[Any], ...], v: NDArray[Any], w: NDArray[Any]) -> None:
     """w = A v, (n,) both, A = (indptr, indices, data)."""
-    product, n = csr_product(), v.size
-    if product is None:
-        w[:] = sp.csr_array((A[2], A[1], A[0]), shape=(n, n)) @ v
-    else:
-        w[:] = 0
-        product(n, n, *A, v, w)
+    n = v.size
+    w.fill(0)
+    csr_product()(n, n, *A, v, w)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from akx.matrix import Matrix
@@ -39,16 +38,7 @@ def scipy_powers(matrix: Matrix, k: int) -> Baseline:
             out[j + 1] = 0
             product(n, n, indptr, indices, data, out[j], out[j + 1])
 
-    if product is not None:
-        return run
-    scipy_matrix = matrix.to_scipy()
-
-    def run_public(x: NDArray[Any], out: NDArray[Any]) -> None:
-        out[0] = x
-        for j in range(k):
-            np.copyto(out[j + 1], scipy_matrix @ out[j])
-
-    return run_public
+    return run
 
 
 def baselines(matrix: Matrix, k: int, threads: int) -> dict[str, Baseline]:

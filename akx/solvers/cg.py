@@ -194,7 +194,9 @@ class Rayleigh:
         """The coefficients of a step, and <r, M r> after it."""
         if alpha > 0:
             self.was_zero = self.was_zero or self.is_zero(self._gamma / alpha)
-            self._largest = max(self._largest, 1 / alpha + self._before)  # the diagonal of the Lanczos matrix
+            entry = 1 / alpha + self._before  # of the diagonal of the Lanczos matrix
+            if entry > self._largest:
+                self._largest = entry
             self._before = beta / alpha
         self._gamma, self._q = gamma, gamma + beta**2 * self._q
 
@@ -255,37 +257,38 @@ class Steps:
 
     def step(self) -> str:
         """One step; why it cannot be done, or nothing."""
-        system, work, V = self.system, self.work, self.V
+        system, work, V, rayleigh = self.system, self.work, self.V, self.rayleigh
         stats = system.stats
         while True:
             system.product_in(V, 0)
             begin = time.perf_counter()
             curvature = work.dot(V, 0, 1).real
-            stats.add("vectors", begin)
-            if (self.is_doubtful or self.rayleigh.is_zero(curvature)) and self.has_no_solution():
+            is_doubtful = rayleigh.was_zero and self.is_doubtful
+            if (is_doubtful or rayleigh.is_zero(curvature)) and self.has_no_solution():
                 return self._why
-            if 0 < curvature < np.inf:
+            if 0 < curvature < math.inf:
                 break
             if why := self.begin_anew(curvature):
                 return why
         alpha, gamma = self.gamma / curvature, self.gamma
-        begin = time.perf_counter()
         norm = _root(work.descend(V, alpha))
-        stats.add("vectors", begin)
         self.keep_before(norm)
-        self.norm = norm
-        if system.M is not None:
+        self.norm, why = norm, ""
+        if system.M is None:
+            self.gamma = norm**2
+        else:
+            stats.add("vectors", begin)
             V[self._u] = system.precondition(V[2])
-        why = self._take_gamma(self._u)
+            why = self._take_gamma(self._u)
+            begin = time.perf_counter()
         beta = self.gamma / gamma
-        begin = time.perf_counter()
         work.turn(V, alpha, beta, self._u)
         stats.add("vectors", begin)
         self.alphas.append(alpha)
         self.betas.append(beta)
-        self.rayleigh.add(alpha, beta, self.gamma)
+        rayleigh.add(alpha, beta, self.gamma)
         stats.iterations += 1
-        stats.residuals.append(self.norm)
+        stats.residuals.append(norm)
         if system.callback is not None:
             system.tell(V[3])
         return "" if self.norm == 0 else why or self.grown()

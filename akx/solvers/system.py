@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -40,6 +40,7 @@ from akx.kernels.numpy_vectors import NumpyVectors
 from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
 from akx.operator import tiers
+from akx.operator.beside import Coming, compiled_beside, look
 from akx.operator.cache import CACHE, Cache, Entry, cache_of, canonical, derived, owner_of
 from akx.operator.plain import PlainOperator, PlainPowers, device_rent, give_back, plain_on
 from akx.plan import Plan
@@ -56,11 +57,13 @@ __all__ = [
     "Rows",
     "System",
     "check_device_backend",
+    "compiling_job",
     "is_queued",
     "is_rented",
     "make_system",
     "make_work",
     "place_of",
+    "solve_once",
 ]
 
 #: Vectors as rows: a NumPy array, or a DeviceArray.
@@ -71,6 +74,9 @@ _OF_MATRIX = type(aslinearoperator(np.eye(1)))
 
 #: Seconds of a product by a plan beside the product itself.
 _OVERHEAD = 1e-5
+
+#: Steps after which a solver has done all that it does.
+_STEPS = 16
 
 #: The caller's own units.
 _PLAIN = Units()
@@ -248,7 +254,7 @@ class System:
 
     def product_in(self, V: Rows, j: int) -> None:
         """Row j + 1 of V becomes A times row j, counted and timed; :meth:`product` has to see where vectors are."""
-        if self._is_plain(1, 1):
+        if self._rent is not None and self._is_plain(1, 1):
             self._plain_product(V[j], V[j + 1])
             return
         operator = self.operator(1)
@@ -270,7 +276,7 @@ class System:
         basis : Basis
             Of s steps.
         """
-        if plan is None and self._is_plain(basis.k, len(block)):
+        if plan is None and self._is_plain(basis.k, len(block), basis.kind):
             with self.stats.phase("matrix"):
                 out[0] = block
                 tiers.powers_into(self._arrays, out, basis)
@@ -282,21 +288,31 @@ class System:
         self.stats.matrix_passes += 1
         return out
 
-    def _is_plain(self, k: int, vectors: int) -> bool:
-        """Whether k products are SciPy's, as preparing has not paid yet (:mod:`akx.operator.tiers`)."""
+    def _is_plain(self, k: int, vectors: int, kind: str = "monomial") -> bool:
+        """Whether k products are SciPy's, as preparing has not paid yet (:mod:`akx.operator.tiers`).
+
+        Or as what it needs is being compiled.
+        """
         if self._rent is None or self.on_device:
             return False
         if self._rent.goes_on(k, vectors):
+            return True
+        try:
+            with compiled_beside():
+                look(compiling_job(self.stats.method), self.matrix)
+                self.operator(k, kind)
+        except Coming as coming:
+            self._rent.coming = coming.is_coming
             return True
         self.prepare()
         return False
 
     def _plain_product(self, v: Rows, out: Rows) -> Rows:
-        begin = time.perf_counter()
+        stats, begin = self.stats, time.perf_counter()
         tiers.product_into(self._arrays, v, out)
-        self.stats.add("matrix", begin)
-        self.stats.products += 1
-        self.stats.matrix_passes += 1
+        stats.add("matrix", begin)
+        stats.products += 1
+        stats.matrix_passes += 1
         return out
 
     def rent(self) -> None:
@@ -334,7 +350,7 @@ class System:
         if isinstance(self.work, NumpyVectors):
             self.work.give_way(backend_of(self.work.backend).vectors(self.dtype, self.n, self.threads))
 
-    @property
+    @cached_property
     def _arrays(self) -> tuple[NDArray[Any], ...]:
         return self.matrix.indptr, self.matrix.indices, self.matrix.data
 
@@ -822,6 +838,18 @@ def is_rented(matrix: Matrix, backend: str) -> bool:
     if backend == HOST or tiers.setting() != tiers.AUTO or cache_of(matrix) is not CACHE:
         return False
     return is_usable(backend) and device_rent(matrix, "solve", backend) is not None
+
+
+def compiling_job(method: str) -> tuple[tuple[str, ...], str, str, str]:
+    """What compiles all that a solver of that name needs for vectors (:data:`akx.tuner.warmup.Job`)."""
+    return (f"{method} solver",), __name__, "solve_once", method
+
+
+def solve_once(method: str, matrix: Matrix, vectors: int) -> None:
+    """A few steps of a solver."""
+    from akx import solvers
+
+    getattr(solvers, method)(matrix, np.ones(matrix.n, dtype=matrix.dtype), maxiter=_STEPS)
 
 
 def is_queued(matrix: Matrix, backend: str) -> bool:

@@ -39,7 +39,7 @@ from akx.plan import Option, Plan
 from akx.tuner import processes
 from akx.tuner.space import Space, build_space
 
-__all__ = ["Precompilation", "compile_for", "note_of", "part_of", "precompiling", "shares_of"]
+__all__ = ["Precompilation", "alone", "compile_for", "note_of", "part_of", "precompiling", "shares_of"]
 
 #: Bytes that a process takes of the host's memory, about.
 _HOST = 400 * 2**20
@@ -284,12 +284,12 @@ def _tell(process: subprocess.Popen[bytes], message: Any) -> None:
 
 
 @contextlib.contextmanager
-def _alone(note: Path) -> Iterator[bool]:
-    """Whether no other process is at this share; none begins with it within."""
+def alone(note: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Whether no other process is at what the note is of, unless that is waited for; none begins with it within."""
     note.parent.mkdir(parents=True, exist_ok=True)
     with note.with_suffix(".lock").open("a") as file:
         try:
-            lock_file(file.fileno())
+            lock_file(file.fileno(), wait=wait)
         except BlockingIOError:
             yield False
             return
@@ -313,6 +313,6 @@ def main(parent: int | None = None) -> None:
             note = note_of((name, share), matrix)
             if note is None:
                 return
-            with _alone(note) as mine:
+            with alone(note) as mine:
                 if mine and compile_for(name, share, matrix, message["k"], message["vectors"], message["device"]):
                     note.touch()

@@ -39,7 +39,7 @@ from akx.tuner import processes
 from akx.tuner.precompile import note_of, part_of
 from akx.tuner.space import build_space
 
-__all__ = ["Code", "Job", "Warmup", "code_of", "every_plan", "job_of", "run_job"]
+__all__ = ["ALL", "Code", "Job", "Warmup", "code_of", "every_plan", "job_of", "run_job"]
 
 #: What is compiled at once: schedule, variant, order of the rows.
 Code = tuple[str, ...]
@@ -54,8 +54,8 @@ _HOST, _COPIES = 400 * 2**20, 6
 _LOOK = 0.5
 #: Code that all plans of several threads share.
 _TEAM: Job = (("team",), __name__, "_meet", None)
-#: Everything, for a matrix of these types.
-_ALL: Code = ("all",)
+#: The code that is everything, for a matrix of these types.
+ALL: Code = ("all",)
 #: Of Linux: end with the thread that started this process, also while it is stopped.
 _PR_SET_PDEATHSIG = 1
 
@@ -96,7 +96,7 @@ class Warmup:
         held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes
         fitting = int(processes.SHARE * processes.available_bytes() / (_HOST + _COPIES * held))
         self._most = max(0, min(host_device().cores, fitting)) if count is None else count
-        if self._most and (note := note_of(_ALL, matrix)) is not None and note.exists():
+        if self._most and (note := note_of(ALL, matrix)) is not None and note.exists():
             self._most = 0
         self._matrix, self._vectors = matrix, start_vectors
         self._command = command or processes.command(__name__)
@@ -206,8 +206,8 @@ class Warmup:
 
     def leave_note_of_all(self) -> None:
         """Nothing is left to compile for a matrix of these types: from now on no process is started for one."""
-        self._notes[_ALL] = note_of(_ALL, self._matrix)
-        self._leave_note(_ALL)
+        self._notes[ALL] = note_of(ALL, self._matrix)
+        self._leave_note(ALL)
 
     def _leave_note(self, code: Code) -> None:
         note = self._notes.get(code)

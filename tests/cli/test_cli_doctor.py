@@ -18,6 +18,7 @@ from akx.kernels.cpu.variants import VARIANTS
 from akx.kernels.revisions import ALL, sources
 from akx.matrix import Matrix
 from akx.report import environment
+from akx.solvers.system import compiling_job
 from akx.tuner import calibration, warmup
 from akx.tuner.machine import derived_figures
 from akx.tuner.warmup import Job
@@ -250,4 +251,6 @@ def test_warm_compiles_everything_once(akx: Callable[..., Ran], monkeypatch: pyt
 
 def test_a_solver_is_compiled_by_a_few_of_its_steps() -> None:
     assert set(doctor._SOLVERS) <= set(solvers.__all__)
-    assert warmup.run_job(doctor.__name__, "solve_once", "cg", doctor._grid("float64"), 1)
+    code, *job = compiling_job("cg")
+    assert code == ("cg solver",)
+    assert warmup.run_job(*job, doctor._grid("float64"), 1)

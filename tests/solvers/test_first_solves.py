@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from counting import calls_of
+from scipy.sparse.linalg import cg as cg_of_scipy
 
 from akx.kernels.numpy_vectors import NumpyVectors
-from akx.operator import tiers
+from akx.operator import beside, tiers
 from akx.solvers import SOLVERS, preconditioners, solve, system
 from akx.solvers.system import System
 
@@ -37,6 +39,8 @@ assert "numba" not in sys.modules
 @pytest.fixture(autouse=True)
 def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AKX_PREPARE")
+    for module in (beside, system):  # all code is compiled
+        monkeypatch.setattr(module, "look", lambda *job: None)
     tiers.forget()
 
 
@@ -153,3 +157,28 @@ def test_a_matrix_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made == [A]
     A.data *= 2
     np.testing.assert_allclose(2 * cg(A, b, rtol=1e-10)[0], cg(laplacian(), b, rtol=1e-10)[0], rtol=1e-8)
+
+
+@pytest.mark.parametrize("rtol", [1e-1, 1e-8])
+def test_a_second_solve_runs_no_more_python_than_scipys(rtol: float) -> None:
+    A, b, cg = laplacian(), np.ones(400), SOLVERS["cg"]
+    assert calls_of(lambda: cg(A, b, rtol=rtol)) <= calls_of(lambda: cg_of_scipy(A, b, rtol=rtol)) + 150
+    steps = [
+        calls_of(lambda cg=cg: cg(A, b, rtol=1e-8)) - calls_of(lambda cg=cg: cg(A, b, rtol=1e-1))
+        for cg in (cg, cg_of_scipy)
+    ]
+    assert steps[0] < steps[1]
+
+
+def test_a_matrix_is_compared_with_its_copy_bit_for_bit() -> None:
+    A, b, cg = laplacian(), np.ones(400), SOLVERS["cg"]
+    A.data[0] = 0.0
+    kept = system.canonical(A)
+    assert system.canonical(A) is kept
+    A.data[0] = -0.0
+    assert np.signbit(system.canonical(A).data[0])
+    A.data[0] = 3.0
+    x = cg(A, b, rtol=1e-10)[0]
+    np.testing.assert_allclose(A @ x, b, rtol=1e-7)
+    A.indices[0], A.indices[1] = A.indices[1], A.indices[0]
+    assert system.canonical(A) is not kept

@@ -317,9 +317,9 @@ def test_what_is_compiled_is_kept_for_other_processes(tmp_path: Path) -> None:
 def test_one_process_at_a_time_is_at_a_share(tmp_path: Path) -> None:
     """And leaves no note of what another one does."""
     note = tmp_path / "share.compiled"
-    with precompile._alone(note) as first, precompile._alone(note) as second:
+    with precompile.alone(note) as first, precompile.alone(note) as second:
         assert (first, second) == (True, False)
-    with precompile._alone(note) as again:
+    with precompile.alone(note) as again:
         assert again
     assert not note.exists()
 

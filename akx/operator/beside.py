@@ -1,0 +1,132 @@
+"""Code that is compiled beside the calls: while it is on its way, calls go on with plain products.
+
+What a prepared call needs takes Numba half a minute where nothing is compiled yet. So the call at which preparing has
+paid asks whether the code is there (:func:`look`), before anything is planned and before a plan is laid out: notes
+beside Numba's cache tell (:mod:`akx.tuner.warmup`). Where it is not, one process of low priority compiles it; the calls
+of this process go on meanwhile, and look whether it has (:class:`Coming`). Of several processes that need the same code
+one compiles it, and the others wait for its lock. Such a process ends when it is done, and with the one that started
+it.
+
+Who asked for preparing (``AKX_PREPARE=always`` or ``fixed``, :class:`akx.MatrixPowers`, :class:`akx.solvers.Solver`)
+waits for the compiler.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from akx.device.choose import HOST
+from akx.matrix import Matrix
+from akx.operator.tiers import ALWAYS
+from akx.plan import Plan
+
+if TYPE_CHECKING:
+    from akx.tuner.warmup import Job, Warmup
+
+__all__ = ["Coming", "aside", "check_code", "check_first", "compiled_beside", "look"]
+
+#: What every first call compiles beside its plan: features, prediction, checks.
+_FIRST = ("first calls",)
+#: How far such processes stand back behind others that want a core.
+_NICE = 10
+
+_local = threading.local()
+#: By process, and the note that is to come.
+_at_work: dict[tuple[int, Path], Warmup] = {}
+
+
+class Coming(Exception):
+    """What is to be prepared needs code that is being compiled.
+
+    Attributes
+    ----------
+    is_coming : callable
+        Whether it still is.
+    """
+
+    def __init__(self, is_coming: Callable[[], bool]) -> None:
+        super().__init__("code is being compiled")
+        self.is_coming = is_coming
+
+
+@contextlib.contextmanager
+def compiled_beside() -> Iterator[None]:
+    """Within, this thread does not wait for the compiler: :class:`Coming` is raised instead."""
+    before, _local.is_allowed = getattr(_local, "is_allowed", False), True
+    try:
+        yield
+    finally:
+        _local.is_allowed = before
+
+
+def check_first(matrix: Matrix, k: int, vectors: int) -> None:
+    """Before anything is planned: raise :class:`Coming` where its code is yet to come, and nobody is to wait for it."""
+    if getattr(_local, "is_allowed", False):
+        look((_FIRST, "akx.operator.call", "call_once", k), matrix, vectors)
+
+
+def check_code(plan: Plan, matrix: Matrix, vectors: int) -> None:
+    """The same before a plan is laid out."""
+    if getattr(_local, "is_allowed", False) and plan.backend == HOST:
+        from akx.tuner.warmup import job_of
+
+        look(job_of(plan), matrix, vectors)
+
+
+def look(job: Job, matrix: Matrix, vectors: int = 1) -> None:
+    """Raise :class:`Coming` where the code of a job is yet to come: it is compiled from now on."""
+    from akx.tuner.precompile import note_of
+    from akx.tuner.warmup import ALL, Warmup
+
+    code, *call = job
+    note = note_of(code, matrix)
+    if note is None or note.exists() or note_of(ALL, matrix).exists():  # type: ignore[union-attr]
+        return
+    work = _at_work.get((os.getpid(), note))
+    if work is None:
+        work = _at_work[os.getpid(), note] = Warmup(matrix, vectors, count=1)
+        work.want([(code, __name__, "aside", [list(code), *call])])
+        threading.Thread(target=_end, args=(work,), name="akx-beside", daemon=True).start()
+    if not work.is_there(code):
+        raise Coming(lambda: not work.is_there(code))
+
+
+def _end(work: Warmup) -> None:
+    """No process waits for more to do."""
+    work.wait(math.inf)
+    work.close()
+
+
+@atexit.register
+def _end_all() -> None:
+    """A process that another one of this kind was forked from ends its own."""
+    for (process, _), work in list(_at_work.items()):
+        if process == os.getpid():
+            work.close()
+
+
+def aside(argument: Any, matrix: Matrix, vectors: int) -> None:
+    """Do a job in a process of its own, unless another one has done it by the time that it may begin."""
+    from akx.tuner.precompile import alone, note_of
+    from akx.tuner.warmup import run_job
+
+    code, module, name, given = argument
+    os.environ["AKX_PREPARE"] = ALWAYS
+    if hasattr(os, "nice"):
+        os.nice(_NICE)
+    note = note_of(tuple(code), matrix)
+    if note is None:
+        return
+    with alone(note, wait=True):
+        if note.exists():
+            return
+        if not run_job(module, name, given, matrix, vectors):
+            raise RuntimeError("it cannot be compiled")
+        note.touch()
