@@ -18,11 +18,16 @@ from numpy.typing import NDArray
 from akx.errors import AkxWarning
 from akx.matrix import Matrix
 
-__all__ = ["OverflowWatch"]
+__all__ = ["OverflowWatch", "is_looked_at"]
 
 #: Entries of a vector that are looked at in every call, and one of how many calls looks at more: what another core has
 #: just written takes a tenth of a short call to read.
 _NOTHING, _EVERY = 2_000, 64
+
+
+def is_looked_at(entries: int, calls: int) -> bool:
+    """Whether all vectors of a call are looked at: where they are short, else those of the first call and one of 64."""
+    return entries <= _NOTHING or calls % _EVERY == 1
 
 
 class OverflowWatch:
@@ -45,7 +50,7 @@ class OverflowWatch:
         if not self.looks:
             return False
         self._calls += 1
-        return self._n * vectors <= _NOTHING or self._calls % _EVERY == 1
+        return is_looked_at(self._n * vectors, self._calls)
 
     def look(self, powers: NDArray[Any]) -> None:
         """Warn, once, where an entry of V is not finite and those of x are."""

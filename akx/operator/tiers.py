@@ -34,7 +34,7 @@ from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, brief
 from akx.matrix import Matrix
-from akx.operator.overflow import OverflowWatch
+from akx.operator.overflow import OverflowWatch, is_looked_at
 from akx.operator.vectors import check_out, is_same, start_block
 
 __all__ = [
@@ -82,11 +82,18 @@ class Rent:
         Of the matrix.
     overhead : float
         Seconds that a prepared call takes beside its products.
+
+    Attributes
+    ----------
+    is_over : bool
+        Whether preparing has paid.
+    calls : int
+        Of plain products, so far.
     """
 
     def __init__(self, owner: Callable[[], Any], entries: int, nbytes: int, overhead: float) -> None:
         self.owner = owner
-        self.is_over = False
+        self.is_over, self.calls = False, 0
         self._lost, self._price = 0.0, _MATRIX + _ENTRY * entries
         far = min(max((nbytes - _CACHE) / (_MEMORY - _CACHE), 0.0), 1.0)
         self._product = entries * (_NEAR + far * (_FAR - _NEAR)) * _SPARED
@@ -95,6 +102,7 @@ class Rent:
     def goes_on(self, k: int, vectors: int = 1) -> bool:
         """Whether a call of k products is better done without preparing; it counts as one that was."""
         global _lost
+        self.calls += 1
         saved = self._product * k * (1 + vectors) / 2 - self._overhead
         if saved > 0 and not self.is_over:
             self._lost += saved
@@ -169,7 +177,8 @@ def plain_powers(
     vectors = len(start)
     if result not in _TYPES:
         return None
-    if not (is_ours or _is_sound(A)) or not rent.goes_on(k, vectors):
+    arrays = (A.indptr, A.indices, A.data) if is_ours else _sound_arrays(A)
+    if arrays is None or not rent.goes_on(k, vectors):
         return None
     if out is not None:
         check_out(out, (n, k + 1) if single else (n, vectors, k + 1), result)
@@ -182,10 +191,12 @@ def plain_powers(
         powers = np.empty((k + 1, vectors, n), dtype=result)
     with np.errstate(over="ignore", invalid="ignore"):
         powers[0] = start
-        powers_into((A.indptr, A.indices, A.data), powers, coefficients)
-        total = np.add.reduce(powers[1], axis=None) + np.add.reduce(powers[-1], axis=None)
+        powers_into(arrays, powers, coefficients)
+        # v_1 tells of the entries of A; v_k tells of all before it, but for columns of A without entries.
+        telling = powers[1:] if is_looked_at(vectors * n, rent.calls) else powers[1 :: max(k - 1, 1)]
+        total = np.add.reduce(telling, axis=None)
     if not (math.isfinite(total.real) and math.isfinite(total.imag)):  # by x, an overflow, or an entry of A
-        if not np.isfinite(A.data).all():
+        if not np.isfinite(arrays[2]).all():
             return None
         OverflowWatch(Matrix.from_any(A), k).look(powers)
     if out is not None:
@@ -193,17 +204,24 @@ def plain_powers(
     return powers[:, 0].T if single else powers.transpose(2, 1, 0)
 
 
-def _is_sound(A: Any) -> bool:
-    """Whether compiled code can follow the indices of a CSR matrix; what is wrong with them is told elsewhere."""
-    indptr, indices, n = A.indptr, A.indices, A.shape[0]
+def _sound_arrays(A: Any) -> tuple[NDArray[Any], ...] | None:
+    """The arrays of a CSR matrix, with indices that compiled code can follow; None where it is told elsewhere why not.
+
+    Another thread may change A at any moment: indices are copied, and the copies are checked and used.
+    """
+    arrays, n = (A.indptr, A.indices, A.data), A.shape[0]
+    if not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in arrays):
+        return None
+    indptr, indices, data = np.array(arrays[0]), arrays[1], arrays[2]
     kind = indices.dtype
     if indptr.size != n + 1 or indptr.dtype != kind or kind.kind != "i" or not kind.isnative or indptr[0] != 0:
-        return False
+        return None
     nnz = indptr[-1]
-    if nnz > min(indices.size, A.data.size) or not np.greater_equal(indptr[1:], indptr[:-1]).all():
-        return False
-    columns = indices[:nnz].view(f"u{indices.itemsize}")  # a negative one is very large then
-    return nnz == 0 or bool(columns.max() < n)
+    if nnz > min(indices.size, data.size) or not np.greater_equal(indptr[1:], indptr[:-1]).all():
+        return None
+    indices = np.array(indices[:nnz])
+    columns = indices.view(f"u{indices.itemsize}")  # a negative one is very large then
+    return (indptr, indices, data) if nnz == 0 or columns.max() < n else None
 
 
 @cache
