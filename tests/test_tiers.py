@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,45 @@ def test_what_is_wrong_is_told_as_it_is_of_a_prepared_matrix() -> None:
             akx.matrix_powers(A, np.ones(60), 2, **wrong)
     with pytest.raises(akx.ArgumentError, match="x does not fit"):
         akx.matrix_powers(A, np.ones(59), 2)
+
+
+def test_indices_that_another_thread_changes_after_the_check_are_not_followed(
+    prepared: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    A, x, into = random_matrix(), np.ones(60), tiers.powers_into
+    exact = steps(A, x, 3)
+
+    def after_the_change(*given: Any, **options: Any) -> None:
+        A.indices[:] = np.iinfo(np.int32).max
+        A.indptr[1:] = np.iinfo(np.int32).max
+        into(*given, **options)
+
+    monkeypatch.setattr(tiers, "powers_into", after_the_change)
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait)  # without another thread nobody can, and nothing is copied
+    other.start()
+    try:
+        np.testing.assert_allclose(akx.matrix_powers(A, x, 3), exact, rtol=1e-13)
+    finally:
+        ended.set()
+        other.join()
+    assert prepared == []
+
+
+def test_arrays_of_a_matrix_that_are_not_flat_are_not_read_as_if_they_were() -> None:
+    A = random_matrix()
+    A.data = A.data[: A.nnz // 2 * 2].reshape(-1, 2)
+    with pytest.raises(akx.MatrixError, match="matrix is broken"):
+        akx.matrix_powers(A, np.ones(60), 2)
+
+
+@pytest.mark.parametrize("n", [4, 5000])
+def test_an_overflow_that_no_later_power_shows_is_told(prepared: list[Any], n: int) -> None:
+    A = sp.csr_array((np.full(2, 1e200), ([0, 1], [1, 2])), shape=(n, n))  # e_2 -> e_1 -> e_0 -> 0
+    for k in (2, 3):
+        with pytest.warns(akx.AkxWarning, match=f"power 2 of {k} is the first"):
+            akx.matrix_powers(A, np.eye(1, n, 2)[0], k)
+    assert prepared == []
 
 
 def test_an_overflow_is_told_and_a_start_vector_that_is_not_finite_is_not(prepared: list[Any]) -> None:

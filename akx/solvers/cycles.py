@@ -137,7 +137,7 @@ class Cycles:
         further = self._estimate <= self.aim and self._aims_lower()  # the next cycle is another one
         again = self.taken_back and self.plain and not further
         if (again or (self._idle >= 2 and not further)) and self._is_rounding():
-            return self._stop(max(1, self.iterations), "stagnation: the residual is as small as rounding errors allow")
+            return self._fail(max(1, self.iterations), "stagnation: the residual is as small as rounding errors allow")
         if self._stagnates():
             again = False
             if not self._lengthen():

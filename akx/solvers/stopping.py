@@ -42,10 +42,12 @@ _SHARE, _LEAST = 4, 50
 _OF_END, _LEAST_OF_END = 1, 200
 #: Units of rounding: of the terms of A^H z, and of those of b - A x.
 _VANISHED, _ATTAINED = 16, 10
+#: What x may hide of b: where rounding b - A x comes to more, x has grown along a null vector, or A is nearly singular.
+_HIDDEN = 0.1
 #: The most rows times the square of the bandwidth for an elimination: some ten milliseconds.
 _ELIMINATED = 3e7
-#: x is kept where its residual is below this part of that of the x kept before.
-_BETTER = 0.9
+#: x is kept where its residual is below this part of that of the x kept before; a large x only below this part of b.
+_BETTER, _GAINED = 0.9, 0.1
 #: Rounds by each method, each to this accuracy. Entries of z below this part of the largest may be no part of it.
 _ROUNDS, _ACCURACY, _DUST = 4, 1e-6, 1e-8
 
@@ -100,12 +102,15 @@ class Best:
 
     def __init__(self, system: System) -> None:
         self._system = system
-        self._noise = _ATTAINED * eps_of(system.dtype) * float(system.matrix.largest)
+        self._eps, self._largest = eps_of(system.dtype), float(system.matrix.largest)
         self.norm = np.inf
 
     def take(self, x: Rows, norm: float) -> None:
         """Keep x, whose residual has that norm by a recurrence, where it is better and small enough to know that."""
-        if norm < _BETTER * self.norm and norm > self._noise * self._system.work.norm(x):
+        if not norm < _BETTER * self.norm:
+            return
+        unit = _ATTAINED * self._eps if norm < _GAINED * self._system.norm_b else self._eps**0.5
+        if norm > unit * self._largest * self._system.work.norm(x):
             self.norm = norm
             self._system.x[:] = x
 
@@ -148,22 +153,30 @@ def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_th
         v = b - A @ best
         eps = float(np.finfo(system.dtype).eps)
         rounding = _ATTAINED * eps * float(np.linalg.norm(abs(A) @ np.abs(best) + np.abs(b)))
-        attained = max(system.target, rounding)
+        hidden = _HIDDEN * float(np.linalg.norm(b))
+        is_hidden, attained = rounding > hidden, max(system.target, min(rounding, hidden))
         if np.linalg.norm(v) <= attained:  # which is no less than the bound
             return ""
         v = v if start is None else system.work.to_host(start)
-        z = _left_null_vector(system, v, max(least, system.stats.products // share), to_the_end=not on_the_way)
+        most = max(least, system.stats.products // share)
+        vanished = _VANISHED * (float(np.finfo(float).eps) if is_hidden else eps)
+        z = _left_null_vector(system, v, most, vanished, to_the_end=not on_the_way)
         if z is None:
             return ""
-        bound = float(abs(np.vdot(z, b)) / np.linalg.norm(z))
+        bound = float(abs(np.vdot(z, b)))
+        if is_hidden:  # <z, A x> may be part of it
+            bound -= float(np.linalg.norm(A.conj().T @ z) * np.linalg.norm(best))
+        bound /= float(np.linalg.norm(z))
     if not bound > attained:
         return ""
     system.stats.notes.append(f"no x has a residual below {system.units.norm(bound):.3e}")
     return "the system seems singular and inconsistent: it has no solution"
 
 
-def _left_null_vector(system: System, v: NDArray[Any], most: int, *, to_the_end: bool) -> NDArray[Any] | None:
-    """z with A^H z = 0 up to rounding errors, not orthogonal to v; None where there is none, or not by `most` products.
+def _left_null_vector(
+    system: System, v: NDArray[Any], most: int, limit: float, *, to_the_end: bool
+) -> NDArray[Any] | None:
+    """z with A^H z = 0 up to `limit`, not orthogonal to v; None where there is none, or not by `most` products.
 
     Where A has a narrow band, by inverse iteration: (A^H + D) z' = D z, with D no more than rounding errors of A^H.
     Otherwise BiCGStab finds d in as many steps as it takes for systems with A, where those are done. LSMR takes more,
@@ -175,7 +188,6 @@ def _left_null_vector(system: System, v: NDArray[Any], most: int, *, to_the_end:
     A = system.matrix.to_scipy()
     A = A.astype(np.result_type(A.dtype, np.float64))
     adjoint, moduli = A.conj().T.tocsr(), abs(A).T.tocsr()
-    limit = _VANISHED * float(np.finfo(system.dtype).eps)
     options: dict[str, Any] = {"threads": system.threads, "db": system.db, "backend": system.work.backend}
     options |= {"rtol": _ACCURACY, "M": jacobi(adjoint, side="right")}
 

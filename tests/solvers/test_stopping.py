@@ -85,6 +85,32 @@ def test_a_nonsymmetric_one(name: str, transposed: bool) -> None:
     assert np.linalg.norm(x) < 1e6 * np.linalg.norm(b)
 
 
+def links(n: int) -> sp.csr_array:
+    """Of a graph of pages that link to others at random, each link in one direction."""
+    pairs = np.random.default_rng(1).random((n, n)) < 0.03
+    return sp.csr_array(pairs & ~np.eye(n, dtype=bool)).astype(float)
+
+
+@pytest.mark.parametrize("name", ANY)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.float64])
+def test_an_x_that_has_grown_along_a_null_vector_hides_nothing(name: str, dtype: Any) -> None:
+    A, b = laplacian(links(300)).astype(dtype), (np.random.default_rng(4).standard_normal(300) + 0.3).astype(dtype)
+    x, info, stats = METHODS[name](A, b, return_stats=True)
+    assert info == NO_SOLUTION, stats.reason
+    assert relative(A, x, b) < 2 * least(A, b)
+    assert np.linalg.norm(x) < 1e8
+
+
+@pytest.mark.parametrize("name", ["gmres", "ca_gmres", "bicgstab"])
+def test_a_large_x_of_a_system_with_a_solution_is_no_sign(name: str) -> None:
+    """Condition 1e6 in single precision: x reaches some 1e5, and rounding b - A x comes to as much as b."""
+    random = np.random.default_rng(5)
+    left, right = (np.linalg.qr(random.standard_normal((80, 80)))[0] for _ in range(2))
+    A = sp.csr_array((left @ np.diag([*np.ones(79), 1e-6]) @ right).astype(np.float32))
+    info = METHODS[name](A, rhs(80, np.float32), rtol=1e-6, maxiter=400)[1]
+    assert info != NO_SOLUTION
+
+
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("n", [50, 200, 1000])
 def test_a_long_path(name: str, n: int) -> None:
