@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from akx.matrix import Matrix
 
-__all__ = ["Format", "Pattern", "aligned_zeros", "index_dtype", "lanes_of", "lengths_of", "pattern_of", "unsigned"]
+__all__ = [
+    "Format",
+    "Pattern",
+    "aligned_zeros",
+    "index_dtype",
+    "lanes_of",
+    "lengths_of",
+    "pattern_of",
+    "read_only",
+    "unsigned",
+]
 
 #: Bytes of a short vector in the kernels; a chunk of sliced ELL has as many rows as it has lanes.
 VECTOR_BYTES = 64
@@ -28,6 +38,14 @@ def lanes_of(dtype: np.dtype[Any]) -> int:
 def unsigned(array: NDArray[Any]) -> NDArray[Any]:
     """The same non-negative integers as an unsigned array, without a copy: 32 or 64 bits as they were."""
     return array.view(np.uint32 if array.dtype.itemsize == 4 else np.uint64)
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The same memory, not to be written to; Numba compiles a function once for such arrays, and once for others."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
 
 
 def index_dtype(bits: int) -> np.dtype[Any]:
@@ -48,11 +66,15 @@ def aligned_zeros(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A CSR pattern, rows x columns, with unsigned indices and sorted rows."""
+    """A CSR pattern, rows x columns, with unsigned indices and sorted rows; its arrays are read-only."""
 
     indptr: NDArray[Any]
     indices: NDArray[Any]
     columns: int
+
+    def __post_init__(self) -> None:
+        for name in ("indptr", "indices"):
+            object.__setattr__(self, name, read_only(getattr(self, name)))
 
     @property
     def rows(self) -> int:

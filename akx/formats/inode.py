@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
+from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of, read_only
 from akx.formats.csr import GROUP, csr_fits
 
 __all__ = ["InodeArrays", "Inodes", "from_csr", "inode_fits", "inodes"]
@@ -54,7 +54,7 @@ class Inodes(NamedTuple):
 def inodes(pattern: Pattern, dtype: np.dtype[Any]) -> Inodes:
     """The nodes for values of `dtype`; one pass over the pattern."""
     start, height, columns = _nodes(pattern.indptr, pattern.indices, min(MOST, lanes_of(dtype)))
-    return Inodes(start, height, int(columns))
+    return Inodes(read_only(start), read_only(height), int(columns))
 
 
 def inode_fits(pattern: Pattern, bits: int) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.errors import InfeasibleError
+from akx.formats.base import read_only
 from akx.matrix import Matrix
 from akx.options import Options, declare
 from akx.plan import Option, Plan
@@ -376,5 +377,5 @@ def option_reason(plan: Plan, allowed: Mapping[str, Sequence[Option]]) -> str | 
 
 
 def as_coefficients(a: Any, b: Any, c: Any, dtype: np.dtype[Any]) -> Coefficients:
-    """Coefficients cast to `dtype` and made contiguous."""
-    return Coefficients(*(np.ascontiguousarray(v, dtype=dtype) for v in (a, b, c)))
+    """Coefficients cast to `dtype`, contiguous, and read-only as a basis has them: compiled code is for one kind."""
+    return Coefficients(*(read_only(np.ascontiguousarray(v, dtype=dtype)) for v in (a, b, c)))

@@ -21,6 +21,16 @@ def as_pattern(A: Any) -> Pattern:
     return Pattern(unsigned(A.indptr), unsigned(A.indices), A.shape[1])
 
 
+def test_compiled_code_is_for_patterns_of_one_kind() -> None:
+    """Numba compiles a function for arrays that may be written to, and again for others."""
+    given = np.array([0, 1, 2], np.uint32), np.array([0, 1], np.uint32)
+    pattern = Pattern(*given, 2)
+    assert not pattern.indptr.flags.writeable
+    assert not pattern.indices.flags.writeable
+    assert all(one.flags.writeable for one in given)
+    assert np.shares_memory(pattern.indices, given[1])
+
+
 def random_matrix(n: int, density: float, seed: int) -> sp.csr_array:
     A = sp.random_array((n, n), density=density, rng=np.random.default_rng(seed), format="csr")
     A.data = np.arange(1.0, A.nnz + 1)
@@ -194,7 +204,7 @@ def test_rows_without_a_diagonal_in_common_are_merged_in_linear_time() -> None:
     dia.dia_slots(as_pattern(random_matrix(50, 0.1, 0)), F64, 2**40)  # compiled
     rng = np.random.default_rng(7)
     columns = np.concatenate([np.sort(rng.choice(n, width, replace=False)) for _ in range(16)]).astype(np.uint32)
-    indptr = np.minimum(np.arange(n + 1, dtype=np.uint64), 16) * np.uint64(width)
+    indptr = np.minimum(np.arange(n + 1, dtype=np.uint32), 16) * np.uint32(width)
     begin = time.perf_counter()
     slots = dia.dia_slots(Pattern(unsigned(indptr), columns, n), F64, 2**40)
     assert time.perf_counter() - begin < 3.0  # alone: 20 ms

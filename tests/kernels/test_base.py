@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numba import typeof
 
 import akx
+from akx.basis import monomial
 from akx.device.choose import BACKENDS
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import host_device
 from akx.errors import PlanError
 from akx.kernels import registry
-from akx.kernels.base import Coefficients, Parameter, Program, Schedule, Traffic, held_bytes
+from akx.kernels.base import Coefficients, Parameter, Program, Schedule, Traffic, as_coefficients, held_bytes
 from akx.kernels.cpu.layout import VARIANTS, variants_for
 from akx.matrix import Matrix
 from akx.options import (
@@ -114,6 +116,17 @@ def test_a_program_that_says_little_has_defaults_for_the_rest() -> None:
     for ask in (lambda: program.staged(1), lambda: program.repeated(x, x, None, 1)):  # type: ignore[arg-type]
         with pytest.raises(NotImplementedError):
             ask()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_compiled_code_is_for_coefficients_of_one_kind(dtype: str) -> None:
+    """Those of a search and those of a call, or what a search has compiled is compiled again for the first call."""
+    given, basis = np.ones(3), monomial(3)
+    searched = as_coefficients(given, given, given, np.dtype(dtype))
+    called = as_coefficients(basis.a, basis.b, basis.c, np.dtype(dtype))
+    assert {typeof(array) for one in (searched, called) for array in (one.a, one.b, one.c)} == {typeof(called.a)}
+    assert not called.a.flags.writeable
+    assert given.flags.writeable
 
 
 def test_what_a_schedule_declares_is_known_by_its_name() -> None:

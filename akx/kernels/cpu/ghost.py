@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from akx.device.host import HostDevice, host_device
 from akx.errors import InfeasibleError
-from akx.formats.base import Format, Pattern
+from akx.formats.base import Format, Pattern, read_only
 from akx.kernels.base import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
 from akx.kernels.cpu.fill import NewValues
 from akx.kernels.cpu.jit import jit
@@ -259,10 +259,8 @@ def _stack(
     thread = (share * plan.threads / max(float(work.sum()), 1.0)).astype(np.int64)
     thread_ptr = np.searchsorted(thread, np.arange(plan.threads + 1)).astype(np.int64)
     thread_ptr[-1] = count
-    blocks = GhostBlocks(row, fetch_ptr, fetch, first, last, own_first, own_last, thread_ptr)
+    blocks = GhostBlocks(row, fetch_ptr, read_only(fetch), first, last, own_first, own_last, thread_ptr)
     longest = int(np.diff(row).max(initial=_ALIGN))
-    for array in (indptr, indices):
-        array.flags.writeable = False
     return blocks, Pattern(indptr, indices, longest), entries, longest
 
 

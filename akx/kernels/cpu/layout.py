@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from akx._features import dense_block_size
 from akx.errors import InfeasibleError
-from akx.formats.base import Format, Pattern, pattern_of, unsigned
+from akx.formats.base import Format, Pattern, pattern_of, read_only, unsigned
 from akx.kernels.cpu.layouts import Given, Known, index_bits, layout_of
 from akx.kernels.cpu.variants import VARIANTS
 from akx.matrix import Matrix
@@ -61,11 +61,6 @@ class Ordered:
     entries: NDArray[Any] | None
 
 
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    array.flags.writeable = False
-    return array
-
-
 def ordered(matrix: Matrix, partitioner: str) -> Ordered:
     """The pattern of `matrix` in the order of `partitioner` ("natural", "rcm" or "levels"); memoised."""
     key = ("akx.kernels.cpu.ordered", partitioner)
@@ -77,7 +72,7 @@ def ordered(matrix: Matrix, partitioner: str) -> Ordered:
 
 
 def _order(matrix: Matrix, partitioner: str) -> Ordered:
-    nothing = _frozen(np.zeros(0, dtype=np.uint32))
+    nothing = read_only(np.zeros(0, dtype=np.uint32))
     if partitioner == "natural":
         return Ordered(pattern_of(matrix), nothing, nothing, None)
     if partitioner == "rcm":
@@ -88,9 +83,9 @@ def _order(matrix: Matrix, partitioner: str) -> Ordered:
         raise InfeasibleError(f"partitioner {partitioner!r} gives no row order", expected="natural, rcm or levels")
     indptr, indices, entries = permute(matrix.indptr, matrix.indices, permutation)
     return Ordered(
-        Pattern(_frozen(unsigned(indptr)), _frozen(unsigned(indices)), matrix.n),
-        _frozen(np.ascontiguousarray(permutation, dtype=np.uint32)),
-        _frozen(np.ascontiguousarray(inverse_permutation(permutation), dtype=np.uint32)),
+        Pattern(unsigned(indptr), unsigned(indices), matrix.n),
+        read_only(np.ascontiguousarray(permutation, dtype=np.uint32)),
+        read_only(np.ascontiguousarray(inverse_permutation(permutation), dtype=np.uint32)),
         entries,
     )
 

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -23,32 +24,55 @@ struct Fiber {
     ucontext_t context; // to begin with; then jumps, which ask nothing of the system
     jmp_buf place;
     bool begun = false;
-    std::vector<char> stack;
+    std::unique_ptr<char[]> stack;
+};
+// Where threads wait until all that are left have come.
+struct Barrier {
+    unsigned left = 0, here = 0;
+    unsigned long passed = 0; // how often all had come
+    void pass() {
+        if (here == 0 || here < left) return;
+        here = 0;
+        ++passed;
+    }
+    void leave() {
+        --left;
+        pass();
+    }
+};
+struct Waiting {
+    const Barrier *at = nullptr;
+    unsigned long passed = 0; // when it came
+    bool is_over() const { return at == nullptr || at->passed != passed; }
 };
 std::vector<Fiber> fibers;
 std::vector<char> done; // whether a thread has ended
 jmp_buf way_home;
 size_t shared_bytes = 0;
-std::vector<unsigned> at_block, at_warp; // barriers that a thread has come to
+Barrier of_block;
+std::vector<Barrier> of_warp;
+std::vector<Waiting> waiting; // by each thread: it has no turn before that is over
 std::vector<std::vector<std::pair<unsigned, const void *>>> asked; // by each thread, of what is to be brought
 void (*body)(void **) = nullptr;
 void **arguments = nullptr;
 unsigned long order = 0; // 0 ascending, 1 descending, others shuffled anew for each round
 
-void sync(std::vector<unsigned> &at, unsigned first, unsigned last) {
-    const unsigned mine = ++at[me];
+void sync(Barrier &barrier) {
+    const unsigned long before = barrier.passed;
     ++came;
-    for (unsigned i = first; i < last;) // who has come stays
-        if (done[i] || at[i] >= mine)
-            ++i;
-        else
-            rest();
+    ++barrier.here;
+    barrier.pass();
+    if (barrier.passed != before) return;
+    waiting[me] = {&barrier, before};
+    rest();
 }
 void start() {
     for (;;) { // for one block after another
         body(arguments);
         done[me] = true;
         ++came;
+        of_warp[me / 32].leave();
+        of_block.leave();
         rest();
     }
 }
@@ -57,9 +81,9 @@ void resume() {
     Fiber &fiber = fibers[me];
     if (fiber.begun) _longjmp(fiber.place, 1);
     fiber.begun = true;
-    fiber.stack.resize(STACK);
+    fiber.stack.reset(new char[STACK]); // not make_unique, which would fill it
     getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.data();
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
     fiber.context.uc_stack.ss_size = STACK;
     fiber.context.uc_link = nullptr;
     makecontext(&fiber.context, start, 0);
@@ -70,11 +94,8 @@ void resume() {
 void rest() {
     if (_setjmp(fibers[me].place) == 0) _longjmp(way_home, 1);
 }
-void sync_warp() {
-    const unsigned first = me / 32 * 32;
-    sync(at_warp, first, first + 32);
-}
-void sync_block() { sync(at_block, 0, blockDim.x); }
+void sync_warp() { sync(of_warp[me / 32]); }
+void sync_block() { sync(of_block); }
 
 void bring16(unsigned to, const void *from) { asked[me].push_back({to, from}); }
 void brought() {
@@ -103,8 +124,9 @@ bool launch(unsigned grid, unsigned block, size_t bytes, void (*kernel)(void **)
         blockIdx.x = order == 1 ? grid - 1 - b : b;
         std::memset(room, 0xff, pages);
         done.assign(block, false);
-        at_block.assign(block, 0);
-        at_warp.assign(block, 0);
+        waiting.assign(block, {});
+        of_block = {block};
+        of_warp.assign((block + 31) / 32, {32});
         asked.assign(block, {});
         for (unsigned left = block; left > 0 && ended;) {
             const unsigned long before = came;
@@ -113,7 +135,7 @@ bool launch(unsigned grid, unsigned block, size_t bytes, void (*kernel)(void **)
                 std::swap(turn[i - 1], turn[(order >> 33) % i]);
             }
             for (unsigned t : turn) {
-                if (done[t]) continue;
+                if (done[t] || !waiting[t].is_over()) continue;
                 me = t;
                 resume();
                 left -= done[t];
