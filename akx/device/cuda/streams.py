@@ -186,6 +186,10 @@ class OwnStream(Stream):
     def ours(self, value: Any) -> None:
         self._ours = value
 
+    def submit(self, queue: Callable[[Stream], None]) -> None:
+        """Queue work here, as :meth:`CallerStream.submit` does there."""
+        queue(self)
+
     def come_back(self) -> None:
         """Let work from now on, here or on the legacy stream, wait for what was queued on streams of callers."""
         if self.away is not None:
