@@ -46,6 +46,7 @@ class _Known:
     x_bytes: int
     shape: tuple[int, ...]
     out_bytes: int
+    brings_memory: bool
 
 
 class DeviceCalls:
@@ -81,6 +82,8 @@ class DeviceCalls:
         if graph is None:
             return False
         stream.submit(graph.launch_here)
+        if not known.brings_memory:
+            default_stream().come_back()
         self._overflow.look_on_device(lambda: wrap(to, known.shape, known.program.dtype, None), stream)
         return True
 
@@ -123,10 +126,13 @@ class DeviceCalls:
                 coefficients = prepared.recurrence.coefficients_of(basis, dtype)
             if ready_on != start.stream:
                 stream.wait_for(ready_on)
+            brings_memory = interchange.brings_memory(answer)
             if isinstance(program, CudaProgram):
                 program.run_for(stream, block, powers, coefficients)
+                if not brings_memory:  # V says of itself that it is ready on the legacy stream
+                    default_stream().come_back()
                 if is_own and basis is None and out is not None and ready_on == start.stream:
-                    sizes = dtype.itemsize, block.nbytes, powers.shape, powers.nbytes
+                    sizes = dtype.itemsize, block.nbytes, powers.shape, powers.nbytes, brings_memory
                     self._remember(x, out, _Known(program, coefficients, vectors, *sizes))
             else:
                 default_stream().wait_for(start.stream)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -83,7 +83,7 @@ class OverflowWatch:
             self._on_device = None
             self._warn(first, powers().dtype)
         elif calls % _EVERY == 0:
-            stream.submit(partial(watch.look, powers()))
+            watch.look(powers(), stream)
 
     def _warn(self, power: int, dtype: np.dtype[Any]) -> None:
         self.looks = False

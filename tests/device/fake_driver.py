@@ -60,6 +60,7 @@ class FakeDriver:
 
     def __init__(self) -> None:
         self.log: list[str] = []
+        self.functions: dict[int, str] = {}
         self.kernels: dict[str, tuple[Callable[..., None], list[Any]]] = {}
         self.context = CONTEXT
         self.ops: list[Op] = []
@@ -194,7 +195,8 @@ class FakeDriver:
         return 0, cubin
 
     def cuModuleGetFunction(self, module: Any, name: bytes) -> Any:
-        return 0, name.decode()
+        self.functions[len(self.functions) + 1] = name.decode()
+        return 0, len(self.functions)
 
     def cuFuncGetAttribute(self, *_: Any) -> Any:
         return 0, 0
@@ -202,16 +204,19 @@ class FakeDriver:
     def CUlaunchConfig(self) -> Any:
         return SimpleNamespace()
 
-    def _bound(self, name: str, addresses: int) -> Callable[[], None]:
-        work, kinds = self.kernels[name]
+    def _bound(self, function: int, addresses: int) -> tuple[Callable[[], None], Any, list[Any]]:
+        """What a launch does, and its arguments as the driver keeps them."""
+        work, kinds = self.kernels[self.functions[function]]
         places = (ctypes.c_void_p * len(kinds)).from_address(addresses)
-        values = [kind.from_address(place).value for kind, place in zip(kinds, places, strict=True)]
-        return lambda: work(*values)
+        held = [kind(kind.from_address(place).value) for kind, place in zip(kinds, places, strict=True)]
+        copies = (ctypes.c_void_p * len(kinds))(*(ctypes.addressof(one) for one in held))
+        return lambda: work(*(one.value for one in held)), copies, held
 
-    def cuLaunchKernelEx(self, config: Any, function: str, addresses: int, extra: int) -> Any:
-        work = self._bound(function, addresses)
+    def cuLaunchKernelEx(self, config: Any, function: int, addresses: int, extra: int) -> Any:
+        work, copies, held = self._bound(function, addresses)
         if config.hStream in self.recording:
-            self.recording[config.hStream].append(SimpleNamespace(name=function, work=work))
+            node = SimpleNamespace(function=function, work=work, copies=copies, held=held)
+            self.recording[config.hStream].append(node)
         else:
             self.queue(config.hStream, work)
         return (0,)
@@ -220,23 +225,20 @@ class FakeDriver:
         self.recording[stream] = []
         return (0,)
 
-    def cuStreamGetCaptureInfo(self, stream: int) -> Any:
-        return 0, 1, 1, None, self.recording[stream][-1:], None, 1
-
     def cuStreamEndCapture(self, stream: int) -> Any:
         return 0, self.recording.pop(stream)
 
-    def cuGraphGetNodes(self, graph: list[Any]) -> Any:
-        return 0, None, len(graph)
+    def cuGraphGetNodes(self, graph: list[Any], count: int = 0) -> Any:
+        return 0, graph[::-1][:count], len(graph)
 
     def cuGraphInstantiate(self, graph: list[Any], flags: int) -> Any:
         return 0, SimpleNamespace(work={id(node): node.work for node in graph})
 
     def cuGraphKernelNodeGetParams(self, node: Any) -> Any:
-        return 0, SimpleNamespace(func=node.name, kernelParams=0)
+        return 0, SimpleNamespace(func=node.function, kernelParams=ctypes.addressof(node.copies))
 
     def cuGraphExecKernelNodeSetParams(self, graph: Any, node: Any, parameters: Any) -> Any:
-        graph.work[id(node)] = self._bound(parameters.func, parameters.kernelParams)
+        graph.work[id(node)] = self._bound(parameters.func, parameters.kernelParams)[0]
         return (0,)
 
     def cuGraphLaunch(self, graph: Any, stream: int) -> Any:

@@ -16,23 +16,24 @@ from akx.device.cuda.runtime import failed, runtime
 from akx.device.cuda.streams import Stream, default_stream
 from akx.errors import DeviceError
 
-__all__ = ["Graph", "Launch", "capture", "last_node"]
+__all__ = ["Graph", "Launch", "capture"]
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel in a graph: its node, None where that is not known, its arguments, and the array of their addresses."""
+    """A kernel in a graph: its handle, its arguments, and the array of their addresses."""
 
-    node: Any
+    function: int
     values: list[Any]
     addresses: Any
 
-
-def last_node(live: Any, stream: Stream) -> Any:
-    """What was recorded last on a stream; None where nobody tells."""
-    code, *found = live.driver.cuStreamGetCaptureInfo(stream.raw)
-    nodes = found[3] if int(code) == 0 else []
-    return nodes[0] if len(nodes) == 1 else None
+    def is_of(self, parameters: Any) -> bool:
+        """Whether these are the parameters of its node; one of another launch with the same arguments is as good."""
+        if int(parameters.func) != self.function:
+            return False
+        theirs = (ctypes.c_void_p * len(self.values)).from_address(int(parameters.kernelParams))
+        pairs = zip(self.values, theirs, strict=True)
+        return all(value.tobytes() == ctypes.string_at(at, value.nbytes) for value, at in pairs)
 
 
 class Graph:
@@ -74,19 +75,23 @@ class Graph:
         It can where all its work is kernels. An argument that points into an array moves with it.
         """
         live, places = runtime(), []
-        if self._recorded is None or any(one.node is None for one in self._launches):
+        if self._recorded is None:
             return False
         with live.active():
             _, count = live.call("cuGraphGetNodes", self._recorded, doing="looking at a graph")
             if int(count) != len(self._launches):
                 return False
-            for one in self._launches:
-                moved = [(value, *place) for value in one.values if (place := _place(value, arrays)) is not None]
-                if not moved:
-                    continue
-                parameters = live.call("cuGraphKernelNodeGetParams", one.node, doing="looking at a graph")
-                parameters.kernelParams = ctypes.addressof(one.addresses)
-                places.append((one.node, parameters, moved))
+            nodes, _ = live.call("cuGraphGetNodes", self._recorded, count, doing="looking at a graph")
+            left = [(node, live.call("cuGraphKernelNodeGetParams", node, doing="looking at a graph")) for node in nodes]
+        for one in self._launches:  # in whatever order the driver has them
+            found = next((pair for pair in left if one.is_of(pair[1])), None)
+            if found is None:
+                return False
+            left = [pair for pair in left if pair is not found]
+            found[1].kernelParams = ctypes.addressof(one.addresses)
+            moved = [(value, *place) for value in one.values if (place := _place(value, arrays)) is not None]
+            if moved:
+                places.append((*found, moved))
         self._places, self._at, self.is_movable = places, tuple(array.pointer for array in arrays), True
         return True
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.device.cuda.graphs import Graph, Launch, capture, last_node
+from akx.device.cuda.graphs import Graph, Launch, capture
 from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.runtime import pycuda_driver, runtime
 from akx.device.cuda.streams import (
@@ -171,7 +171,7 @@ class Kernel:
             except DeviceError as error:
                 raise LaunchError(f"launching {self.name} was refused", found=error.found) from error
             if on.launches is not None:
-                on.launches.append(Launch(last_node(live, on), keep, addresses))
+                on.launches.append(Launch(int(self._function), keep, addresses))
 
     def most_clusters(self, cluster: int, block: int, shared: int) -> int:
         """Clusters that can be on the device at once, 0 where not even one can.

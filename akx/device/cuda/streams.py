@@ -138,9 +138,11 @@ class CallerStream(Stream):
         with own.lock:
             if own.away is not self._place or not self.lasts:
                 own.leave_for(self)
-            queue(self)
-            if not self.lasts:
-                own.mark(self.raw)
+            try:
+                queue(self)
+            finally:
+                if not self.lasts:
+                    own.mark(self.raw)
 
 
 class OwnStream(Stream):

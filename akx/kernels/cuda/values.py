@@ -11,6 +11,7 @@ where neighbouring places are of entries far from one another. The map is made w
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.launch import Graph, Stream, capture, spare_stream
+from akx.device.cuda.launch import CallerStream, Graph, Stream, capture, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.kernels.cuda.stored_values import place_offsets
@@ -154,7 +155,7 @@ def all_finite(data: DeviceArray) -> bool:
     """Whether no entry is NaN or infinite. Waits for the device."""
     found = empty(1, np.uint32)
     found.fill_bytes(0)
-    _examine(data, found)
+    _examine(_kernel("examine", data.dtype, data.dtype), data, found)
     return not found.get()[0]
 
 
@@ -173,28 +174,28 @@ class FiniteWatch:
         self._octets, self._none = self._words.data.cast("B"), bytes(self._words.nbytes)
         self._form: Any = None
         self._graph: Graph | None = None
+        self._kernel: Any = None
 
-    def look(self, vectors: DeviceArray, stream: Stream) -> None:
+    def look(self, vectors: DeviceArray, caller: CallerStream) -> None:
         """Queue a look at vectors (count, ...), in order: kernels at first, then a graph for all of that shape."""
         form = vectors.shape, vectors.dtype
         if self._form != form:
-            self._form, self._graph = form, None
-            self._queue(vectors, stream)
-            return
-        if self._graph is None:
+            self._form, self._graph, self._kernel = form, None, _kernel("examine", vectors.dtype, vectors.dtype)
+        elif self._graph is None:
             with spare_stream() as own, capture(own, movable=True) as self._graph:
-                self._queue(vectors, own)
+                self._queue(own, vectors)
             self._graph.follow(vectors)
-        if self._graph.is_movable:
+        if self._graph is not None and self._graph.is_movable:
             self._graph.move(vectors.pointer)
-            self._graph.launch(stream)
+            caller.submit(self._graph.launch)
         else:
-            self._queue(vectors, stream)
+            caller.submit(partial(self._queue, vectors=vectors))
 
-    def _queue(self, vectors: DeviceArray, stream: Stream) -> None:
+    def _queue(self, stream: Stream, vectors: DeviceArray) -> None:
         for number in range(len(vectors)):
             word = self._words[number : number + 1]
-            _examine(vectors[number], wrap(word.ctypes.data, word.shape, word.dtype, self._words), stream)
+            found = wrap(word.ctypes.data, word.shape, word.dtype, self._words)
+            _examine(self._kernel, vectors[number], found, stream)
 
     @property
     def first(self) -> int | None:
@@ -202,10 +203,9 @@ class FiniteWatch:
         return None if self._octets == self._none else int(np.flatnonzero(self._words)[0])
 
 
-def _examine(data: DeviceArray, found: DeviceArray, stream: Stream | None = None) -> None:
+def _examine(kernel: Any, data: DeviceArray, found: DeviceArray, stream: Stream | None = None) -> None:
     """Queue the write of 1 to `found`, (1,) uint32, where an entry is NaN or infinite."""
     if data.size:
-        kernel = _kernel("examine", data.dtype, data.dtype)
         kernel.launch(-(-data.size // _BLOCK), _BLOCK, [np.uint64(data.size), data, found], stream=stream)
 
 
