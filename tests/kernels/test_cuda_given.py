@@ -18,7 +18,7 @@ from test_cuda_layouts import H100
 import akx
 from akx import _parts
 from akx.device.cuda import dlpack, interchange, memory
-from akx.errors import ArgumentTypeError, MatrixError, MissingDependencyError
+from akx.errors import ArgumentTypeError, DeviceMemoryError, MatrixError, MissingDependencyError
 from akx.formats import pcsr, sell
 from akx.formats.base import pattern_of
 from akx.kernels import reference
@@ -478,6 +478,33 @@ def test_layouts_are_the_hosts(device: Any) -> None:
         np.testing.assert_array_equal(rows.column.get(), expected.arrays.column)
         np.testing.assert_array_equal(rows.entry.get(), entry_map(expected.slot, expected.stored))
     assert "indices" not in vars(theirs.pattern)
+
+
+@on_the_host
+@pytest.mark.parametrize("variant", ["sell16-2", "pcsr"])
+def test_the_host_lays_out_what_the_device_has_no_room_for(
+    device: Any, monkeypatch: pytest.MonkeyPatch, variant: str
+) -> None:
+    """And keeps the map of what has made room."""
+    plan = Plan("cuda", "sweep", variant, k=2, k_per_pass=1)
+    matrix = Matrix.from_any(general("float64"))
+    program: Any = sweeps.SCHEDULE.prepare(matrix, plan)
+    assert program.entry is not None
+    before = program.nbytes
+    program.make_room()
+    assert program.nbytes == before - 4 * program._values.size
+
+    def spent(*given: Any) -> Any:
+        raise DeviceMemoryError("there is none")
+
+    monkeypatch.setattr(slots, "empty", spent)
+    other: Any = sweeps.SCHEDULE.prepare(Matrix.from_any(general("float64")), plan)
+    assert other.entry is None
+    other.make_room()
+    for data in (matrix.data, np.roll(matrix.data, 1)):
+        for one in (program, other):
+            one.update_values(host_engine.to_device(data))
+        assert program._values.get().tobytes() == other._values.get().tobytes()
 
 
 @on_the_host

@@ -43,7 +43,7 @@ from akx.kernels.cuda import hubs, vbell
 from akx.kernels.cuda.hubs import HUBS
 from akx.kernels.cuda.outside import CudaVariant, OutsideProgram, outside_reason
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.slots import padded_rows, ranges_of, slices_of
+from akx.kernels.cuda.slots import padded_rows, pattern_there, ranges_of, slices_of
 from akx.kernels.cuda.stored import (
     TABLE,
     error_of,
@@ -357,10 +357,7 @@ class _SweepProgram(MappedProgram):
         self._slot: NDArray[Any] | None = None
         if self._kind == _CSR:
             self._slots = max(1, matrix.nnz)
-            if matrix.on_device is not None:
-                start, column = (self.held(array) for array in matrix.on_device[:2])
-            else:
-                start, column = (self.hold(array.astype(np.uint32)) for array in (matrix.indptr, matrix.indices))
+            start, column = (self.held(array) for array in pattern_there(matrix))
             column = column if matrix.nnz else self.held(empty(1, np.uint32))
             self._before: list[Any] = [start, column]
             self._after: list[Any] = []
@@ -372,9 +369,7 @@ class _SweepProgram(MappedProgram):
         self.store_values(way_of(plan), values_of(matrix), self._laid, self._map, planned, matrix.value_error)
 
     def _is_laid_there(self, matrix: Matrix, lanes: int) -> bool:
-        """Whether a matrix on the device is laid out there now; not where it is the host's, or for want of memory."""
-        if matrix.on_device is None:
-            return False
+        """Whether the matrix is laid out on the device now: the host does it where there is no memory for that."""
         plan = self._plan
         try:
             if self._kind == _SELL:
