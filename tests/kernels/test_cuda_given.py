@@ -633,5 +633,15 @@ def test_arrays_of_the_host_are_csr_too() -> None:
         Matrix.from_any((A.data[:-1], A.indices, A.indptr))
     with pytest.raises(MatrixError, match="not square"):
         Matrix.from_any((A.data, A.indices, A.indptr, (70, 71)))
+
+    class Lost:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+        def __dlpack__(self, **_: Any) -> Any:
+            raise BufferError("not this one")
+
+    with pytest.raises(MatrixError, match="not this one"):
+        Matrix.from_any((Lost(), A.indices, A.indptr))
     with pytest.raises(MatrixError, match="dense"):
         Matrix.from_any((np.ones(3), np.ones(3), np.ones(3)))
