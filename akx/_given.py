@@ -203,7 +203,12 @@ def _of_arrays(A: tuple[Any, ...]) -> Any:
     """CSR of (data, indices, indptr) in host memory, with a shape or without; None where it is no such tuple."""
     if len(A) not in (3, 4) or not all(map(is_array, A[:3])):
         return None
-    data, indices, indptr = (one if isinstance(one, np.ndarray) else np.from_dlpack(one) for one in A[:3])
+    try:
+        data, indices, indptr = (one if isinstance(one, np.ndarray) else np.from_dlpack(one) for one in A[:3])
+    except (*_FAILURES, BufferError) as error:
+        raise MatrixError(
+            "arrays of the matrix cannot be read as they are", found=str(error), hint="convert them yourself"
+        ) from error
     if any(one.ndim != 1 for one in (data, indices, indptr)) or indices.dtype.kind + indptr.dtype.kind not in _INDEXED:
         return None
     try:

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from akx._canonical import check_shape, check_value_error, target_dtype
 from akx._given import scipy_matrix
 from akx._numba import is_loaded
+from akx._parts import Parts
 from akx.basis import Basis
 from akx.device.budget import parse_limits
 from akx.device.forks import ForkSafeLock
@@ -659,7 +660,7 @@ def content_of(A: Any, threads: int | None) -> _Token:
 
 def _is_copied(A: Any, matrix: Matrix) -> bool:
     """Whether the arrays of A are those of its canonical matrix, bit for bit; also False where a token is as quick."""
-    if A.format != "csr" or (is_loaded() and matrix.nbytes > _BYTES_PER_READER):
+    if isinstance(A, Parts) or A.format != "csr" or (is_loaded() and matrix.nbytes > _BYTES_PER_READER):
         return False
     is_like = A.shape == matrix.shape and _is_equal(A.indptr, matrix.indptr)
     return is_like and _is_equal(A.indices, matrix.indices) and _is_equal(A.data, matrix.data)

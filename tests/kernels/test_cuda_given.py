@@ -19,7 +19,7 @@ from test_cuda_layouts import H100
 import akx
 from akx import _parts
 from akx.device.cuda import callers, dlpack, interchange, memory
-from akx.errors import ArgumentTypeError, MatrixError, MissingDependencyError
+from akx.errors import ArgumentTypeError, DeviceMemoryError, MatrixError, MissingDependencyError
 from akx.formats import pcsr, sell
 from akx.formats.base import pattern_of
 from akx.kernels import reference
@@ -178,6 +178,7 @@ def device(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
     found.waited, found.released = [], []
     stream = SimpleNamespace(wait_for=found.waited.append, release_to=found.released.append)
     stream.is_capturing, stream.submit = False, lambda work: work(host_engine.HostStream())
+    stream.come_back = lambda: None
     live = SimpleNamespace(active=contextlib.nullcontext, is_current=True)
     for module in (callers, on_device):
         monkeypatch.setattr(module, "runtime", lambda: live)
@@ -489,6 +490,33 @@ def test_layouts_are_the_hosts(device: Any) -> None:
 
 
 @on_the_host
+@pytest.mark.parametrize("variant", ["sell16-2", "pcsr"])
+def test_the_host_lays_out_what_the_device_has_no_room_for(
+    device: Any, monkeypatch: pytest.MonkeyPatch, variant: str
+) -> None:
+    """And keeps the map of what has made room."""
+    plan = Plan("cuda", "sweep", variant, k=2, k_per_pass=1)
+    matrix = Matrix.from_any(general("float64"))
+    program: Any = sweeps.SCHEDULE.prepare(matrix, plan)
+    assert program.entry is not None
+    before = program.nbytes
+    program.make_room()
+    assert program.nbytes == before - 4 * program._values.size
+
+    def spent(*given: Any) -> Any:
+        raise DeviceMemoryError("there is none")
+
+    monkeypatch.setattr(*(swept, "empty", spent) if variant == "pcsr" else (slots, "empty", spent))
+    other: Any = sweeps.SCHEDULE.prepare(Matrix.from_any(general("float64")), plan)
+    assert other.entry is None
+    other.make_room()
+    for data in (matrix.data, np.roll(matrix.data, 1)):
+        for one in (program, other):
+            one.update_values(host_engine.to_device(data))
+        assert program._values.get().tobytes() == other._values.get().tobytes()
+
+
+@on_the_host
 def test_new_values_stay_there(device: Any) -> None:
     A = general("float64")
     plan = Plan("cuda", "sweep", "csr-2", k=2, k_per_pass=1)
@@ -614,5 +642,15 @@ def test_arrays_of_the_host_are_csr_too() -> None:
         Matrix.from_any((A.data[:-1], A.indices, A.indptr))
     with pytest.raises(MatrixError, match="not square"):
         Matrix.from_any((A.data, A.indices, A.indptr, (70, 71)))
+
+    class Lost:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+        def __dlpack__(self, **_: Any) -> Any:
+            raise BufferError("not this one")
+
+    with pytest.raises(MatrixError, match="not this one"):
+        Matrix.from_any((Lost(), A.indices, A.indptr))
     with pytest.raises(MatrixError, match="dense"):
         Matrix.from_any((np.ones(3), np.ones(3), np.ones(3)))

@@ -31,7 +31,7 @@ from akx.formats.nodes import natural_nodes
 from akx.formats.vbell import VbellArrays, lay_out
 from akx.kernels import reference, registry
 from akx.kernels.base import check_feasible
-from akx.kernels.cuda import stored_program, swept, translate, vbell
+from akx.kernels.cuda import slots, stored_program, swept, translate, vbell
 from akx.kernels.cuda import sweep as sweeps
 from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, encoded, placed
 from akx.kernels.cuda.translate import DeviceVbell, Refusal
@@ -322,7 +322,7 @@ def test_no_rows_at_all(device: Any) -> None:
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
     found = CompiledDevice(H100, built, "vbell", "translate")
-    found.install(monkeypatch, built, [sweeps, swept, vbell, translate])
+    found.install(monkeypatch, built, [sweeps, slots, swept, vbell, translate])
     monkeypatch.setattr(translate, "_LARGE", 128)
     return found
 

@@ -43,7 +43,7 @@ from akx.kernels.cuda import hubs, vbell
 from akx.kernels.cuda.hubs import HUBS
 from akx.kernels.cuda.outside import CudaVariant, OutsideProgram, outside_reason
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.slots import padded_rows, ranges_of, slices_of
+from akx.kernels.cuda.slots import padded_rows, pattern_there, ranges_of, slices_of
 from akx.kernels.cuda.stored import (
     TABLE,
     error_of,
@@ -311,7 +311,13 @@ class Sweep(Schedule):
         used = _storable(plan, matrix)
         if is_blocks:
             return vbell.VbellProgram(matrix, used, device, way, vbell.laid_out(matrix, _kind(plan.variant)[1]))
-        return (hubs.HubsProgram if plan.variant == HUBS else _SweepProgram)(matrix, used, device, way)
+        if plan.variant == HUBS:
+            return hubs.HubsProgram(matrix, used, device, way)
+        try:
+            return _SweepProgram(matrix, used, device, way)
+        except DeviceMemoryError:
+            pass  # what has been allocated so far is free again behind this
+        return _SweepProgram(matrix, used, device, way, by_host=True)
 
 
 def _bytes(plan: Plan, matrix: Matrix) -> float:
@@ -345,9 +351,12 @@ def _storable(plan: Plan, matrix: Matrix) -> Plan:
 
 
 class _SweepProgram(MappedProgram):
-    """The arrays of one variant on the device, and a kernel for each number of start vectors."""
+    """The arrays of one variant on the device, and a kernel for each number of start vectors.
 
-    def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice, planned: str) -> None:
+    They are laid out there; `by_host`: by the host, which takes less memory of the device.
+    """
+
+    def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice, planned: str, *, by_host: bool = False) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._plan, self._device = plan, device
         self._kind, lanes, _ = _kind(plan.variant)
@@ -357,35 +366,27 @@ class _SweepProgram(MappedProgram):
         self._slot: NDArray[Any] | None = None
         if self._kind == _CSR:
             self._slots = max(1, matrix.nnz)
-            if matrix.on_device is not None:
-                start, column = (self.held(array) for array in matrix.on_device[:2])
-            else:
-                start, column = (self.hold(array.astype(np.uint32)) for array in (matrix.indptr, matrix.indices))
+            start, column = (self.held(array) for array in pattern_there(matrix))
             column = column if matrix.nnz else self.held(empty(1, np.uint32))
             self._before: list[Any] = [start, column]
             self._after: list[Any] = []
             self._grid = -(-matrix.n * lanes // self._block)
-        elif not self._is_laid_there(matrix, lanes):
+        elif not by_host:
+            self._lay_out_there(matrix, lanes)
+        else:
             layout = lay_out(matrix, plan)
             self._slot, self._slots = layout.slot, max(1, layout.stored)
             self._take_arrays(layout.arrays, matrix.n, lanes)
         self.store_values(way_of(plan), values_of(matrix), self._laid, self._map, planned, matrix.value_error)
 
-    def _is_laid_there(self, matrix: Matrix, lanes: int) -> bool:
-        """Whether a matrix on the device is laid out there now; not where it is the host's, or for want of memory."""
-        if matrix.on_device is None:
-            return False
+    def _lay_out_there(self, matrix: Matrix, lanes: int) -> None:
         plan = self._plan
-        try:
-            if self._kind == _SELL:
-                found: Any = slices_of(matrix, plan.typed.sigma, _kind(plan.variant)[2])
-            else:
-                found = padded_rows(matrix, 16 if self._kind == _ROWS16 else plan.typed.pad)
-        except DeviceMemoryError:
-            return False
+        if self._kind == _SELL:
+            found: Any = slices_of(matrix, plan.typed.sigma, _kind(plan.variant)[2])
+        else:
+            found = padded_rows(matrix, 16 if self._kind == _ROWS16 else plan.typed.pad)
         self.entry, self._slots = found.entry, max(1, found.entry.size)
         self._take_arrays(found, matrix.n, lanes)
-        return True
 
     def _take_arrays(self, arrays: Any, n: int, lanes: int) -> None:
         column = self._placed(arrays.column if arrays.column.size else np.zeros(1, arrays.column.dtype))

@@ -108,8 +108,9 @@ class MappedProgram(SweptProgram):
 
     def make_room(self) -> None:
         """Keep on the host what only new values need; it comes to the device with those that are there."""
-        self.entry = self.entry_of_host()
-        self._places = Places(self.entry_of_host)
+        if self.entry is not None:
+            self.entry = self.entry_of_host()
+            self._places = Places(self.entry_of_host)
 
     def place_values(
         self,

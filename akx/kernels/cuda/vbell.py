@@ -23,12 +23,13 @@ import numpy as np
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Kernel
-from akx.device.cuda.memory import DeviceArray, to_device
+from akx.device.cuda.memory import DeviceArray
 from akx.errors import DeviceMemoryError
 from akx.formats.base import pattern_of
 from akx.formats.nodes import Nodes, alike_rows, natural_nodes
 from akx.formats.vbell import VbellArrays, lay_out, slots_of, steps_of
 from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.slots import pattern_there
 from akx.kernels.cuda.stored import placed, values_of, way_of
 from akx.kernels.cuda.swept import MappedProgram, how_data_comes, stored_name
 from akx.kernels.cuda.translate import DeviceVbell, reason_of, shape_of, translated
@@ -103,12 +104,7 @@ def on_device(matrix: Matrix, lanes: int) -> DeviceVbell | None:
     """
     if known_reason(matrix, lanes) is not None:
         return None
-    if matrix.on_device is not None:
-        pointer, index, _ = matrix.on_device
-    else:
-        pattern = pattern_of(matrix)
-        pointer, index = (to_device(one.astype(np.uint32, copy=False)) for one in (pattern.indptr, pattern.indices))
-    found = translated(pointer, index, lanes)
+    found = translated(*pattern_there(matrix), lanes)
     matrix.pattern_cache[_slots_key(lanes)] = found.slots
     return found if isinstance(found, DeviceVbell) else None
 
