@@ -47,8 +47,6 @@ __all__ = ["REUSED", "Candidate", "Candidates", "rehearse"]
 _PLAN, _ENTRY, _ORDER = 5e-3, 1e-7, 1e-6
 #: Seconds before the first one: of thinking, and for an entry and a power of what must come out.
 _BEGIN, _CHECKED = 0.02, 1e-8
-#: Seconds that are waited for code at a time.
-_LOOK = 0.25
 #: How far processes that compile stand back.
 _NICE = 19
 #: What is compiled before anything is thought of here: code that is no plan's.
@@ -126,6 +124,8 @@ class Candidates:
         Why there are no more; "" while there may be.
     price : float
         Seconds that the next one takes at least, as far as is known.
+    waits : bool
+        Whether nothing comes before code is there that another process compiles.
     ledger : Ledger or None
         The trials; None before the first step.
     given : Matrix
@@ -145,7 +145,9 @@ class Candidates:
         database: PlanDatabase,
         settings: Settings | None = None,
     ) -> None:
-        self.ended, self.price = "", _BEGIN + (_ENTRY + k * _CHECKED) * matrix.nnz
+        self.waits = False
+        self.ended, self.price = "", _BEGIN + _ENTRY * matrix.nnz
+        self._prices: list[float] = []
         self.ledger: Ledger | None = None
         self.given, self._matrix = matrix, matrix.with_value_error(0.0)
         self._k, self._basis, self._vectors = k, basis, start_vectors
@@ -188,27 +190,32 @@ class Candidates:
         matrix : Matrix
             With the values of now, which the program has then.
         """
+        self.waits = False
         if matrix is not self.given:
             self.given, self._matrix, self._problem = matrix, matrix.with_value_error(0.0), None
         if self.ledger is None:
             if not self.warmup.is_there(_THINKING):
                 self.warmup.want([(_THINKING, __name__, "rehearse", self._k)])
-                self.warmup.wait_for_one(_LOOK)
+                self.waits = True
                 return None
             self.ledger = self._set_up(incumbent, seconds)
-            self.price = _PLAN + _ENTRY * matrix.nnz
+            return None  # each of these is a step of its own
+        if self._problem is None and not self.ended:
+            self._problem = Problem(self._matrix, self._k, basis=self._basis, start_vectors=self._vectors)
+            self.price = self._usual_price()
+            return None
         ledger = self.ledger
         while not self.ended:
             if len(ledger.trials) > self._settings.trials:
                 self.ended = _TRIAL_BUDGET
                 break
             if len(self._later) >= _PUT_OFF and all(self.warmup.is_coming(plan) for _, plan in self._later):
-                self.warmup.wait_for_one(_LOOK)
+                self.waits = True
                 return None
             origin, plan = self._proposed(ledger)
             if plan is None:
                 if self._later:
-                    self.warmup.wait_for_one(_LOOK)
+                    self.waits = True
                     return None
                 if not self._widen(ledger, left):
                     return None
@@ -255,6 +262,7 @@ class Candidates:
                 else:
                     ledger.add(replace(trial, number=len(ledger.trials)))
         self._propose(ledger)
+        self.price = self._k * _CHECKED * self._matrix.nnz
         return ledger
 
     def _propose(self, ledger: Ledger) -> None:
@@ -299,7 +307,7 @@ class Candidates:
         self.price = _PLAN + _ORDER * self._matrix.nnz
         if self.price > left:
             return False
-        self.price = _PLAN + _ENTRY * self._matrix.nnz
+        self.price = self._usual_price()
         self._orders.append(order)
         self._passed = {plan for _, plan in self._later}
         self._propose(ledger)
@@ -311,14 +319,21 @@ class Candidates:
             expected = self._proposals.expected_seconds(plan)
             program = self._space.schedules[plan.schedule].prepare(self._matrix, plan)
             program.ready(self._vectors)
-            if self._problem is None:
-                self._problem = Problem(self._matrix, self._k, basis=self._basis, start_vectors=self._vectors)
+            assert self._problem is not None
             self._problem.poison()
         except Exception as failure:  # of whatever kind: calls have their plan
             is_ours = isinstance(failure, AkxError)
             self.tell(Trial(-1, plan, origin, PRUNED if is_ours else FAILED, str(failure), prepare_seconds=0.0))
             return None
         return Candidate(plan, origin, program, self._problem, expected or seconds, measure.now() - begin)
+
+    def took(self, seconds: float) -> None:
+        """Take note of what a candidate has cost beside calls: the next is expected to cost as much."""
+        self._prices.append(seconds)
+        self.price = self._usual_price()
+
+    def _usual_price(self) -> float:
+        return sum(self._prices) / len(self._prices) if self._prices else _PLAN + _ENTRY * self._matrix.nnz
 
     def put_back(self, candidate: Candidate) -> None:
         """Let a candidate that was prepared with other values come again."""

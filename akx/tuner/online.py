@@ -45,10 +45,12 @@ __all__ = ["Holder", "Online"]
 
 #: A candidate whose first run takes so many times as long as a call is dropped.
 _HOPELESS = 2.0
-#: A first run shorter than this, in seconds, is made up to three times: data and code are not in cache yet.
+#: A first run shorter than this, in seconds, is made again where it was slow: data and code were not in cache yet.
 _ONCE_SECONDS = 50e-3
 #: Calls on the incumbent that say what one takes: the last ones, and so many at least.
 _RECENT, _FEWEST = 31, 3
+#: Seconds of calls between two looks at whether code is compiled.
+_LOOK = 0.25
 #: Seconds of starting a thread.
 _THREAD = 1e-4
 #: Seconds for which a step is waited for where the interpreter ends.
@@ -124,7 +126,7 @@ class Online(Program):
         self._candidates, self._holder, self._do_beside = candidates, holder, beside
         self._phase, self._next = _IDLE, candidates.price
         self._recent: deque[float] = deque(maxlen=_RECENT)
-        self._usual, self._lost, self._steps = 0.0, 0.0, 0
+        self._usual, self._lost, self._steps, self._not_before = 0.0, 0.0, 0, 0.0
         self._candidate: Candidate | None = None
         self._duel = Duel()
         self._is_unkept = False
@@ -167,11 +169,11 @@ class Online(Program):
         budget, phase = self.budget, self._phase
         budget.total += seconds
         if phase == _BESIDE:
-            self._lost += max(0.0, seconds - self._usual)
+            self._lost += seconds - self._usual
             return
         self._recent.append(seconds)
         if phase == _IDLE:
-            if budget.covers(self._next) and len(self._recent) >= _FEWEST:
+            if budget.total >= self._not_before and budget.covers(self._next) and len(self._recent) >= _FEWEST:
                 self._begin(self._prepare)
         elif phase == _FIRST:
             self._run_first()
@@ -239,7 +241,7 @@ class Online(Program):
             self.budget.spent += took
             self.beside_seconds += took
             self._steps += 1
-            self._next = max(self._candidates.price, self.beside_seconds / self._steps)
+            self._next = self._candidates.price
             if self._phase != _OVER:
                 self._phase = phase
             if self._phase == _OVER:
@@ -255,7 +257,12 @@ class Online(Program):
         if self._is_unkept:
             self._is_unkept = False
             candidates.keep(self.plan, self.gain, self.budget.spent)
+        begin = self._processor()
         self._candidate = candidates.next(self.plan, self._usual, self.budget.left, self._holder.matrix())
+        if self._candidate is not None:
+            candidates.took(self._processor() - begin)
+        if candidates.waits:
+            self._not_before = self.budget.total + _LOOK
         if candidates.ended:
             candidates.keep(self.plan, self.gain, self.budget.spent)
             return _OVER
@@ -295,13 +302,13 @@ class Online(Program):
         candidate.is_held = True
         problem, took = candidate.problem, float("inf")
         try:
-            for _ in range(3):
+            for turn in range(3):
                 begin = self._now()
                 candidate.program.run(problem.x, problem.out, problem.coefficients)
                 seconds = self._now() - begin
                 budget.spent += seconds
                 took = min(took, seconds)
-                if took <= _HOPELESS * usual or seconds > _ONCE_SECONDS or not budget.covers(seconds):
+                if took <= _HOPELESS * usual or seconds > _ONCE_SECONDS or (turn > 0 and not budget.covers(seconds)):
                     break
         except Exception as failure:
             self._failed(candidate, failure)
