@@ -157,6 +157,8 @@ class MatrixPowers:
         check_tune(tune, plan=plan, backend=backend, budget=budget)
         self._begin(matrix, Asked(self.k, self.basis.kind, plan, threads, db, backend, budget, tune))
         self._prepared.program(self._recurrence.result_dtype(), 1)
+        if tune is not None:  # what tunes calls is there with the first of them
+            self._prepared.for_call(self._recurrence.result_dtype(), 1, self._home)
 
     def _begin(self, matrix: Matrix, asked: Asked, brought: Mapping[Call, tuple[Choice, str]] | None = None) -> None:
         """What the process decides in which the operator is, with nothing prepared yet."""

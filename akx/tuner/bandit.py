@@ -42,18 +42,20 @@ class Budget:
 
     Attributes
     ----------
+    share : float
+        Of the seconds of calls that may be spent.
     total, spent : float
         Of all calls, and of exploring.
     """
 
     def __init__(self, share: float = SHARE) -> None:
         self.total = self.spent = 0.0
-        self._share = share
+        self.share = share
 
     @property
     def left(self) -> float:
         """Seconds that may still be spent; negative after a step that was dearer than expected."""
-        return self._share * self.total - self.spent
+        return self.share * self.total - self.spent
 
     def covers(self, expected: float) -> bool:
         """Whether a step that is expected to cost so much may be taken; one that costs nothing always may."""

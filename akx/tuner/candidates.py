@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any
 
@@ -158,7 +159,16 @@ class Candidates:
         self._stream: Iterator[tuple[str, Plan]] = iter(())
         self._later: list[tuple[str, Plan]] = []
         self._passed: set[Plan] = set()
-        self.warmup = Warmup(self._matrix, start_vectors, count=1 if measure.is_real_time() else 0, nice=_NICE)
+
+    @cached_property
+    def warmup(self) -> Warmup:
+        """What compiles, in a process; it is begun with in the first step."""
+        return Warmup(self._matrix, self._vectors, count=1 if measure.is_real_time() else 0, nice=_NICE)
+
+    def end_processes(self) -> None:
+        """End what compiles."""
+        if "warmup" in vars(self):
+            self.warmup.close()
 
     @property
     def nbytes(self) -> int:
@@ -169,7 +179,7 @@ class Candidates:
     def close(self) -> None:
         """Let go of everything but the trials; those that the database does not have are put there."""
         self.ended = self.ended or "closed"
-        self.warmup.close()
+        self.end_processes()
         if self._log is not None:
             self._log.leave()
         self._problem, self._stream, self._later = None, iter(()), []

@@ -127,6 +127,7 @@ class Online(Program):
         self._phase, self._next = _IDLE, candidates.price
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._usual, self._lost, self._steps, self._not_before = 0.0, 0.0, 0, 0.0
+        self._idle()
         self._candidate: Candidate | None = None
         self._duel = Duel()
         self._is_unkept = False
@@ -134,7 +135,7 @@ class Online(Program):
         self._now = time.perf_counter if is_real else measure.now
         self._processor = time.thread_time if is_real else measure.now
         _ALL.add(self)
-        weakref.finalize(self, candidates.warmup.close)  # where calls end before the search does
+        weakref.finalize(self, candidates.end_processes)  # where calls end before the search does
 
     # ------------------------------------------------------------------------------------------------ as a program
 
@@ -166,19 +167,32 @@ class Online(Program):
         begin = self._now()
         self.program.run(x, out, coefficients)
         seconds = self._now() - begin
-        budget, phase = self.budget, self._phase
+        budget = self.budget
         budget.total += seconds
-        if phase == _BESIDE:
-            self._lost += seconds - self._usual
-            return
         self._recent.append(seconds)
-        if phase == _IDLE:
-            if budget.total >= self._not_before and budget.covers(self._next) and len(self._recent) >= _FEWEST:
+        if budget.total >= self._due:
+            self._behind(seconds)
+
+    def _behind(self, seconds: float) -> None:
+        """What is due behind a call that took so long."""
+        phase = self._phase
+        if phase == _BESIDE:
+            self._recent.pop()
+            self._lost += seconds - self._usual
+        elif phase == _IDLE:
+            if self.budget.covers(self._next) and len(self._recent) >= _FEWEST:
                 self._begin(self._prepare)
         elif phase == _FIRST:
             self._run_first()
-        else:
+        elif phase == _OVER:
             self._holder.settled()
+
+    def _idle(self) -> int:
+        """Nothing is under way until calls have paid for the next step."""
+        budget = self.budget
+        self._due = max(self._not_before, (budget.spent + self._next) / budget.share)
+        self._phase = _IDLE
+        return _IDLE
 
     # ------------------------------------------------------------------------------------------------ from outside
 
@@ -206,7 +220,7 @@ class Online(Program):
 
     def end(self) -> None:
         """Try nothing more."""
-        self._phase, self._candidate = _OVER, None
+        self._due, self._phase, self._candidate = 0.0, _OVER, None
         self._candidates.close()
 
     def told(self) -> str:
@@ -217,10 +231,10 @@ class Online(Program):
         counts = [f"{count} {what}" for what, count in self.tried.items() if count]
         share = budget.spent / budget.total if budget.total else 0.0
         state = f"ended ({candidates.ended})" if self.is_over else "goes on"
-        gain = f", calls take 1/{self.gain:.2f} of what they took" if self.gain > 1 else ""
+        gain = f", {self.gain:.2f}x over the first plan" if self.gain > 1 else ""
         return shown(
             f"{sum(self.tried.values())} plans tried ({', '.join(counts) or 'none'}){gain}; it has cost "
-            f"{budget.spent:.3g} s of {budget.total:.3g} s of calls ({share:.1%}, at most {SHARE:.0%}), "
+            f"{budget.spent:.3g} s of {budget.total:.3g} s of calls ({share:.1%}, at most {budget.share:.0%}), "
             f"{self.beside_seconds:.3g} s of them beside calls; {state}",
             600,
         )
@@ -229,7 +243,8 @@ class Online(Program):
 
     def _begin(self, work: Callable[[], int]) -> None:
         """Do a step beside the calls that follow; it says what comes after it."""
-        self._usual, self._lost, self._phase = self._seconds(), 0.0, _BESIDE
+        self._usual, self._lost = self._seconds(), 0.0
+        self._due, self._phase = 0.0, _BESIDE
 
         def step() -> None:
             begin, phase = self._processor(), _OVER
@@ -242,10 +257,12 @@ class Online(Program):
             self.beside_seconds += took
             self._steps += 1
             self._next = self._candidates.price
-            if self._phase != _OVER:
-                self._phase = phase
-            if self._phase == _OVER:
+            if self._phase == _OVER or phase == _OVER:
                 self.end()
+            elif phase == _IDLE:
+                self._idle()
+            else:
+                self._phase = phase
 
         try:
             self._do_beside(step)
@@ -277,7 +294,7 @@ class Online(Program):
             return _DUEL
         self.tried["wrong"] += 1
         self._tell(candidate, FAILED, wrong)
-        self._drop()
+        self._forget()
         return _IDLE
 
     # ------------------------------------------------------------------------------------------------ within calls
@@ -296,7 +313,8 @@ class Online(Program):
             self._holder.matrix() is not self._candidates.given
         ):  # it has values of before, and so has what must come out
             self._candidates.put_back(candidate)
-            self._phase, self._candidate = _IDLE, None
+            self._candidate = None
+            self._idle()
             return
         self._holder.hold(candidate.plan, candidate.program)
         candidate.is_held = True
@@ -367,7 +385,7 @@ class Online(Program):
         self._recent.extend(duel.candidate)
         source = f"tuned online: {self.gain:.2f}x over the plan that calls began with"
         self._holder.adopt(self.plan, self.program, source, median(duel.candidate))
-        self._phase, self._candidate = _IDLE, None
+        self._candidate = None
         self._begin(self._keep)
 
     def _keep(self) -> int:
@@ -381,8 +399,13 @@ class Online(Program):
         self._drop()
 
     def _drop(self) -> None:
+        """Have no candidate any more, within a call."""
+        self._forget()
+        if self._phase != _OVER:
+            self._idle()
+
+    def _forget(self) -> None:
         candidate, self._candidate = self._candidate, None
-        self._phase = _IDLE if self._phase != _OVER else _OVER
         if candidate is not None:
             self._holder.let_go(candidate.plan)
 
@@ -424,7 +447,7 @@ def _stop() -> None:
     """At the end of the interpreter: begin nothing more, and wait a moment for what is under way."""
     deadline = time.monotonic() + _PATIENCE
     for one in list(_ALL):
-        one._phase = _OVER
+        one._due, one._phase = 0.0, _OVER
     for thread in list(_STEPS):
         thread.join(max(0.0, deadline - time.monotonic()))
     if not any(thread.is_alive() for thread in _STEPS):
@@ -435,7 +458,7 @@ def _stop() -> None:
 def _in_child() -> None:
     """In a forked child, which has none of the threads."""
     for one in list(_ALL):
-        one._phase, one._candidate = _OVER, None
+        one._due, one._phase, one._candidate = 0.0, _OVER, None
 
 
 atexit.register(_stop)

@@ -141,6 +141,29 @@ def test_regret_is_bounded_where_every_candidate_is_slower(
     assert P.plan == first[0]
 
 
+@pytest.mark.parametrize("slower", [3.0, 20.0])
+def test_regret_is_bounded_where_candidates_are_fast_once_and_slow_then(
+    make_world: Callable[..., Any], matrix: Matrix, db: PlanDatabase, slower: float
+) -> None:
+    runs: dict[Plan, int] = {}
+    first: list[Plan] = []
+
+    def cost(plan: Plan) -> float:
+        runs[plan] = runs.get(plan, 0) + 1
+        return 4e-3 * (slower if first and plan != first[0] and runs[plan] > 1 else 1.0)
+
+    make_world(cost=cost)
+    P = made(matrix, db)
+    first.append(P.plan)
+    spend(P, 1)
+    found = told_of(P)
+    for _ in range(1000):
+        spend(P, 1)
+        assert found.budget.spent <= SHARE * found.budget.total + slower * 4e-3 + 3e-3
+    assert max(runs[plan] for plan in runs if plan != first[0]) > 1
+    assert found.tried["adopted"] == 0
+
+
 def test_it_ends_at_a_better_plan_and_never_costs_more_than_its_share(
     make_world: Callable[..., Any], matrix: Matrix, db: PlanDatabase, optimum: Plan
 ) -> None:
