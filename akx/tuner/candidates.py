@@ -45,7 +45,7 @@ from akx.tuner.warmup import Code, Warmup
 __all__ = ["REUSED", "Candidate", "Candidates", "rehearse"]
 
 #: Seconds of preparing a plan, about: of any, for an entry, and for an entry in a new order.
-_PLAN, _ENTRY, _ORDER = 5e-3, 1e-7, 1e-6
+_PLAN, _ENTRY, _ORDER = 5e-3, 1e-7, 3e-6
 #: Seconds before the first one: of thinking, and for an entry and a power of what must come out.
 _BEGIN, _CHECKED = 0.02, 1e-8
 #: How far processes that compile stand back.
