@@ -422,3 +422,18 @@ def test_calls_and_new_values_are_right_after_a_handler_raised_in_them() -> None
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert rung > 10
+
+
+def test_calls_on_the_device_are_computed_and_not_tuned_online(cupy: Any) -> None:
+    A, k = matrix(), 4
+    x = np.random.default_rng(1).standard_normal(A.shape[0])
+    P = akx.MatrixPowers(A, k, tune="online")
+    expected = akx.MatrixPowers(A, k, backend="cuda")(x)
+    for _ in range(20):
+        np.testing.assert_allclose(P(cupy.asarray(x)).get(), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+        np.testing.assert_allclose(P(x), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+    assert [call[2] for call in P._prepared.online] == ["cpu"]
+    with pytest.raises(ArgumentError, match="cannot be tuned online yet"):
+        akx.MatrixPowers(A, k, tune="online", backend="cuda")
+    with pytest.raises(ArgumentError, match="cannot be tuned online yet"):
+        akx.MatrixPowers(A, k, tune="online", memory_budget="1G")

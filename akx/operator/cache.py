@@ -178,9 +178,12 @@ class Cache:
     ----------
     is_bounded : bool
         Whether there are limits to what is kept.
+    tune : str, optional
+        As for :class:`akx.MatrixPowers`, for operators that solvers borrow.
     """
 
-    def __init__(self, *, is_bounded: bool = True) -> None:
+    def __init__(self, *, is_bounded: bool = True, tune: str | None = None) -> None:
+        self.tune = tune
         self.entries: OrderedDict[_Key, Entry] = OrderedDict()
         self.lock = ForkSafeLock()
         self.is_bounded = is_bounded
@@ -329,7 +332,8 @@ class Cache:
         database = database_of(db)
         generation, stamp = database.generation, database.file_stamp()
         source = sibling or (matrix.alias(0.0) if matrix is owner else matrix)
-        operator = MatrixPowers(source, k, value_error=0.0, **options)
+        tune = self.tune if plan is None else None
+        operator = MatrixPowers(source, k, value_error=0.0, tune=tune, **options)
         held, now = self.reference(owner, key), time.monotonic()
         return Entry(key, held, origin.token, origin.types, operator, generation, stamp, now, epoch, is_lent=True)
 

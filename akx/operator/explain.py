@@ -11,6 +11,7 @@ import numpy as np
 from akx.device.choose import backend_of
 from akx.errors import shown
 from akx.kernels import registry
+from akx.operator.online import reason_against_online
 from akx.operator.prepared import Prepared
 from akx.tuner.calibration import best_figures
 
@@ -71,6 +72,11 @@ def explained(prepared: Prepared, dtype: np.dtype[Any], vectors: int, call: Call
             f"achieved    {moved / seconds / 1e9:.1f} GB/s of the expected traffic; this machine "
             f"{reads} {bandwidth / 1e9:.1f} GB/s, threads: {plan.threads}",
         ]
+    if planner.asked.tune is not None:
+        call_of_kind = (dtype, vectors, planner.home)
+        online = prepared.online.get(call_of_kind)
+        reason = reason_against_online(planner, call_of_kind)
+        lines.append(f"online      {online.told() if online is not None else reason or 'no call so far'}")
     lines.append(f"prepared    in {prepared.seconds:.3f} s, {_mega(sum(prepared.held().values()))} held")
     return "\n".join(shown(line, _LINE) for line in lines)
 

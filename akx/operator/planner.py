@@ -82,6 +82,8 @@ class Asked:
     backend : str
     budget : int, optional
         Bytes of the device's memory.
+    tune : str, optional
+        ``"online"``: while calls are made.
     """
 
     k: int
@@ -91,6 +93,7 @@ class Asked:
     db: Any = None
     backend: str = "auto"
     budget: int | None = None
+    tune: str | None = None
 
 
 class Planner:

@@ -24,6 +24,7 @@ from akx.errors import PlanError
 from akx.kernels.base import Coefficients, Program
 from akx.matrix import Matrix
 from akx.operator.explain import explained
+from akx.operator.online import check_tune
 from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Call, Choice, Planner
 from akx.operator.prepared import Prepared, result_for
@@ -78,6 +79,11 @@ class MatrixPowers:
         enough for float64 in float32 and complex128 in complex64, but for numbers too large or too small for these. By
         default that of `A` where it is an :class:`akx.Matrix`, else 0: exact. A plan tuned for this allowance is used,
         else one tuned for exact values. No effect on the CPU, nor on float32 and complex64: values are in full there.
+    tune : str, optional
+        ``"online"``: calls with vectors of the host are the trials of a search for a better plan, which is kept in the
+        database. It costs 3 % of the time of calls at most, and begins when so much is a step's price. Each candidate
+        is checked before it computes what a caller gets. Bits of results change where the plan does.
+        ``AKX_PREPARE=fixed`` holds the plan: nothing is tried. On a GPU it is not there yet. See :meth:`explain`.
 
     Attributes
     ----------
@@ -140,6 +146,7 @@ class MatrixPowers:
         memory_budget: int | str | None = None,
         fraction: float | None = None,
         value_error: float | None = None,
+        tune: str | None = None,
     ) -> None:
         self.k = check_count("k", k)
         check_plan(plan)
@@ -153,8 +160,11 @@ class MatrixPowers:
             backend = array_backend()  # vectors of the host go where the matrix is
         if plan is not None:
             budgeted_backend(plan.backend, budget)
-        self._begin(matrix, Asked(self.k, self.basis.kind, plan, threads, db, backend, budget))
+        check_tune(tune, plan=plan, backend=backend, budget=budget)
+        self._begin(matrix, Asked(self.k, self.basis.kind, plan, threads, db, backend, budget, tune))
         self._prepared.program(self._recurrence.result_dtype(), 1)
+        if tune is not None:  # what tunes calls is there with the first of them
+            self._prepared.for_call(self._recurrence.result_dtype(), 1, self._home)
 
     def _begin(self, matrix: Matrix, asked: Asked, brought: Mapping[Call, tuple[Choice, str]] | None = None) -> None:
         """What the process decides in which the operator is, with nothing prepared yet."""

@@ -12,7 +12,7 @@ import contextlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +34,16 @@ from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, check_feasible, held_bytes
 from akx.matrix import Matrix
 from akx.operator.beside import check_code, check_first
+from akx.operator.online import make_online, reason_against_online
 from akx.operator.overflow import levels_to_caller
 from akx.operator.planner import Call, Choice, Choices, Planner
 from akx.operator.recurrence import Recurrence
 from akx.operator.values import Values, same_pattern
 from akx.operator.vectors import wrong_layout
 from akx.plan import Plan
+
+if TYPE_CHECKING:
+    from akx.tuner.online import Online
 
 __all__ = ["Prepared", "result_for"]
 
@@ -65,6 +69,8 @@ class Prepared:
         backend; calls with arrays on a device are there by what these look like too.
     captured : dict
         Programs that callers have in graphs of theirs, by id: they stay as long as this does.
+    online : dict
+        By call, what tunes it while it is made.
     seconds : float
         Spent on preparing.
     """
@@ -84,6 +90,7 @@ class Prepared:
         self.stale: set[tuple[np.dtype[Any], Plan]] = set()
         self.ready: dict[tuple[Any, Any, str], Any] = {}
         self.captured: dict[int, Program] = {}
+        self.online: dict[Call, Online] = {}
         self.seconds = 0.0
 
     @property
@@ -98,7 +105,10 @@ class Prepared:
         call = (dtype, vectors, backend)
         found: tuple[Program, Coefficients] | None = self.ready.get(call)
         if found is None:
-            found = self.ready[call] = self.program(dtype, vectors, backend), self.recurrence.coefficients(dtype)
+            program = self.program(dtype, vectors, backend)
+            if self.planner.asked.tune is not None:
+                program = self._online(call, program)
+            found = self.ready[call] = program, self.recurrence.coefficients(dtype)
         return found
 
     def choice(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Choice:
@@ -158,6 +168,46 @@ class Prepared:
         self.programs[dtype, plan] = program
         return program
 
+    # -------------------------------------------------------------------------------------- tuned as calls are made
+
+    def _online(self, call: Call, program: Program) -> Program:
+        """What tunes calls of a kind while it does them; the program itself where nothing is to be tried."""
+        plan, found = self.choices.made[call].plan, self.online.get(call)
+        if found is None:
+            if reason_against_online(self.planner, call):
+                return program
+            found = self.online[call] = make_online(self, call, plan, program)
+        for key in [key for key in self.stale if key[0] == call[0] and key in self._tried()]:
+            self.programs[key].update_values(self.values.of(call[0]).data)
+            self.stale.discard(key)
+        found.on(plan, program, lambda plan, own: self.programs.get((call[0], plan)) is own)
+        return program if found.is_over else found
+
+    def _tried(self) -> set[tuple[np.dtype[Any], Plan]]:
+        """Those of `programs` that are candidates."""
+        return {(call[0], plan) for call, one in self.online.items() if (plan := one.candidate_plan) is not None}
+
+    def hold(self, dtype: np.dtype[Any], plan: Plan, program: Program) -> None:
+        """Have a candidate among the programs, with the values of now."""
+        self.programs[dtype, plan] = program
+        self.stale.discard((dtype, plan))
+
+    def let_go(self) -> None:
+        """Forget candidates that have lost."""
+        ready = self.ready
+        self._forget_unused()
+        self.ready = ready
+
+    def adopt(self, call: Call, choice: Choice, program: Program) -> None:
+        """Have calls of a kind run on the plan that was a candidate."""
+        self.programs[call[0], choice.plan] = program
+        self.choices.put(call, choice)
+        self.let_go()
+
+    def forget_ready(self, call: Call) -> None:
+        """Have what the next call of a kind needs looked up by it."""
+        self.ready.pop(call, None)
+
     def look_again(self) -> None:
         """Look every plan up again, and forget the programs of those that were replaced."""
         with self.lock:
@@ -170,7 +220,7 @@ class Prepared:
 
     def _forget_unused(self) -> None:
         """Forget programs that no chosen plan has any more, and which are ready."""
-        used = {(dtype, choice.plan) for (dtype, _, _), choice in self.choices.made.items()}
+        used = {(dtype, choice.plan) for (dtype, _, _), choice in self.choices.made.items()} | self._tried()
         self.programs = {key: program for key, program in self.programs.items() if key in used}
         self.ready = {}
 
@@ -317,7 +367,8 @@ class Prepared:
     def held(self) -> dict[Any, int]:
         """Bytes of all that is held, by what tells one holding from another: arrays may be shared with others."""
         programs = {("program", id(program)): held_bytes(program) for program in list(self.programs.values())}
-        return {**self.values.held(), **programs}
+        beside = {("online", id(one)): one.nbytes for one in list(self.online.values())}
+        return {**self.values.held(), **programs, **beside}
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: Any) -> float:
         """The largest relative error of a value as its program has it, or would have it where there is none yet."""

@@ -20,6 +20,7 @@ from akx.device.forks import ForkSafeLock
 from akx.errors import ArgumentError, MatrixError
 from akx.matrix import Matrix
 from akx.operator.cache import Cache, kept_by
+from akx.operator.online import check_tune
 from akx.operator.values import same_pattern
 from akx.plan import Plan
 from akx.solvers.auto import Auto, Settled, answer_by, call_solver, families_for
@@ -53,6 +54,9 @@ class Solver:
         Of the methods that have them; ``"auto"`` has the first three. By default as for the method.
     threads, db, backend
         As for every solver.
+    tune : str, optional
+        ``"online"``: the products of solves are the trials of a search for better plans, as for
+        :class:`akx.MatrixPowers`. Bits of results, and with them numbers of steps, may change where a plan does.
 
     Attributes
     ----------
@@ -108,18 +112,28 @@ class Solver:
         threads: int | None = None,
         db: Any = None,
         backend: str = "auto",
+        tune: str | None = None,
     ) -> None:
+        check_tune(tune, plan=plan, backend=backend)
         special = {"restart": restart, "s": s, "basis": basis, "plan": plan, "callback_type": callback_type}
         usual = {"restart": None, "s": "auto", "basis": "auto", "plan": None, "callback_type": "pr_norm"}
         _check_options(method, {name: value for name, value in special.items() if value != usual[name]})
         places = {"threads": threads, "db": db, "backend": backend}
-        self._begin(Matrix.from_any(A, value_error=0.0), method, M, special, places)
+        self._begin(Matrix.from_any(A, value_error=0.0), method, M, special, places, tune)
         with self._lock:
             self._prepare()
 
-    def _begin(self, matrix: Matrix, method: str, M: Any, special: dict[str, Any], places: dict[str, Any]) -> None:
+    def _begin(
+        self,
+        matrix: Matrix,
+        method: str,
+        M: Any,
+        special: dict[str, Any],
+        places: dict[str, Any],
+        tune: str | None = None,
+    ) -> None:
         self.method, self._special, self._places = method, special, places
-        self._lock, self._cache = ForkSafeLock(), Cache(is_bounded=False)
+        self._lock, self._cache = ForkSafeLock(), Cache(is_bounded=False, tune=tune)
         self._version = 0
         self._settled: Settled = {}
         self._name = M if isinstance(M, str) else ""
@@ -133,6 +147,7 @@ class Solver:
                 "M": self._name or self.M,
                 "special": self._special,
                 "places": self._places,
+                "tune": self._cache.tune,
             }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:

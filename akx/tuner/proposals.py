@@ -178,6 +178,15 @@ class Proposals:
         """Whether a baseline takes longer than the fastest one so far, as good as certainly."""
         return self._prospects.is_hopeless(plan)
 
+    def is_no_better(self, plan: Plan, seconds: float) -> bool:
+        """Whether a plan takes, as good as certainly, more than so many seconds."""
+        return self._prospects.times.is_hopeless(plan, seconds)
+
+    def expected_seconds(self, plan: Plan) -> float | None:
+        """Seconds that a plan is thought to take, by the trials so far; None where nothing is thought of it."""
+        times = self._prospects.times
+        return math.exp(float(times.estimate([plan])[0][0])) if times.knows(plan) else None
+
     def refusal(self, plan: Plan) -> str | None:
         """Why a plan is infeasible, and is not to be tried; None also where only a trial can tell."""
         return self._prospects.refusal(plan)

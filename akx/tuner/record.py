@@ -27,7 +27,7 @@ from akx.tuner import measure
 from akx.tuner.history import TrialLog
 from akx.tuner.result import FEW_CALLS, Counts, TuneResult, Untuned
 
-__all__ = ["is_enough", "is_final", "keep", "leave", "reuse", "usable"]
+__all__ = ["is_enough", "is_final", "keep", "leave", "made_here", "reuse", "usable"]
 
 
 def usable(record: PlanRecord | None, matrix: Matrix, device: Any, threads: int) -> PlanRecord | None:
@@ -275,20 +275,24 @@ def _stays(there: PlanRecord, record: PlanRecord, result: TuneResult, before: Pl
     return there.better_than(record)
 
 
-def _provenance(result: TuneResult) -> dict[str, object]:
-    """Where the figures of a record come from."""
+def made_here(plan: Plan, device: str) -> dict[str, object]:
+    """Machine, kernel sources and versions behind figures that were measured here."""
     versions = {"python": platform.python_version()}
-    packages = ("akx", "numpy", "numba", *backend_of(result.backend).packages)
+    packages = ("akx", "numpy", "numba", *backend_of(plan.backend).packages)
     for package in packages:
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    made = made_with(result.plan)
+    made = made_with(plan)
+    machine = {"system": platform.platform(), "device": device}
+    return {"machine": machine, **made, "versions": versions | made["versions"]}
+
+
+def _provenance(result: TuneResult) -> dict[str, object]:
+    """Where the figures of a record come from."""
     return {
-        "machine": {"system": platform.platform(), "device": result.device},
-        **made,
-        "versions": versions | made["versions"],
+        **made_here(result.plan, result.device),
         "matrix": {"rows": result.rows, "nnz": result.nnz},
         "baseline_plan": None if result.baseline_plan is None else result.baseline_plan.to_json(),
         "spreads": [result.spread, result.baseline_spread],

@@ -83,6 +83,8 @@ class Warmup:
         Processes at most; by default as many as there are cores and memory for.
     command : sequence of str, optional
         The process; by default this module.
+    nice : int
+        How far the processes stand back behind others that want a core.
     """
 
     def __init__(
@@ -92,13 +94,14 @@ class Warmup:
         *,
         count: int | None = None,
         command: Sequence[str] | None = None,
+        nice: int = 0,
     ) -> None:
         held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes
         fitting = int(processes.SHARE * processes.available_bytes() / (_HOST + _COPIES * held))
         self._most = max(0, min(host_device().cores, fitting)) if count is None else count
         if self._most and (note := note_of(ALL, matrix)) is not None and note.exists():
             self._most = 0
-        self._matrix, self._vectors = matrix, start_vectors
+        self._matrix, self._vectors, self._nice = matrix, start_vectors, nice
         self._command = command or processes.command(__name__)
         self._notes: dict[Code, Path | None] = {}
         self._there: set[Code] = set()
@@ -253,6 +256,9 @@ class Warmup:
                 env=processes.environment(),
             )
             self._processes.append(process)
+            if self._nice and hasattr(os, "setpriority"):
+                with contextlib.suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, process.pid, self._nice)
             threading.Thread(target=self._serve, args=(process,), name="akx-warmup", daemon=True).start()
             return
         self._most = self.count

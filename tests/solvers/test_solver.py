@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import sys
 import threading
 import weakref
@@ -263,3 +264,21 @@ def test_what_it_refuses() -> None:
     with pytest.raises(ArgumentError, match="b does not fit"):
         solver(np.ones(3))
     assert solver(rhs(300))[1] == 0
+
+
+def test_products_of_a_solver_may_be_tuned_as_they_are_made() -> None:
+    A = sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(60, 60), format="csr")
+    solver = Solver(A, method="cg", threads=1, tune="online")
+    for factor in (1.0, 2.0):
+        solver.update_values(factor * A)
+        for _ in range(4):
+            x, info = solver(np.ones(60), rtol=1e-10)
+            assert info == 0
+            assert np.linalg.norm(factor * (A @ x) - 1.0) < 1e-8
+    operators = [entry.operator for entry in solver._cache.entries.values()]
+    tuned = [one for operator in operators for one in operator._prepared.online.values()]
+    assert tuned
+    assert all(one.budget.total > 0 for one in tuned)
+    assert pickle.loads(pickle.dumps(solver))._cache.tune == "online"
+    with pytest.raises(ArgumentError, match="cannot be tuned online yet"):
+        Solver(A, tune="online", backend="cuda")

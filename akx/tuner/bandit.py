@@ -1,0 +1,93 @@
+"""Tuning by calls that a user makes anyway, as a bandit: what may be spent, and which of two plans is the faster.
+
+Plans are arms, calls are pulls: all plans compute the same within rounding errors, so that an arm costs only the time
+that it takes longer. Candidates meet the incumbent one after another. Two rules decide:
+
+- The budget, as of conservative bandits (Wu, Shariff, Lattimore and Szepesvari, Conservative bandits, ICML 2016): a
+  step is taken only where all that exploring has cost so far, with what the step is expected to cost, is at most
+  :data:`SHARE` of the seconds of all calls so far. With T the seconds of the calls and e the largest amount by which
+  a step was dearer than expected, for any candidates in any order::
+
+      spent <= SHARE T + e
+
+  A first call explores nothing: nothing is in the budget. After a step that was dearer than expected, calls come first
+  until they have paid for it.
+- Successive elimination (Even-Dar, Mannor and Mansour, Action elimination and stopping conditions, JMLR 7 (2006)
+  1079-1105; UCB1 of Auer, Cesa-Bianchi and Fischer, Machine Learning 47 (2002) 235-256, has the same kind of
+  intervals): both are called in turn, A B B A, so that a drift of the machine falls on both alike. The one whose
+  interval lies above that of the other is out. After equally many calls the candidate wins where its median is lower
+  by more than noise. Times of calls have no bound and long tails, so that intervals are those of the median
+  (:mod:`akx.tuner.measure`); they are looked at after 6, 12 and 24 calls of each and not after every one.
+
+So the regret against the best candidate that was measured is the budget, and what the incumbent takes longer until that
+candidate has had its turn.
+"""
+
+from __future__ import annotations
+
+from akx.tuner.measure import Measurement
+
+__all__ = ["SHARE", "Budget", "Duel"]
+
+#: Share of the seconds of calls that exploring may cost.
+SHARE = 0.03
+#: Calls of each after which the two are compared.
+_LOOKS = (6, 12, 24)
+#: Differences below this share count as none.
+_NOISE = 0.01
+
+
+class Budget:
+    """Seconds of calls, and those that exploring has cost.
+
+    Attributes
+    ----------
+    share : float
+        Of the seconds of calls that may be spent.
+    total, spent : float
+        Of all calls, and of exploring.
+    """
+
+    def __init__(self, share: float = SHARE) -> None:
+        self.total = self.spent = 0.0
+        self.share = share
+
+    @property
+    def left(self) -> float:
+        """Seconds that may still be spent; negative after a step that was dearer than expected."""
+        return self.share * self.total - self.spent
+
+    def covers(self, expected: float) -> bool:
+        """Whether a step that is expected to cost so much may be taken; one that costs nothing always may."""
+        return expected <= 0 or expected <= self.left
+
+
+class Duel:
+    """Calls of a candidate and of the incumbent in turn, until it is known which is to stay.
+
+    Attributes
+    ----------
+    incumbent, candidate : list of float
+        Seconds of the calls of each.
+    """
+
+    def __init__(self) -> None:
+        self.incumbent: list[float] = []
+        self.candidate: list[float] = []
+
+    @property
+    def is_candidates_turn(self) -> bool:
+        """Whose turn it is: A B B A."""
+        return (len(self.incumbent) + len(self.candidate)) % 4 in (1, 2)
+
+    def verdict(self) -> bool | None:
+        """Whether the candidate has won; None while the two go on."""
+        count = len(self.candidate)
+        if count not in _LOOKS or len(self.incumbent) != count:
+            return None
+        incumbent, candidate = Measurement.of(self.incumbent), Measurement.of(self.candidate)
+        if candidate.low > incumbent.high:
+            return False
+        if candidate.high < incumbent.low:
+            return True
+        return None if count < _LOOKS[-1] else candidate.seconds < (1 - _NOISE) * incumbent.seconds

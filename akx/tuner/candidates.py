@@ -1,0 +1,448 @@
+"""Candidates for calls that are tuned as they are made: which plan comes next, prepared and checked, and what is kept.
+
+The parts of a search (:mod:`akx.tuner.search`), for whoever has calls of a user in place of a bench: the space, the
+seeds of the database, the trials of earlier searches, the order in which plans come, and the judge of results. What has
+to be compiled first comes later, when a process that stands back behind all others has done it.
+
+Thinking of a plan may take as long as preparing it: an order of the rows has to be found first. So orders come one by
+one, each when its price is there; before, plans in it are not in the space.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any
+
+from akx.device.choose import HOST
+from akx.device.host import host_device
+from akx.errors import AkxError, DatabaseError
+from akx.kernels import registry
+from akx.kernels.base import Program
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.plandb import PlanDatabase, PlanRecord, aged
+from akx.plandb.sketches import FEATURES
+from akx.tuner import measure
+from akx.tuner.calibration import figures_of
+from akx.tuner.history import TrialLog, as_measured_here, earlier_trials, without_figures
+from akx.tuner.ledger import Ledger
+from akx.tuner.predict import Model
+from akx.tuner.proposals import Proposals
+from akx.tuner.record import is_enough, is_final, made_here, usable
+from akx.tuner.result import COMPLETE, EXHAUSTED, FAILED, NO_IMPROVEMENT, PRUNED, WRONG, Counts, Trial
+from akx.tuner.seeds import known_seeds
+from akx.tuner.settings import Settings
+from akx.tuner.similar import features_of
+from akx.tuner.space import NATURAL, build_space, plan_key
+from akx.tuner.verify import Problem
+from akx.tuner.warmup import Code, Warmup
+
+__all__ = ["REUSED", "Candidate", "Candidates", "rehearse"]
+
+#: Seconds of preparing a plan, about: of any, for an entry, and for an entry in a new order.
+_PLAN, _ENTRY, _ORDER = 5e-3, 1e-7, 3e-6
+#: Seconds before the first one: of thinking, and for an entry and a power of what must come out.
+_BEGIN, _CHECKED = 0.02, 1e-8
+#: How far processes that compile stand back.
+_NICE = 19
+#: What is compiled before anything is thought of here: code that is no plan's.
+_THINKING: Code = ("thinking",)
+#: Plans that wait for their code at a time; nothing more is thought of then.
+_PUT_OFF = 4
+#: Plans that are thought of for that.
+_REHEARSED = 40
+#: Why there are no candidates where the database has a plan that a search has found; and how many a search tries.
+REUSED, _TRIAL_BUDGET = "reused", "trial budget"
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A plan that is to be tried.
+
+    Attributes
+    ----------
+    plan : Plan
+    origin : str
+        Who asked for it.
+    program : Program
+    problem : Problem
+        On which it runs first, and what must come out.
+    expected : float
+        Seconds that a call is thought to take.
+    prepare_seconds : float
+    error : float
+        Of its first result over the bound, once it is known.
+    is_held, is_lost : bool
+        Whether it gets new values, and whether it has missed some.
+    """
+
+    plan: Plan
+    origin: str
+    program: Program
+    problem: Problem
+    expected: float
+    prepare_seconds: float
+    error: float = math.nan
+    is_held: bool = False
+    is_lost: bool = False
+
+
+class _NoSampler:
+    """In place of Optuna's, whose import alone would cost as much as many trials."""
+
+    def suggest(self, done: Ledger, refuse: Callable[[Plan], bool]) -> Plan | None:
+        return None
+
+    def tell(self, outcome: Trial) -> None:
+        pass
+
+
+class Candidates:
+    """The plans that are tried for one kind of call, one after another. For one thread at a time.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        In the type of the calls.
+    k : int
+    basis : str
+        Its kind.
+    start_vectors, backend, threads, device
+        Of the calls.
+    database : PlanDatabase
+        Which is looked into, and into which trials and the best plan go.
+    settings : Settings, optional
+        How many trials, and when to end.
+
+    Attributes
+    ----------
+    ended : str
+        Why there are no more; "" while there may be.
+    price : float
+        Seconds that the next one takes at least, as far as is known.
+    waits : bool
+        Whether nothing comes before code is there that another process compiles.
+    ledger : Ledger or None
+        The trials; None before the first step.
+    given : Matrix
+        The matrix whose values the last candidate was prepared with.
+    """
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        k: int,
+        *,
+        basis: str,
+        start_vectors: int,
+        backend: str,
+        threads: int,
+        device: Any,
+        database: PlanDatabase,
+        settings: Settings | None = None,
+    ) -> None:
+        self.waits = False
+        self.ended, self.price = "", _BEGIN + _ENTRY * matrix.nnz
+        self._prices: list[float] = []
+        self.ledger: Ledger | None = None
+        self.given, self._matrix = matrix, matrix.with_value_error(0.0)
+        self._k, self._basis, self._vectors = k, basis, start_vectors
+        self._backend, self._threads, self._device = backend, threads, device
+        self._db, self._settings = database, settings or Settings()
+        self._log: TrialLog | None = None
+        self._problem: Problem | None = None
+        self._stream: Iterator[tuple[str, Plan]] = iter(())
+        self._later: list[tuple[str, Plan]] = []
+        self._passed: set[Plan] = set()
+
+    @cached_property
+    def warmup(self) -> Warmup:
+        """What compiles, in a process; it is begun with in the first step."""
+        return Warmup(self._matrix, self._vectors, count=1 if measure.is_real_time() else 0, nice=_NICE)
+
+    def end_processes(self) -> None:
+        """End what compiles."""
+        if "warmup" in vars(self):
+            self.warmup.close()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what results are compared with: twice in double precision beside the output."""
+        problem = self._problem
+        return 0 if problem is None else problem.x.nbytes + 3 * problem.out.nbytes
+
+    def close(self) -> None:
+        """Let go of everything but the trials; those that the database does not have are put there."""
+        self.ended = self.ended or "closed"
+        self.end_processes()
+        if self._log is not None:
+            self._log.leave()
+        self._problem, self._stream, self._later = None, iter(()), []
+
+    # ------------------------------------------------------------------------------------------------ what comes
+
+    def next(self, incumbent: Plan, seconds: float, left: float, matrix: Matrix) -> Candidate | None:
+        """The next candidate, ready to run; None where it came to nothing, or there is not the time for more.
+
+        Parameters
+        ----------
+        incumbent : Plan
+            What calls run on.
+        seconds : float
+            Of a call.
+        left : float
+            Seconds that may be spent.
+        matrix : Matrix
+            With the values of now, which the program has then.
+        """
+        self.waits = False
+        if matrix is not self.given:
+            self.given, self._matrix, self._problem = matrix, matrix.with_value_error(0.0), None
+        if self.ledger is None:
+            if not self.warmup.is_there(_THINKING):
+                self.warmup.want([(_THINKING, __name__, "rehearse", self._k)])
+                self.waits = True
+                return None
+            self.ledger = self._set_up(incumbent, seconds)
+            return None  # each of these is a step of its own
+        if self._problem is None and not self.ended:
+            self._problem = Problem(self._matrix, self._k, basis=self._basis, start_vectors=self._vectors)
+            self.price = self._usual_price()
+            return None
+        ledger = self.ledger
+        while not self.ended:
+            if len(ledger.trials) > self._settings.trials:
+                self.ended = _TRIAL_BUDGET
+                break
+            if len(self._later) >= _PUT_OFF and all(self.warmup.is_coming(plan) for _, plan in self._later):
+                self.waits = True
+                return None
+            origin, plan = self._proposed(ledger)
+            if plan is None:
+                if self._later:
+                    self.waits = True
+                    return None
+                if not self._widen(ledger, left):
+                    return None
+                continue
+            self._passed.add(plan)  # so that it does not come again
+            if plan in ledger or plan.partitioner not in self._orders:
+                continue
+            if self._proposals.is_no_better(plan, ledger.best_seconds or seconds):
+                continue
+            if not self.warmup.is_coming(plan):
+                return self._prepared(origin, plan, seconds)
+            self._later.append((origin, plan))
+        return None
+
+    def _set_up(self, incumbent: Plan, seconds: float) -> Ledger:
+        """Look into the database, and begin with what is there."""
+        where: dict[str, Any] = {"backend": self._backend, "threads": self._threads}
+        arguments = {"basis": self._basis, "start_vectors": self._vectors, **where}
+        self._key = key = plan_key(self._matrix, self._k, **arguments)
+        self._space = space = build_space(self._matrix, self._k, self._device, start_vectors=self._vectors, **where)
+        self._first, ledger = space.inside(incumbent), Ledger(space)
+        begun = Trial(0, self._first, "predicted", COMPLETE, "", seconds, 0.0, samples=(seconds,))
+        ledger.add(begun)
+        self._known = {self._first}
+        old = usable(self._db.find(key).record, self._matrix, self._device, self._threads)
+        if old is not None and not aged(old) and is_enough(old, None) and is_final(self._db, old):
+            self.ended = REUSED
+            return ledger
+        self._old = old if old is not None and space.inside(old.plan) == self._first else None
+        self._log = TrialLog(self._db, key)
+        self._log.trial(begun)
+        self._seeds = known_seeds(self._db, key, space, self._matrix)
+        self._figures = figures_of(space.device, space.threads)
+        names = [order for name in space.parameters for order in space.choices(name, "partitioner")]
+        self._orders: list[str] = list(dict.fromkeys((NATURAL, self._first.partitioner)))
+        self._all_orders = list(dict.fromkeys((*self._orders, *map(str, names))))
+        for run in earlier_trials(self._db, key).runs:
+            for trial in as_measured_here(run, {self._first: seconds}) or without_figures(run):
+                if trial.plan in ledger or space.values(trial.plan) is None:
+                    continue
+                if trial.state == COMPLETE and (trial.seconds or math.inf) < seconds:  # a figure of another day
+                    self._later.append((trial.origin, trial.plan))
+                    self._orders = list(dict.fromkeys((*self._orders, trial.plan.partitioner)))
+                else:
+                    ledger.add(replace(trial, number=len(ledger.trials)))
+        self._propose(ledger)
+        self.price = self._k * _CHECKED * self._matrix.nnz
+        return ledger
+
+    def _propose(self, ledger: Ledger) -> None:
+        """Begin anew with plans in the orders that there are by now; what was tried is not tried again."""
+        space = self._space
+        choices = {name: space.choices(name, "partitioner") for name in space.parameters}
+        left = {name: [one for one in orders if one in self._orders] for name, orders in choices.items()}
+        held = {name: own for name, own in space.parameters.items() if left[name] or not choices[name]}
+        part = replace(space, parameters=held).part({name: {"partitioner": left[name]} for name in held if left[name]})
+        model = Model(self._matrix, part, self._figures, self._vectors)
+        settings = self._settings
+        self._proposals = Proposals(
+            model,
+            ledger,
+            seed=settings.seed,
+            keep=lambda plan: plan.partitioner in self._orders,
+            avoid=self._passed.__contains__,
+            sampler=lambda space, seed: _NoSampler(),
+            seeds=self._seeds,
+            seconds=lambda: settings.seconds,
+        )
+        plain = (("baseline", plan) for plan in islice(self._proposals.baselines(), 1))
+        self._stream = chain(plain, self._proposals.search())
+
+    def _proposed(self, ledger: Ledger) -> tuple[str, Plan | None]:
+        """Who asks, and the plan: first what was put off, where its code is there by now."""
+        for one in self._later:
+            if not self.warmup.is_coming(one[1]):
+                self._later.remove(one)
+                return one
+        return ("", None) if self._has_settled(ledger) else next(self._stream, ("", None))
+
+    def _has_settled(self, ledger: Ledger) -> bool:
+        return ledger.since_progress >= self._settings.patience and not self._proposals.beside()
+
+    def _widen(self, ledger: Ledger, left: float) -> bool:
+        """Let plans in one more order of the rows come, where there is the time to find it."""
+        order = next((name for name in self._all_orders if name not in self._orders), None)
+        if order is None:
+            self.ended = NO_IMPROVEMENT if self._has_settled(ledger) else EXHAUSTED
+            return False
+        self.price = _PLAN + _ORDER * self._matrix.nnz
+        if self.price > left:
+            return False
+        self.price = self._usual_price()
+        self._orders.append(order)
+        self._passed = {plan for _, plan in self._later}
+        self._propose(ledger)
+        return True
+
+    def _prepared(self, origin: str, plan: Plan, seconds: float) -> Candidate | None:
+        begin = measure.now()
+        try:
+            expected = self._proposals.expected_seconds(plan)
+            program = self._space.schedules[plan.schedule].prepare(self._matrix, plan)
+            program.ready(self._vectors)
+            assert self._problem is not None
+            self._problem.poison()
+        except Exception as failure:  # of whatever kind: calls have their plan
+            is_ours = isinstance(failure, AkxError)
+            self.tell(Trial(-1, plan, origin, PRUNED if is_ours else FAILED, str(failure), prepare_seconds=0.0))
+            return None
+        return Candidate(plan, origin, program, self._problem, expected or seconds, measure.now() - begin)
+
+    def took(self, seconds: float) -> None:
+        """Take note of what a candidate has cost beside calls: the next is expected to cost as much."""
+        self._prices.append(seconds)
+        self.price = self._usual_price()
+
+    def _usual_price(self) -> float:
+        return sum(self._prices) / len(self._prices) if self._prices else _PLAN + _ENTRY * self._matrix.nnz
+
+    def put_back(self, candidate: Candidate) -> None:
+        """Let a candidate that was prepared with other values come again."""
+        self._later.append((candidate.origin, candidate.plan))
+
+    # ------------------------------------------------------------------------------------------------ what came of it
+
+    def check(self, candidate: Candidate) -> str:
+        """Why the result of the first run is wrong; "" where it is right."""
+        plan, space = candidate.plan, self._space
+        stored = registry.stored_error(space.schedules[plan.schedule], plan, self._matrix, space.device)
+        candidate.error = error = candidate.problem.error(stored)
+        if error <= 1.0:
+            return ""
+        missing = error != error
+        return f"{WRONG}: " + ("entries missing or not finite" if missing else f"error is {error:.3g} times its bound")
+
+    def tell(self, trial: Trial) -> None:
+        """Take a trial that has ended."""
+        ledger = self.ledger
+        if ledger is None:
+            return
+        trial = replace(trial, number=len(ledger.trials))
+        ledger.add(trial)
+        self._proposals.learn(trial)
+        self._known.add(trial.plan)
+        if self._log is not None:
+            self._log.trial(trial)
+
+    def keep(self, plan: Plan, gain: float, spent: float) -> None:
+        """Put the plan of calls into the database; provisional, until the candidates have come to their end.
+
+        Parameters
+        ----------
+        plan : Plan
+        gain : float
+            Seconds of the first plan over those of this one.
+        spent : float
+            Seconds that it has cost.
+        """
+        ledger = self.ledger
+        if ledger is None or self.ended == REUSED:
+            return
+        plan = self._space.inside(plan)
+        if plan == self._first and not self.ended:
+            return
+        seconds, first, old = ledger[self._first].seconds or math.inf, self._first, self._old
+        own = tuple(trial for trial in ledger.trials if trial.is_own)
+        name, before = f"{first.schedule}/{first.variant} threads={first.threads}", seconds
+        plain: object = first.to_json()
+        untuned: object = {"seconds": seconds, "plan": plain}
+        if old is not None:  # it has gained already
+            name, before = old.baseline_name, seconds * old.speedup
+            plain, untuned = old.provenance.get("baseline_plan"), old.provenance.get("untuned")
+        provenance = {
+            FEATURES: dict(features_of(self._matrix)),
+            **made_here(plan, self._key.device_class),
+            "matrix": {"rows": self._matrix.n, "nnz": self._matrix.nnz},
+            "baseline_plan": plain,
+            "untuned": untuned,
+            "stopped": self.ended,
+            "starved": self.ended not in (NO_IMPROVEMENT, EXHAUSTED, _TRIAL_BUDGET),
+            "online": True,
+        }
+        record = PlanRecord(
+            self._key,
+            plan,
+            seconds / gain,
+            name,
+            before,
+            tuning_seconds=spent,
+            provenance=provenance,
+            trials=Counts.of(own).to_json(),
+        )
+        with suppress(DatabaseError):
+            self._db.put(record, unless=lambda there: self._stays(there, record))
+            if self._log is not None:
+                self._log.end()
+
+    def _stays(self, there: PlanRecord, record: PlanRecord) -> bool:
+        """Whether a plan that somebody else has kept meanwhile is the better founded one."""
+        if there.plan in self._known:
+            return False
+        return there.better_than(record) or (bool(record.provisional) and not there.provisional)
+
+
+def rehearse(k: int, matrix: Matrix, vectors: int) -> None:
+    """Think of plans as a search does, in a process that compiles: so no call waits for code that is no plan's."""
+    device = host_device()
+    space = build_space(matrix, k, device, backend=HOST, threads=device.cores, start_vectors=vectors)
+    model = Model(matrix, space, figures_of(space.device, space.threads), vectors)
+    ledger, first = Ledger(space), space.inside(model.predicted())
+    proposals = Proposals(model, ledger, seed=0, sampler=lambda space, seed: _NoSampler())
+    features_of(matrix)
+    Problem(matrix, k, start_vectors=vectors)
+    for origin, plan in chain((("predicted", first),), islice(proposals.search(), _REHEARSED)):
+        seconds = model.seconds(plan)
+        if plan not in ledger and 0 < seconds < math.inf:
+            number = len(ledger.trials)
+            ledger.add(Trial(number, plan, origin, COMPLETE, "", seconds, 0.0, 0.0, samples=(seconds,)))
+        elif plan not in ledger:
+            ledger.add(Trial(len(ledger.trials), plan, origin, PRUNED, "no model"))
