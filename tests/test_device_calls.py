@@ -220,7 +220,7 @@ def test_other_arrays_move_the_graph(case: Case) -> None:
             case.P(x, out=out)
             log = list(case.driver.log)
             if turn == 0 and x is not pairs[0][0]:
-                assert log == [*LAUNCH[:2], *K * ["cuGraphExecKernelNodeSetParams"], LAUNCH[2]]
+                assert log == [*LAUNCH[:2], LAUNCH[0], *K * ["cuGraphExecKernelNodeSetParams"], LAUNCH[2]]
             if turn > 1:
                 assert log == LAUNCH
             case.is_right(x, out)
@@ -318,6 +318,16 @@ def test_memory_given_out_again_waits_for_callers(case: Case, cupy: Any) -> None
     assert default_stream().away is not None
     empty(1000, DTYPE)
     assert default_stream().away is None
+
+
+def test_graphs_are_moved_in_the_context_wherever_the_caller_is(case: Case) -> None:
+    case.driver.context = 0
+    pairs = [case.arrays(seed) for seed in range(5)]
+    for x, out in pairs:
+        case.P(x, out=out)
+    assert "cuGraphExecKernelNodeSetParams" in case.driver.log
+    for x, out in pairs:
+        case.is_right(x, out)
 
 
 def test_another_context_is_put_back(case: Case) -> None:

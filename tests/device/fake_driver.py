@@ -238,6 +238,7 @@ class FakeDriver:
         return 0, SimpleNamespace(func=node.function, kernelParams=ctypes.addressof(node.copies))
 
     def cuGraphExecKernelNodeSetParams(self, graph: Any, node: Any, parameters: Any) -> Any:
+        assert self.context == CONTEXT  # the driver crashes without one
         graph.work[id(node)] = self._bound(parameters.func, parameters.kernelParams)[0]
         return (0,)
 

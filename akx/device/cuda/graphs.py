@@ -99,13 +99,15 @@ class Graph:
         """Let launches from now on have arrays at other addresses, in the order of :meth:`follow`."""
         if pointers == self._at:
             return
-        change, self._at = runtime().driver.cuGraphExecKernelNodeSetParams, ()
-        for node, parameters, moved in self._places:
-            for value, array, offset in moved:
-                value[0] = pointers[array] + offset
-            (code,) = change(self._executable, node, parameters)
-            if int(code) != 0:
-                raise failed(code, "moving a graph")
+        live, self._at = runtime(), ()
+        change = live.driver.cuGraphExecKernelNodeSetParams
+        with live.active():  # without a context the driver ends the process
+            for node, parameters, moved in self._places:
+                for value, array, offset in moved:
+                    value[0] = pointers[array] + offset
+                (code,) = change(self._executable, node, parameters)
+                if int(code) != 0:
+                    raise failed(code, "moving a graph")
         self._at = pointers
 
     def another(self) -> Graph:
