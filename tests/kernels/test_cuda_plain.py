@@ -447,6 +447,7 @@ def test_first_calls_on_a_gpu_import_no_planner() -> None:
 @on_gpu
 def test_every_process_gives_the_same_bits_and_imports_no_planner(tmp_path: Path) -> None:
     environment = {**os.environ, "AKX_DB": str(tmp_path / "plans.sqlite"), "AKX_CUBIN_DIR": str(tmp_path / "code")}
+    environment["AKX_PREPARE"] = tiers.AUTO
     run = [sys.executable, "-c", _SCRIPT]
     first, second = (
         subprocess.run(run, check=True, env=environment, capture_output=True, text=True).stdout for _ in range(2)
@@ -465,7 +466,7 @@ def test_first_calls_are_right_on_a_gpu(dtype: Any, vectors: int | None) -> None
     x = start(np.float32 if dtype in (np.float32, np.complex64) else float, vectors)
     for basis in (None, NEWTON):
         V = check_powers(A, A, x, basis)
-        there = memory.to_device(np.ascontiguousarray(x))
+        there = memory.to_device(np.ascontiguousarray(x, dtype=V.dtype))
         W = akx.matrix_powers(A, there, 4, basis="monomial" if basis is None else basis)
         assert not isinstance(W, np.ndarray)
         np.testing.assert_array_equal(W.get(), V)
