@@ -129,9 +129,9 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """The record of a plan's options, which the plan has checked; what others have besides is left out."""
-        record = object.__new__(cls)  # searches make many, so nothing is checked again
-        record.__dict__.update({name: value for name, value in options.items() if name in cls.allowed})
+        """The record of a plan's options, which the plan has checked: searches make many."""
+        record = object.__new__(cls)
+        record.__dict__.update(options)
         return record
 
     def __post_init__(self) -> None:

@@ -74,7 +74,7 @@ _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
 _OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
 _OF_STREAMS, _TESTS_OF_STREAMS = ("flow", "hybrid", "stream", "stream_program", "window"), ("stream", "cuda_hybrid")
-_OF_SWEEP = ("outside", "block_sort", "hubs", "sweep", "swept", "translate", "vbell")
+_OF_SWEEP = ("outside", "block_sort", "hubs", "slots", "sweep", "swept", "translate", "vbell")
 _TESTS_OF_SWEEP = ("hubs", "sweep", "swept", "translate")
 _OF_RATES, _TESTS_OF_RATES = "rates", "tests.kernels.test_cuda_rates::"
 #: What fronts have in common with others, and what products have.

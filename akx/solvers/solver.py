@@ -20,7 +20,6 @@ from akx.device.forks import ForkSafeLock
 from akx.errors import ArgumentError, MatrixError
 from akx.matrix import Matrix
 from akx.operator.cache import Cache, kept_by
-from akx.operator.online import check_tune
 from akx.operator.values import same_pattern
 from akx.plan import Plan
 from akx.solvers.auto import Auto, Settled, answer_by, call_solver, families_for
@@ -114,7 +113,10 @@ class Solver:
         backend: str = "auto",
         tune: str | None = None,
     ) -> None:
-        check_tune(tune, plan=plan, backend=backend)
+        if tune is not None:
+            from akx.operator.online import check_tune  # with the planner, which the functions do without at first
+
+            check_tune(tune, plan=plan, backend=backend)
         special = {"restart": restart, "s": s, "basis": basis, "plan": plan, "callback_type": callback_type}
         usual = {"restart": None, "s": "auto", "basis": "auto", "plan": None, "callback_type": "pr_norm"}
         _check_options(method, {name: value for name, value in special.items() if value != usual[name]})

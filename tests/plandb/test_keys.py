@@ -153,7 +153,7 @@ def test_what_a_plan_is_made_with_ages_it_where_it_differs(
 
 
 def test_make_key_takes_the_matrix_and_the_device_as_they_are() -> None:
-    matrix: Any = SimpleNamespace(fingerprint="abc", dtype="float32", indices=SimpleNamespace(dtype="int64"))
+    matrix: Any = SimpleNamespace(fingerprint="abc", dtype="float32", index_dtype="int64")
     device: Any = SimpleNamespace(device_class="cpu/x", cores=4)
     key = key_of(matrix, 3, basis="newton", start_vectors=2, device=device)
     assert (key.fingerprint, key.dtype, key.index_type, key.basis) == ("abc", "float32", "int64", "newton")

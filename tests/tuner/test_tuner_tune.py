@@ -617,15 +617,15 @@ def test_the_phase_that_compiles_is_bounded_and_waits_for_the_first_baseline(mat
     slow: Any = Slow()
     plans = list(build_space(matrix, 2, host_device(), backend="cpu", threads=1).baselines(matrix))
     told: list[Progress] = []
-    tuning._compile(slow, iter(plans), Settings(seconds=30.0), told.append)
+    tuning._compile(slow, None, iter(plans), Settings(seconds=30.0), told.append)
     assert (slow.bound, slow.looks) == (30.0, 3)
     assert [(one.phase, one.trials, one.trials_budget) for one in told] == [("compile", 0, len(plans))]
-    tuning._compile(slow, iter(plans), Settings(trials=2), print)
+    tuning._compile(slow, None, iter(plans), Settings(trials=2), print)
     assert len(slow.wanted) == 2, "no more than can be tried"
-    tuning._compile(slow, iter(plans), Settings(calls=100), print)
+    tuning._compile(slow, None, iter(plans), Settings(calls=100), print)
     assert len(slow.wanted) == 1, "it may be all that is worth it"
     slow.has_all = True
-    tuning._compile(slow, iter([]), Settings(seconds=30.0), told.append)
+    tuning._compile(slow, None, iter([]), Settings(seconds=30.0), told.append)
     assert len(told) == 1, "where all is there nothing is shown"
 
 
