@@ -251,12 +251,12 @@ class Cache:
     def drop_plain(self, owner: Any, backend: str) -> None:
         """Forget what does plain products of an object on a device: it is prepared now."""
         with self.lock:
-            for key in [key for key in self._plain if key[0] == id(owner) and key[2] == backend]:
+            for key in [key for key in list(self._plain) if key[0] == id(owner) and key[2] == backend]:
                 del self._plain[key]
 
     @property
     def _plain_bytes(self) -> int:
-        return sum(one.nbytes for kept in self._plain.values() for one in kept.ones)
+        return sum(one.nbytes for kept in list(self._plain.values()) for one in kept.ones)
 
     def find(
         self, key: _Key, given: Any, A: Any, basis: str | Basis, token: _Token, is_captured: bool = False
@@ -365,7 +365,7 @@ class Cache:
             self._matrices.move_to_end(key)
             while (
                 len(self._matrices) > _KEPT
-                or sum(one.nbytes for _, _, one in self._matrices.values()) > _KEPT_BYTES // 4
+                or sum(one.nbytes for _, _, one in list(self._matrices.values())) > _KEPT_BYTES // 4
             ):
                 self._matrices.popitem(last=False)
 
@@ -402,7 +402,7 @@ class Cache:
     def _make_room(self, newest: Entry) -> None:
         """Forget what was used longest ago, as far as there is too much; what was lent goes first."""
         while True:
-            entries = [one for one in self.entries.values() if not one.is_captured]
+            entries = [one for one in list(self.entries.values()) if not one.is_captured]
             lent, own = ([one for one in entries if one.is_lent is is_lent] for is_lent in (True, False))
             mine = lent if newest.is_lent else own
             least = sum(one.operator._prepared.values.matrix.nbytes for one in entries)
@@ -539,7 +539,7 @@ def recent(operator: MatrixPowers, x: Any) -> Recent | None:
     """What the next call needs that is like one that this operator was for; None where it is not kept."""
     from akx.device.cuda.callers import library_of
 
-    entry = next((one for one in CACHE.entries.values() if one.operator is operator), None)
+    entry = next((one for one in list(CACHE.entries.values()) if one.operator is operator), None)
     return None if entry is None else Recent(entry, library_of(type(x)).is_there)
 
 

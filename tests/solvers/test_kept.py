@@ -16,7 +16,7 @@ from solvers.systems import fitting, relative, rhs, spd
 import akx
 from akx._pattern import Pattern
 from akx.operator import cache, planner
-from akx.operator.cache import CACHE
+from akx.operator.cache import CACHE, Cache
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.solvers import SOLVERS, cg, solve
@@ -267,3 +267,22 @@ def test_a_preconditioner_becomes_part_of_the_matrix_once(precondition: Any, nam
     assert relative(A, x, b) < 1e-9
     other = precondition(A)
     assert np.array_equal(SOLVERS[name](A, b, M=other, rtol=1e-9)[0], SOLVERS[name](A.copy(), b, M=other, rtol=1e-9)[0])
+
+
+def test_owners_may_go_while_what_is_kept_is_counted() -> None:
+    """The garbage collector runs when it likes, and takes entries of the cache along."""
+
+    class Owner:
+        pass
+
+    class Counted:
+        @property
+        def nbytes(self) -> int:
+            if len(kept._matrices) == 3:
+                owners[:2] = []
+            return 1
+
+    owners, kept = [Owner() for _ in range(3)], Cache()
+    for number in range(3):
+        kept.keep_matrix(owners[number], ("f8",), (), Counted())  # type: ignore[arg-type]
+    assert len(kept._matrices) == 1
