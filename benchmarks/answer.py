@@ -42,6 +42,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
@@ -120,13 +121,17 @@ def _of_akx(call: str, A: Any, x: Any) -> Callable[[], Any]:
     return lambda: getattr(solvers, call)(A, x, rtol=_RTOL)[0]
 
 
+def _tolerance(linalg: Any) -> dict[str, float]:
+    """As a solver of SciPy or CuPy takes it: older ones of CuPy have another name for it."""
+    return {"rtol" if "rtol" in signature(linalg.cg).parameters else "tol": _RTOL}
+
+
 def _of_others(call: str, A: Any, x: Any, linalg: Any) -> Callable[[], Any]:
     if call == "cg from host":
         cupy, on_gpu = import_module("cupy"), import_module("cupyx.scipy.sparse")
-        return lambda: linalg.cg(on_gpu.csr_matrix(A), cupy.asarray(x), tol=_RTOL)[0].get()
+        return lambda: linalg.cg(on_gpu.csr_matrix(A), cupy.asarray(x), **_tolerance(linalg))[0].get()
     if call not in _OF_POWERS:
-        option = "rtol" if linalg.__name__.startswith("scipy") else "tol"
-        return lambda: linalg.cg(A, x, **{option: _RTOL})[0]
+        return lambda: linalg.cg(A, x, **_tolerance(linalg))[0]
 
     def loop() -> list[Any]:
         vectors = [x]

@@ -17,6 +17,7 @@ from device.fake_driver import FakeDriver, seen
 
 import akx
 from akx.device.cuda.launch import Module, default_stream
+from akx.device.cuda.runtime import give_back
 from akx.errors import AkxWarning, ArgumentError, DeviceError
 from akx.kernels.cuda import values
 from akx.kernels.cuda.program import CudaProgram
@@ -328,6 +329,13 @@ def test_graphs_are_moved_in_the_context_wherever_the_caller_is(case: Case) -> N
     assert "cuGraphExecKernelNodeSetParams" in case.driver.log
     for x, out in pairs:
         case.is_right(x, out)
+
+
+def test_nothing_is_given_back_while_python_ends(case: Case) -> None:
+    for is_ending, log in ((True, []), (False, ["cuCtxGetCurrent", "cuEventDestroy"])):
+        case.driver.log.clear()
+        give_back("cuEventDestroy", 1, lambda is_ending=is_ending: is_ending)
+        assert case.driver.log == log
 
 
 def test_another_context_is_put_back(case: Case) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -291,3 +293,17 @@ def test_matrix_powers_by_identity(cupy: Any) -> None:
         is_right(2 * matrix(), x, out)
         akx.matrix_powers(A, x, K, out=out)
         is_right(matrix(), x, out)
+
+
+def test_a_process_ends_without_a_word() -> None:
+    """What is still kept then is given back while names of modules are gone."""
+    script = (
+        "import numpy as np, scipy.sparse as sp, akx\n"
+        "A = sp.eye_array(3000, format='csr')\n"
+        "kept = [akx.MatrixPowers(A, 2, backend='cuda') for _ in range(2)]\n"
+        "akx.graphs_of_a_test = kept\n"
+        "[P(np.ones(3000)) for P in kept for _ in range(4)]\n"
+        "akx.solvers.cg(A, np.ones(3000), backend='cuda')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from akx.device.collection import nothing_collected
 from akx.device.cuda.memory import DeviceArray
-from akx.device.cuda.runtime import failed, runtime
+from akx.device.cuda.runtime import failed, give_back, runtime
 from akx.device.cuda.streams import Stream, default_stream
 from akx.errors import DeviceError
 
@@ -118,13 +118,11 @@ class Graph:
         made._of, made._places, made.is_movable = source, source._places, True
         return made
 
-    def __del__(self) -> None:
+    def __del__(self, give_back: Callable[..., None] = give_back) -> None:
         if self._executable is not None:
-            with contextlib.suppress(Exception), runtime().active() as live:
-                live.driver.cuGraphExecDestroy(self._executable)
+            give_back("cuGraphExecDestroy", self._executable)
         if self._recorded is not None:
-            with contextlib.suppress(Exception), runtime().active() as live:
-                live.driver.cuGraphDestroy(self._recorded)
+            give_back("cuGraphDestroy", self._recorded)
 
 
 def _place(value: Any, arrays: Sequence[DeviceArray]) -> tuple[int, int] | None:

@@ -7,6 +7,8 @@ is made current for the length of an operation and no longer: the caller's own c
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 from akx.device.once import once
 from akx.errors import DeviceError, DeviceMemoryError, IllegalAddressError, LaunchError, MissingDependencyError
 
-__all__ = ["STARTS_EARLY", "Runtime", "cuda_missing", "driver", "failed", "pycuda_driver", "runtime"]
+__all__ = ["STARTS_EARLY", "Runtime", "cuda_missing", "driver", "failed", "give_back", "pycuda_driver", "runtime"]
 
 _INSTALL = "pip install 'akx[cuda]'"
 #: The compute capability from which on a kernel may begin before the one before it has ended.
@@ -159,6 +161,20 @@ class _Active:
 def runtime() -> Runtime:
     """The runtime of the GPU that akx works on. Raises :class:`DeviceError` or :class:`MissingDependencyError`."""
     return Runtime(0)
+
+
+def give_back(name: str, made: Any, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+    """Give back what the driver made, by its function of this name; what fails is nobody's matter any more.
+
+    For ``__del__``, which may run while Python ends and names of modules are gone: the driver frees all then.
+    """
+    if is_ending():
+        return
+    try:
+        with runtime().active() as live:
+            getattr(live.driver, name)(made)
+    except Exception:
+        return
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from akx.device.cuda import memory
-from akx.device.cuda.runtime import failed, pycuda_driver, runtime
+from akx.device.cuda.runtime import failed, give_back, pycuda_driver, runtime
 from akx.device.forks import ForkSafeLock
 from akx.device.once import once
 from akx.errors import DeviceError
@@ -258,9 +258,8 @@ class Mark:
         with runtime().active() as live:
             live.call("cuStreamWaitEvent", _raw(live, stream), self._event, 0, doing="waiting for an event")
 
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception), runtime().active() as live:
-            live.driver.cuEventDestroy(self._event)
+    def __del__(self, give_back: Callable[..., None] = give_back) -> None:
+        give_back("cuEventDestroy", self._event)
 
 
 def _raw(live: Any, stream: Stream | int) -> Any:
@@ -320,6 +319,5 @@ class Event:
             found = live.call("cuEventElapsedTime", earlier._event, self._event, doing="reading the clock")
         return float(found) * 1e-3
 
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception), runtime().active() as live:
-            live.driver.cuEventDestroy(self._event)
+    def __del__(self, give_back: Callable[..., None] = give_back) -> None:
+        give_back("cuEventDestroy", self._event)
