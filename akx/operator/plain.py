@@ -18,7 +18,7 @@ from akx.device.choose import HOST, backend_of
 from akx.device.host import resolve_threads
 from akx.errors import DeviceMemoryError
 from akx.kernels.base import Coefficients, PlainProducts, Program
-from akx.matrix import Matrix
+from akx.matrix import Matrix, there
 from akx.operator.cache import (
     CACHE,
     cache_of,
@@ -137,29 +137,33 @@ def call_on_device(
 ) -> Any:
     """The answer of :func:`akx.matrix_powers` by plain products on a device; None where it is for a prepared operator.
 
-    `x` is of the host or of the device. CSR arrays of SciPy go to the device as they are; any other matrix in canonical
-    form. What is not an :class:`akx.Matrix` is read once for a checksum, after the work was queued with what is there:
-    where it has changed it is done again.
+    `x` and A are of the host or of the device. CSR arrays of SciPy go to the device as they are; any other matrix is
+    taken in canonical form. What is not an :class:`akx.Matrix` is read once for a checksum: after the work was queued
+    with what is there, which is done again where that has changed, and before it for other forms.
     """
-    if backend == HOST or setting() != AUTO or not (isinstance(A, Matrix) or sp.issparse(A)):
+    if backend == HOST or setting() != AUTO:
+        return None
+    given = A if isinstance(A, Matrix) or sp.issparse(A) else there(A)
+    if given is None:
         return None
     if not (basis == "monomial" if isinstance(basis, str) else isinstance(basis, Basis) and basis.k >= k):
         return None
-    check_shape(A.shape)
-    target = target_dtype(A.dtype, dtype)
-    if not A.dtype.isnative or (A.dtype != target and not (A.dtype.kind in "iu" and dtype is None)):
+    check_shape(given.shape)
+    target, own = target_dtype(given.dtype, dtype), given.dtype
+    if not own.isnative or (own != target and not (own.kind in "iu" and dtype is None)):
         return None
     if value_error is not None:
         check_value_error(value_error)
     resolve_threads(threads)
-    rent = rent_of(A, (k, backend), A.nnz, A.nnz * (target.itemsize + 4), 0.0, on_device=True)
+    owner = A if given is A else given.owner
+    rent = rent_of(owner, (k, backend), given.nnz, given.nnz * (target.itemsize + 4), 0.0, on_device=True)
     if rent is None:
         return None
-    call = _Call(A.shape[0], x, k, make_basis(basis, k), out, target)
+    call = _Call(given.shape[0], x, k, make_basis(basis, k), out, target)
     if not rent.goes_on(k, call.start.shape[0]):
-        CACHE.drop_plain(A, backend)
+        CACHE.drop_plain(owner, backend)
         return None
-    if isinstance(A, Matrix) or A.format != "csr":
+    if given is not A or isinstance(A, Matrix) or A.format != "csr":
         return _canonical_call(A, call, threads, backend)
     epoch, types = CACHE.epoch, ("as it is", call.dtype.str)
     before = content_of(A, threads) if has_other_threads() else None

@@ -23,13 +23,14 @@ from akx.errors import ArgumentTypeError, DeviceMemoryError, MatrixError, Missin
 from akx.formats import pcsr, sell
 from akx.formats.base import pattern_of
 from akx.kernels import reference
-from akx.kernels.cuda import given, slots, swept, translate, transpose, vbell
+from akx.kernels.cuda import given, plain, slots, swept, translate, transpose, vbell
 from akx.kernels.cuda import sweep as sweeps
 from akx.kernels.cuda.stored import HALF, STORED, TABLE, encoded, error_of, ways_of
 from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix, content_token
-from akx.operator import on_device
+from akx.operator import cache, on_device
 from akx.operator.cache import canonical
+from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Planner
 from akx.operator.prepared import Prepared
 from akx.operator.recurrence import Recurrence
@@ -174,7 +175,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def device(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
     """Memory of the host behind arrays of the device; `waited` and `released` are the streams of callers."""
     found: Any = CompiledDevice(H100, built, "given", "digest", "slots", "transpose", "sweep", "vbell", "translate")
-    found.install(monkeypatch, built, [given, slots, transpose, sweeps, swept, vbell, translate, memory])
+    found.install(monkeypatch, built, [given, slots, transpose, sweeps, swept, vbell, translate, plain, memory])
     found.waited, found.released = [], []
     stream = SimpleNamespace(wait_for=found.waited.append, release_to=found.released.append)
     stream.is_capturing, stream.submit = False, lambda work: work(host_engine.HostStream())
@@ -654,3 +655,21 @@ def test_arrays_of_the_host_are_csr_too() -> None:
         Matrix.from_any((Lost(), A.indices, A.indptr))
     with pytest.raises(MatrixError, match="dense"):
         Matrix.from_any((np.ones(3), np.ones(3), np.ones(3)))
+
+
+@on_the_host
+@pytest.mark.parametrize("form", ["cupyx csr", "cupyx coo", "torch csr", "arrays", "dlpack"])
+def test_first_calls_prepare_nothing(device: Any, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    device.__class__ = Looking
+    akx.clear_cache()
+    monkeypatch.setenv("AKX_PREPARE", "auto")
+    monkeypatch.setattr(OverflowWatch, "look_on_device", lambda *_: None)
+    monkeypatch.setattr(cache, "operator_for", lambda *_, **__: pytest.fail("an operator was asked for"))
+    A, x = general("float64"), np.random.default_rng(0).standard_normal(300)
+    A = sp.coo_array(A) if form.endswith("coo") else A
+    theirs = FORMS[form](A)
+    for step in range(4):
+        V = akx.matrix_powers(theirs, There(x), 2)
+        np.testing.assert_allclose(V.get()[:, 2], A @ (A @ x), rtol=1e-10, atol=1e-12)
+        A.data[5] += step // 2  # where it is
+    akx.clear_cache()
