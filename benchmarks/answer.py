@@ -330,7 +330,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from benchmarks import each
 
     return each.run(
-        given, partial(measured, gpu=gpu), table, name="answer_gpu" if gpu else "answer", description="What a user waits for.", entries="answer",
+        given, partial(measured, gpu=gpu), table, name="answer", description="What a user waits for.", entries="answer",
         results=_GPU_RESULTS if gpu else RESULTS, page=_PAGE,
     )  # fmt: skip
 

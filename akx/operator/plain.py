@@ -164,7 +164,7 @@ def call_on_device(
         CACHE.drop_plain(owner, backend)
         return None
     if given is not A or isinstance(A, Matrix) or A.format != "csr":
-        return _canonical_call(A, call, threads, backend)
+        return _canonical_call(given, call, threads, backend)
     epoch, types = CACHE.epoch, ("as it is", call.dtype.str)
     before = content_of(A, threads) if has_other_threads() else None
     found, of = CACHE.take_plain(A, types, backend)

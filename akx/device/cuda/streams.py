@@ -188,6 +188,16 @@ class OwnStream(Stream):
     def ours(self, value: Any) -> None:
         self._ours = value
 
+    def wait_for(self, handle: int) -> None:
+        if handle != _LEGACY:  # they wait for one another anyway
+            super().wait_for(handle)
+
+    def release_to(self, handle: int) -> None:
+        if handle != _LEGACY:
+            super().release_to(handle)
+        else:
+            self.come_back()
+
     def submit(self, queue: Callable[[Stream], None]) -> None:
         """Queue work here, as :meth:`CallerStream.submit` does there."""
         queue(self)
