@@ -49,6 +49,18 @@ def _one_look_at_this_machine() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def no_plans_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A database of the test's own."""
+    monkeypatch.setenv("AKX_DB", str(tmp_path / "plans.sqlite"))
+
+
+@pytest.fixture
+def cupy() -> Any:
+    """CuPy, where it is installed."""
+    return pytest.importorskip("cupy")
+
+
 @pytest.fixture(scope="session")
 def shared_matrices() -> Path:
     """The folder of real matrices beside the repository; the test is skipped where it is not there."""

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from akx.plan import Plan
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing())),
+    pytest.mark.usefixtures("no_plans_of_the_user"),
 ]
 
 N, K = 5003, 4
@@ -33,16 +33,6 @@ PLANS = {
     "early": Plan("cuda", "sweep", "sell16-2", k=K, options={"early": True}),
     "any": None,
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_plans_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AKX_DB", str(tmp_path / "plans.sqlite"))
-
-
-@pytest.fixture
-def cupy() -> Any:
-    return pytest.importorskip("cupy")
 
 
 def matrix(seed: int = 0) -> sp.csr_array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,7 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def _no_plans_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AKX_DB", str(tmp_path / "plans.sqlite"))
+def _nothing_is_kept(no_plans_of_the_user: None) -> None:
     akx.clear_cache()
 
 

@@ -36,7 +36,7 @@ from akx.errors import (
 from akx.kernels import registry
 from akx.kernels.base import Program
 from akx.kernels.cpu.run import run_tasks
-from akx.operator import cache, planner
+from akx.operator import cache, freshness, planner
 from akx.operator import powers as prepared_powers
 from akx.operator.cache import CACHE
 from akx.operator.planner import Choice
@@ -682,7 +682,7 @@ def test_plan_put_later_is_used_from_then_on(tmp_path: Path, named: bool) -> Non
 
 
 def test_plan_of_another_process_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "_GLANCE", 0.0)
+    monkeypatch.setattr(freshness, "GLANCE", 0.0)
     A, x = grid(), np.ones(900)
     tuned = Plan("cpu", "sweep", "sell", k=3, threads=1, options={"sigma": 128})
     put = (
@@ -711,7 +711,7 @@ def test_other_database_of_the_environment_is_used(tmp_path: Path, monkeypatch: 
 
 
 def test_unchanged_database_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "_GLANCE", 0.0)
+    monkeypatch.setattr(freshness, "GLANCE", 0.0)
     A, x = grid(), np.ones(900)
     akx.PlanDatabase().put(record(A, 4, Plan("cpu", "sweep", "csr", k=4)))
     akx.matrix_powers(A, x, 3)
@@ -759,11 +759,11 @@ def test_kept_operators_of_one_matrix_share_it() -> None:
 def test_kept_operators_are_bound_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     matrices = [grid(20 + i) for i in range(4)]
     CACHE.entries.clear()
-    monkeypatch.setattr(cache, "_KEPT_BYTES", 2 * akx.MatrixPowers(matrices[-1], 1).nbytes)
+    monkeypatch.setattr(cache, "KEPT_BYTES", 2 * akx.MatrixPowers(matrices[-1], 1).nbytes)
     for A in matrices:
         akx.matrix_powers(A, np.ones(A.shape[0]), 1)
     assert [kept.owner() for kept in CACHE.entries.values()] == matrices[-2:]
-    monkeypatch.setattr(cache, "_KEPT_BYTES", 1)
+    monkeypatch.setattr(cache, "KEPT_BYTES", 1)
     akx.matrix_powers(matrices[0], np.ones(400), 1)
     assert [kept.owner() for kept in CACHE.entries.values()] == matrices[:1]
 

@@ -23,17 +23,8 @@ NUMPY_TAKES_DEVICES = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing())),
+    pytest.mark.usefixtures("no_plans_of_the_user"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _no_plans_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AKX_DB", str(tmp_path / "plans.sqlite"))
-
-
-@pytest.fixture
-def cupy() -> Any:
-    return pytest.importorskip("cupy")
 
 
 class Speaker:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import akx
 from akx import Basis, Matrix
-from akx.operator import beside, cache, tiers
+from akx.operator import beside, kept, products, tiers
 from akx.tuner.ladder import is_measured
 
 
@@ -32,13 +32,13 @@ def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The matrices for which an operator was asked for."""
-    asked, operator_for = list[Any](), cache.operator_for
+    asked, operator_for = list[Any](), kept.operator_for
 
     def ask(A: Any, *rest: Any, **named: Any) -> Any:
         asked.append(A)
         return operator_for(A, *rest, **named)
 
-    monkeypatch.setattr(cache, "operator_for", ask)
+    monkeypatch.setattr(kept, "operator_for", ask)
     return asked
 
 
@@ -90,7 +90,7 @@ def test_groups_of_vectors_are_what_each_is_alone_whoever_does_them(
     B, basis = random_matrix(300), Basis("newton", np.ones(3), np.array([0.5, -1, 0.2]), np.array([0, 1, 2.0]))
     alone = [akx.matrix_powers(B, X[:, i], 3, basis=basis) for i in range(vectors)]
     for shared in (1, 10**9):
-        monkeypatch.setattr(tiers, "_SHARED", shared)
+        monkeypatch.setattr(products, "_SHARED", shared)
         V = akx.matrix_powers(B, X, 3, basis=basis, threads=2)
         np.testing.assert_array_equal(V, np.stack(alone, axis=1))
         with warnings.catch_warnings(record=True) as told:
@@ -103,7 +103,7 @@ def test_groups_of_vectors_are_what_each_is_alone_whoever_does_them(
 def test_products_are_the_same_where_scipy_keeps_its_own_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     A, X = random_matrix(), np.random.default_rng(1).random((60, 6))
     found = [akx.matrix_powers(A, x, 3) for x in (X, X[:, 0])]
-    monkeypatch.setattr(tiers, "csr_product", lambda name="csr_matvec": tiers._added)
+    monkeypatch.setattr(products, "csr_product", lambda name="csr_matvec": products._added)
     for x, V in zip((X, X[:, 0]), found, strict=True):
         np.testing.assert_allclose(akx.matrix_powers(A, x, 3), V, rtol=1e-14)
 

@@ -17,7 +17,7 @@ from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.plan import Plan
 
 if TYPE_CHECKING:
-    from akx.operator.cache import Recent
+    from akx.operator.kept import Recent
     from akx.operator.powers import MatrixPowers
 
 __all__ = ["matrix_powers"]
@@ -134,7 +134,7 @@ def matrix_powers(
         if there is not None:  # in kind, as the types of Python cannot say
             return there
     from akx.operator.beside import Coming, compiled_beside
-    from akx.operator.cache import operator_for  # with the planner and all that it asks
+    from akx.operator.kept import operator_for  # with the planner and all that it asks
 
     def prepared() -> NDArray[Any]:
         limits = memory_budget, fraction
@@ -175,7 +175,7 @@ def call_once(k: int, matrix: Matrix, vectors: int) -> None:
 
 def _remember(like: tuple[Any, ...], operator: MatrixPowers, x: Any) -> None:
     """Let the next such call find the operator at once."""
-    from akx.operator.cache import recent
+    from akx.operator.kept import recent
 
     found = recent(operator, x)
     if found is not None:

@@ -19,18 +19,13 @@ from akx.device.host import resolve_threads
 from akx.errors import DeviceMemoryError
 from akx.kernels.base import Coefficients, PlainProducts, Program
 from akx.matrix import Matrix, there
-from akx.operator.cache import (
-    CACHE,
-    cache_of,
-    canonical,
-    content_of,
-    derived,
-    origin_of,
-    owner_of,
-)
+from akx.operator.cache import CACHE
+from akx.operator.freshness import content_of, has_other_threads
+from akx.operator.kept import cache_of, canonical, derived, origin_of, owner_of
 from akx.operator.overflow import OverflowWatch
+from akx.operator.products import is_finite
 from akx.operator.recurrence import Recurrence
-from akx.operator.tiers import AUTO, Rent, has_other_threads, rent_of, setting, sound_arrays
+from akx.operator.tiers import AUTO, Rent, rent_of, setting, sound_arrays
 from akx.operator.vectors import check_out, is_on_device, is_same, overlap, start_block
 
 __all__ = ["PlainOperator", "PlainPowers", "call_on_device", "device_rent", "give_back", "plain_on"]
@@ -176,7 +171,7 @@ def call_on_device(
             return call.looked_at(answer, found)
         before = token if has_other_threads() else None
     arrays = sound_arrays(A, A.shape[0], rent)
-    if arrays is None or not _is_finite(arrays[2]):
+    if arrays is None or not is_finite(arrays[2], arrays[2]):
         return _canonical_call(A, call, threads, backend)  # which says what is wrong
     indptr, indices, data = arrays
     like = _Like(A.shape[0], _Columns(indices), call.dtype)
@@ -186,13 +181,6 @@ def call_on_device(
     if answer is not None and before in (None, token):  # else another thread changes it: nobody knows what this is of
         CACHE.give_plain(A, types, backend, found, token, epoch)
     return call.looked_at(answer, found)
-
-
-def _is_finite(data: NDArray[Any]) -> bool:
-    """Whether all numbers are; their sum tells in most cases."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.add.reduce(data)
-    return bool(np.isfinite(total)) or bool(np.isfinite(data).all())
 
 
 def _canonical_call(A: Any, call: _Call, threads: int | None, backend: str) -> Any:

@@ -22,12 +22,8 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,7 +36,9 @@ from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, brief
 from akx.matrix import Matrix
+from akx.operator.freshness import has_other_threads
 from akx.operator.overflow import OverflowWatch, is_looked_at
+from akx.operator.products import APART, is_finite, powers_into
 from akx.operator.vectors import check_out, is_same, start_block
 
 __all__ = [
@@ -49,13 +47,9 @@ __all__ = [
     "CSR",
     "FIXED",
     "Rent",
-    "csr_product",
     "ended",
     "forget",
-    "has_other_threads",
     "plain_powers",
-    "powers_into",
-    "product_into",
     "rent_of",
     "setting",
     "sound_arrays",
@@ -77,11 +71,6 @@ _NEAR, _FAR, _CACHE, _MEMORY, _SPARED = 0.65e-9, 2.8e-9, 8 << 20, 40 << 20, 0.55
 _GPU_PROCESS, _GPU_MATRIX, _GPU_ENTRY, _GPU_LAUNCH = 1.0, 3e-2, 4e-8, 1.5e-6
 _GPU_NEAR, _GPU_FAR, _GPU_CACHE, _GPU_MEMORY, _GPU_SPARED = 2.2e-13, 5e-13, 30 << 20, 48 << 20, 0.6
 
-#: Start vectors up to which each is done by itself, and how many are side by side else; entries of one that are moved
-#: at once; entries times vectors and powers from which threads are worth their start.
-_APART, _TOGETHER, _MOVED, _SHARED = 4, 16, 4096, 2_000_000
-#: Entries of vectors whose inner products BLAS forms without threads.
-_SHORT = 8192
 _UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
 
 
@@ -147,7 +136,7 @@ class Rent:
         self.calls += 1
         if self.is_over:
             return self.is_coming()
-        times = vectors if vectors > _APART else (1 + vectors) / 2  # groups are put in order, too
+        times = vectors if vectors > APART else (1 + vectors) / 2  # groups are put in order, too
         saved = self._product * k * times - self._overhead
         if saved > 0:
             self._lost += saved
@@ -260,27 +249,19 @@ def plain_powers(
         if np.may_share_memory(start, powers) and not is_same(start, powers[0]):
             start = start.copy()
     else:
-        powers = (np.zeros if vectors <= _APART else np.empty)((k + 1, vectors, n), dtype=target)
+        powers = (np.zeros if vectors <= APART else np.empty)((k + 1, vectors, n), dtype=target)
     powers[0] = start
     powers_into(arrays, powers, coefficients, threads, is_zero=out is None)
     # v_1 tells of the entries of A; v_k tells of all before it, but for columns of A without entries.
     all_of_them = powers[1:] if is_looked_at(vectors * n, rent.calls) else None
     telling = (powers[1], powers[-1]) if all_of_them is None else (all_of_them, all_of_them)
-    if not _is_finite(*telling):  # by x, an overflow, or an entry of A
+    if not is_finite(*telling):  # by x, an overflow, or an entry of A
         if not np.isfinite(data).all():
             return None
         OverflowWatch(Matrix.from_any(A), k).look(powers)
     if out is not None:
         return out
     return powers[:, 0].T if single else powers.transpose(2, 1, 0)
-
-
-def has_other_threads() -> bool:
-    """Whether another thread could change a matrix meanwhile."""
-    if threading.active_count() == 1:
-        return False
-    here = threading.current_thread()
-    return any(one is not here and not one.name.startswith("akx-") for one in threading.enumerate())
 
 
 def sound_arrays(A: Any, n: int, rent: Rent) -> tuple[NDArray[Any], ...] | None:
@@ -308,114 +289,3 @@ def sound_arrays(A: Any, n: int, rent: Rent) -> tuple[NDArray[Any], ...] | None:
         columns = columns[:nnz]
     is_sound = nnz == 0 or np.maximum.reduce(columns) < n  # a negative one is very large here
     return (indptr, indices, data) if is_sound and data.ndim == 1 else None
-
-
-def _is_finite(v: NDArray[Any], w: NDArray[Any]) -> bool:
-    """Whether all entries of both are finite; contiguous ones.
-
-    An inner product is not finite where one of them is not, and the quickest to form: in pieces for which BLAS starts
-    no threads. One that overflows is looked at again.
-    """
-    v, w = v.reshape(-1), w.reshape(-1)
-    for first in range(0, v.size, _SHORT):
-        product = np.vdot(v[first : first + _SHORT], w[first : first + _SHORT])  # which warns of nothing
-        if not (math.isfinite(product.real) and math.isfinite(product.imag)):
-            return bool(np.isfinite(v).all() and np.isfinite(w).all())
-    return True
-
-
-@cache
-def csr_product(name: str = "csr_matvec") -> Callable[..., None]:
-    """SciPy's compiled y += A x, which ``A @ x`` calls; that itself where this SciPy keeps it elsewhere."""
-    try:
-        from scipy.sparse import _sparsetools
-    except ImportError:
-        return _added
-    found: Callable[..., None] = getattr(_sparsetools, name, _added)
-    return found
-
-
-def _added(rows: int, columns: int, *rest: Any) -> None:
-    """What :func:`csr_product` does: rest = (vectors, where they are several, indptr, indices, data, x, y)."""
-    *vectors, indptr, indices, data, x, y = rest
-    A = sp.csr_array((data, indices, indptr), shape=(rows, columns))
-    y += (A @ x.reshape(columns, *vectors)).reshape(-1)
-
-
-def powers_into(
-    A: tuple[NDArray[Any], ...],
-    powers: NDArray[Any],
-    basis: Basis | None = None,
-    threads: int | None = None,
-    *,
-    is_zero: bool = False,
-) -> None:
-    """powers[1:] from powers[0], (k+1, b, n), by products of A = (indptr, indices, data); no basis is the monomial one.
-
-    `powers` is C-contiguous but for `b` = 1; `is_zero` says that powers[1:] is zero. Few vectors are done one after
-    another, where they will be. Of more, some at a time are side by side, as SciPy has them, and are put where they
-    will be after each product: entries of A are read once for all of these. Such groups have nothing to do with one
-    another, so that threads can share them.
-    """
-    k, vectors = len(powers) - 1, powers.shape[1]
-    if vectors <= _APART:
-        for i in range(vectors):
-            _apart(A, powers[:, i], basis, is_zero)
-        return
-    count = -(-vectors // _TOGETHER)
-    groups = [powers[:, vectors * i // count : vectors * (i + 1) // count] for i in range(count)]
-    is_long = A[1].size * k * vectors >= _SHARED
-    workers = min(count, resolve_threads(threads)) if count > 1 and is_long else 1
-    if workers == 1:
-        for group in groups:
-            _together(A, group, basis)
-        return
-    with ThreadPoolExecutor(workers, thread_name_prefix="akx-products") as pool:
-        for _ in pool.map(lambda group: _together(A, group, basis), groups):
-            pass
-
-
-def _apart(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None, is_zero: bool) -> None:
-    """:func:`powers_into` for one vector, (k+1, n), rows contiguous."""
-    product, (indptr, indices, data), n = csr_product(), A, powers.shape[1]
-    rows = list(powers)
-    for j, (v, w) in enumerate(pairwise(rows)):
-        if not is_zero:
-            w.fill(0)
-        product(n, n, indptr, indices, data, v, w)
-        if basis is not None:
-            _recur(basis, j, rows[j - 1], v, w)
-
-
-def _together(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None) -> None:
-    """:func:`powers_into` for some vectors, (k+1, b, n), whose entries are side by side meanwhile."""
-    product, (indptr, indices, data) = csr_product("csr_matvecs"), A
-    vectors, n = powers.shape[1:]
-    before, v, w = np.empty((3, n, vectors), dtype=powers.dtype)
-    v[:] = powers[0].T
-    step = max(_MOVED // vectors, 32)
-    for j, target in enumerate(powers[1:]):
-        w.fill(0)
-        product(n, n, vectors, indptr, indices, data, v.reshape(-1), w.reshape(-1))
-        if basis is not None:
-            _recur(basis, j, before, v, w)
-        for first in range(0, n, step):  # in pieces that stay in the nearest cache, where lines are read once
-            target[:, first : first + step] = w[first : first + step].T
-        before, v, w = v, w, before
-
-
-def _recur(basis: Basis, j: int, before: NDArray[Any], v: NDArray[Any], w: NDArray[Any]) -> None:
-    """w = a w + b v + c before, with the coefficients of step j."""
-    a, b, c = (numbers[j].item() for numbers in (basis.a, basis.b, basis.c))
-    with np.errstate(over="ignore", invalid="ignore"):
-        w *= a
-        w += b * v
-        if j > 0:
-            w += c * before
-
-
-def product_into(A: tuple[NDArray[Any], ...], v: NDArray[Any], w: NDArray[Any]) -> None:
-    """w = A v, (n,) both, A = (indptr, indices, data)."""
-    n = v.size
-    w.fill(0)
-    csr_product()(n, n, *A, v, w)

@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from akx.matrix import Matrix
-from akx.operator.tiers import csr_product
+from akx.operator.products import csr_product
 from akx.report.mkl import mkl_missing, mkl_powers
 
 __all__ = ["Baseline", "baselines", "scipy_powers"]

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from akx._numba import jit_later
 from akx.basis import Basis
 from akx.errors import ArgumentError
-from akx.operator.cache import derived
+from akx.operator.kept import derived
 from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import arnoldi_of

@@ -20,7 +20,7 @@ from akx.device.host import resolve_threads
 from akx.errors import AkxError
 from akx.kernels.revisions import SOLVERS, revision
 from akx.matrix import Matrix
-from akx.operator.cache import database_of, state_of_plans
+from akx.operator.freshness import database_of, state_of_plans
 from akx.solvers.system import System
 
 if TYPE_CHECKING:  # first calls have no need of these

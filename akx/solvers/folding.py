@@ -8,7 +8,7 @@ from typing import Any
 
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
-from akx.operator.cache import derived
+from akx.operator.kept import derived
 from akx.solvers.system import Answer
 
 __all__ = ["form_for", "part_of", "solve_with"]

@@ -19,7 +19,8 @@ from akx._given import unknown_name
 from akx.device.forks import ForkSafeLock
 from akx.errors import ArgumentError, MatrixError
 from akx.matrix import Matrix
-from akx.operator.cache import Cache, kept_by
+from akx.operator.cache import Cache
+from akx.operator.kept import kept_by
 from akx.operator.values import same_pattern
 from akx.plan import Plan
 from akx.solvers.auto import Auto, Settled, answer_by, call_solver, families_for

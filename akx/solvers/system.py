@@ -39,9 +39,10 @@ from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, 
 from akx.kernels.numpy_vectors import NumpyVectors
 from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
-from akx.operator import tiers
+from akx.operator import products, tiers
 from akx.operator.beside import Coming, compiled_beside, look
-from akx.operator.cache import CACHE, Cache, Entry, cache_of, canonical, derived, owner_of
+from akx.operator.cache import CACHE, Cache, Entry
+from akx.operator.kept import cache_of, canonical, derived, owner_of
 from akx.operator.plain import PlainOperator, PlainPowers, device_rent, give_back, plain_on
 from akx.plan import Plan
 from akx.solvers.scaling import Units, eps_of, exponent_of, is_extreme, norm_of, scaled, units_of
@@ -279,7 +280,7 @@ class System:
         if plan is None and self._is_plain(basis.k, len(block), basis.kind):
             with self.stats.phase("matrix"):
                 out[0] = block
-                tiers.powers_into(self._arrays, out, basis)
+                products.powers_into(self._arrays, out, basis)
         else:
             operator = self.operator(basis.k, basis.kind, plan)
             with self.stats.phase("matrix"):
@@ -309,7 +310,7 @@ class System:
 
     def _plain_product(self, v: Rows, out: Rows) -> Rows:
         stats, begin = self.stats, time.perf_counter()
-        tiers.product_into(self._arrays, v, out)
+        products.product_into(self._arrays, v, out)
         stats.add("matrix", begin)
         stats.products += 1
         stats.matrix_passes += 1

@@ -28,8 +28,8 @@ from akx.kernels.cuda import sweep as sweeps
 from akx.kernels.cuda.stored import HALF, STORED, TABLE, encoded, error_of, ways_of
 from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix, content_token
-from akx.operator import cache, on_device
-from akx.operator.cache import canonical
+from akx.operator import kept, on_device
+from akx.operator.kept import canonical
 from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Planner
 from akx.operator.prepared import Prepared
@@ -664,7 +664,7 @@ def test_first_calls_prepare_nothing(device: Any, monkeypatch: pytest.MonkeyPatc
     akx.clear_cache()
     monkeypatch.setenv("AKX_PREPARE", "auto")
     monkeypatch.setattr(OverflowWatch, "look_on_device", lambda *_: None)
-    monkeypatch.setattr(cache, "operator_for", lambda *_, **__: pytest.fail("an operator was asked for"))
+    monkeypatch.setattr(kept, "operator_for", lambda *_, **__: pytest.fail("an operator was asked for"))
     A, x = general("float64"), np.random.default_rng(0).standard_normal(300)
     A = sp.coo_array(A) if form.endswith("coo") else A
     theirs = FORMS[form](A)

@@ -21,6 +21,7 @@ import numpy as np
 import program_on_host
 import pytest
 import scipy.sparse as sp
+from test_tiers import steps
 
 import akx
 from akx import Basis, Matrix
@@ -28,7 +29,7 @@ from akx.device.cuda import callers, interchange, memory
 from akx.device.cuda.facts import cuda_missing
 from akx.device.cuda.memory import DeviceArray
 from akx.kernels.cuda import arnoldi, conjugate, plain, queues, vectors
-from akx.operator import cache, tiers
+from akx.operator import cache, kept, tiers
 from akx.operator import plain as plain_calls
 from akx.operator.overflow import OverflowWatch
 from akx.operator.plain import PlainOperator
@@ -92,7 +93,7 @@ def device(monkeypatch: pytest.MonkeyPatch, libraries: Path, done: Counter[str])
         monkeypatch.setattr(found, name, counted(name, getattr(found, name)))
     found.install(monkeypatch, libraries, modules)
     monkeypatch.setattr(arnoldi, "_recorded", _recorded)
-    monkeypatch.setattr(cache, "operator_for", lambda *given, **named: pytest.fail("an operator was asked for"))
+    monkeypatch.setattr(kept, "operator_for", lambda *given, **named: pytest.fail("an operator was asked for"))
     return found
 
 
@@ -123,17 +124,6 @@ def laplacian(n: int = 400, dtype: Any = float, near: float = 2.2) -> sp.csr_arr
     d = np.random.default_rng(0).random(n)
     A = sp.csr_array(sp.diags_array([-d[1:], near + d, -d[1:]], offsets=[-1, 0, 1]))
     return sp.csr_array(A.astype(dtype))
-
-
-def steps(A: Any, x: Any, k: int, basis: Basis | None = None) -> Any:
-    """V by NumPy, in double precision."""
-    dense, V = A.toarray(), [np.asarray(x)]
-    for j in range(k):
-        w = dense @ V[-1]
-        if basis is not None:
-            w = basis.a[j] * w + basis.b[j] * V[-1] + (basis.c[j] * V[-2] if j else 0)
-        V.append(w)
-    return np.stack(V, axis=-1)
 
 
 def start(dtype: Any, vectors: int | None) -> Any:
@@ -255,7 +245,7 @@ def test_a_matrix_for_which_the_device_has_no_room_is_prepared(device: Any, monk
         raise akx.DeviceMemoryError("the device is out of memory")
 
     monkeypatch.setattr(plain, "to_device", full)
-    monkeypatch.setattr(cache, "operator_for", lambda *_, **__: _Prepared())
+    monkeypatch.setattr(kept, "operator_for", lambda *_, **__: _Prepared())
     for A in (matrix(), Matrix.from_any(matrix())):
         assert akx.matrix_powers(A, np.ones(60), 4, backend="cuda") == "prepared"
     given = Matrix.from_any(laplacian())
@@ -292,7 +282,7 @@ def test_calls_are_prepared_after_a_fixed_number(device: Any, monkeypatch: pytes
         asked.append(A)
         return _Prepared()
 
-    monkeypatch.setattr(cache, "operator_for", prepared)
+    monkeypatch.setattr(kept, "operator_for", prepared)
     monkeypatch.setattr(tiers, "_GPU_MATRIX", 1e-4)
     counts = []
     for seed in (0, 1):
@@ -311,7 +301,7 @@ def test_nothing_is_plain_where_all_is_prepared_at_once(
     device: Any, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     monkeypatch.setenv("AKX_PREPARE", word)
-    monkeypatch.setattr(cache, "operator_for", lambda *_, **__: SimpleNamespace(__call__=None))
+    monkeypatch.setattr(kept, "operator_for", lambda *_, **__: SimpleNamespace(__call__=None))
     with pytest.raises(TypeError):
         akx.matrix_powers(matrix(), np.ones(60), 4, backend="cuda")
 

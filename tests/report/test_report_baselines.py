@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from akx.matrix import Matrix
-from akx.operator import tiers
+from akx.operator import products
 from akx.report import baselines as module
 from akx.report.baselines import baselines
 from akx.report.mkl import mkl_missing, mkl_powers, mkl_version
@@ -49,7 +49,7 @@ def test_every_baseline_is_right_in_every_dtype(dtype: Any) -> None:
 
 
 def test_scipy_without_its_private_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "csr_product", lambda: tiers._added)
+    monkeypatch.setattr(module, "csr_product", lambda: products._added)
     A = _matrix(np.float64)
     _check(module.scipy_powers(Matrix.from_any(A), 3), A, 3)
 

@@ -15,7 +15,7 @@ from solvers.systems import fitting, relative, rhs, spd
 
 import akx
 from akx._pattern import Pattern
-from akx.operator import cache, planner
+from akx.operator import cache, freshness, planner
 from akx.operator.cache import CACHE, Cache
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
@@ -164,7 +164,7 @@ def test_what_is_kept_for_solves_dies_with_the_matrix_and_is_bounded(monkeypatch
     del A, matrices[-1]
     gc.collect()
     assert len(CACHE.entries) == 8
-    monkeypatch.setattr(cache, "_KEPT_BYTES", 1)
+    monkeypatch.setattr(cache, "KEPT_BYTES", 1)
     A = spd()
     cg(A, b)
     assert [entry.owner() for entry in CACHE.entries.values()] == [called]
@@ -217,7 +217,7 @@ def test_an_akx_matrix_is_never_read_again_and_others_once_a_call(
     solver: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    for module, function in ((akx.matrix, "checksum"), (cache, "_is_equal")):
+    for module, function in ((akx.matrix, "checksum"), (freshness, "_is_equal")):
         real = getattr(module, function)
         counted = partial(lambda real, *given, **named: read.append(1) or real(*given, **named), real)
         monkeypatch.setattr(module, function, counted)

@@ -16,7 +16,7 @@ from solvers.systems import fitting, nonsymmetric, relative, rhs, spd
 
 import akx
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
-from akx.operator import cache
+from akx.operator import freshness
 from akx.operator.cache import CACHE
 from akx.solvers import SOLVERS, Solver, auto, cg, solve
 from akx.solvers.preconditioners import jacobi
@@ -213,7 +213,7 @@ def test_an_answer_keeps_no_vectors_of_the_solver(solver: Any, name: str) -> Non
 @pytest.mark.parametrize(("how", "most"), [("Solver", 150), ("auto", 200), ("Matrix", 150), ("array", 200)])
 def test_a_second_call_does_little_beside_its_steps(how: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the calls of Python outside of the steps, which no busy machine changes; some 40 us at 0.3 us each."""
-    monkeypatch.setattr(cache, "_GLANCE", 60.0)  # no look at the file of plans falls in it
+    monkeypatch.setattr(freshness, "GLANCE", 60.0)  # no look at the file of plans falls in it
     A, b = spd(), rhs(300)
     if how in ("Solver", "auto"):
         call: Any = Solver(A, "cg" if how == "Solver" else "auto")

@@ -1,0 +1,225 @@
+"""What a call finds kept, and keeps: the operator for it, and the canonical matrix of the caller's."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from akx._canonical import check_shape, check_value_error, target_dtype
+from akx.basis import Basis
+from akx.device.budget import parse_limits
+from akx.device.host import resolve_threads
+from akx.errors import DeviceError
+from akx.matrix import Matrix
+from akx.operator import freshness
+from akx.operator.cache import CACHE, ORIGIN, Cache, Entry, Origin
+from akx.operator.freshness import (
+    CONSTANT,
+    Token,
+    database_of,
+    is_changing,
+    is_copied,
+    place_of_plans,
+    read,
+    token_of,
+)
+from akx.plan import Plan, check_plan
+
+if TYPE_CHECKING:
+    from akx.operator.powers import MatrixPowers
+
+__all__ = [
+    "Recent",
+    "cache_of",
+    "canonical",
+    "derived",
+    "kept_by",
+    "operator_for",
+    "origin_of",
+    "owner_of",
+    "recent",
+]
+
+#: Where a key of `matrix_powers` says which database is meant.
+_PLACE = 7
+
+
+def operator_for(
+    A: Any,
+    k: int,
+    basis: str | Basis,
+    plan: Plan | None,
+    dtype: Any,
+    threads: int | None,
+    db: Any,
+    backend: str,
+    limits: tuple[int | str | None, float | None] = (None, None),
+    value_error: float | None = None,
+    *,
+    is_captured: bool = False,
+) -> MatrixPowers:
+    """The operator for a call of :func:`akx.matrix_powers`, kept from a call before or made, and then kept.
+
+    Raises DeviceError where the call is captured into a graph and has to be made.
+    """
+    given, A = read(A)
+    target = target_dtype(A.dtype, dtype)
+    most = resolve_threads(threads)
+    named = basis if isinstance(basis, str) else id(basis)
+    limits = parse_limits(*limits)  # before it is part of a key: equal ones are to be equal, and wrong ones named
+    check_plan(plan)
+    own = A.value_error if isinstance(A, Matrix) else 0.0
+    allowed = own if value_error is None else check_value_error(value_error)
+    types = (target.str,)
+    key = (id(given), types, k, named, plan, threads is None, most, place_of_plans(db), str(backend), limits, allowed)
+    token = token_of(A, most)
+    found = CACHE.find(key, given, A, basis, token, is_captured)
+    if found is not None:
+        return found
+    if is_captured:
+        raise DeviceError(
+            "nothing is prepared for this matrix as it is, and nothing can be in a capture",
+            hint="call it once before capture",
+        )
+    source = CACHE.sibling(given, types, token)
+    database, epoch = database_of(db), CACHE.epoch
+    generation, stamp = database.generation, database.file_stamp()  # before the lookup: a change since is then seen
+    if source is None:  # a Matrix must not be kept alive by what is kept for it
+        source = A.alias(0.0) if isinstance(A, Matrix) else A
+    options: dict[str, Any] = {"memory_budget": limits[0], "fraction": limits[1], "value_error": allowed}
+    from akx.operator.powers import MatrixPowers
+
+    operator = MatrixPowers(
+        source, k, basis=basis, plan=plan, dtype=target, threads=threads, db=db, backend=backend, **options
+    )
+    if source is A and is_changing(A, most, token):  # nobody knows what this is for
+        return operator
+    try:
+        owner = CACHE.reference(given, key)
+    except TypeError:  # a sparse class without weak references is not kept
+        return operator
+    CACHE.keep(Entry(key, owner, token, types, operator, generation, stamp, time.monotonic(), epoch))
+    return operator
+
+
+class Recent:
+    """A call of :func:`akx.matrix_powers` with arrays on a device, for the next one with the same matrix object.
+
+    Parameters
+    ----------
+    entry : Entry
+        For an :class:`akx.Matrix`, by the user's database, with defaults.
+    is_there : callable
+        Whether a start vector of this type is on the device.
+    """
+
+    def __init__(self, entry: Entry, is_there: Callable[[Any], bool]) -> None:
+        self._entry, self._is_there = weakref.ref(entry), is_there
+        assert entry.key is not None
+        self._key, self._place = entry.key, entry.key[_PLACE]
+
+    def operator(self, A: Matrix, x: Any) -> MatrixPowers | None:
+        """The operator, where it is for these and a look at the plans is not due; as :meth:`Cache.find` has it."""
+        entry = self._entry()
+        if entry is None or entry.owner() is not A or not self._is_there(x) or place_of_plans(None) != self._place:
+            return None
+        planner = entry.operator._prepared.planner
+        if planner.database.generation != entry.generation or time.monotonic() - entry.glanced >= freshness.GLANCE:
+            return None
+        try:
+            CACHE.entries.move_to_end(self._key)
+        except KeyError:  # it is not kept any more
+            return None
+        return entry.operator
+
+
+def recent(operator: MatrixPowers, x: Any) -> Recent | None:
+    """What the next call needs that is like one that this operator was for; None where it is not kept."""
+    from akx.device.cuda.callers import library_of
+
+    entry = next((one for one in list(CACHE.entries.values()) if one.operator is operator), None)
+    return None if entry is None else Recent(entry, library_of(type(x)).is_there)
+
+
+def canonical(A: Any, *, threads: int | None = None) -> Matrix:
+    """The canonical matrix of A, with values as they are, for which operators can be borrowed.
+
+    It is that of a kept operator where A has not changed since. Raises as :meth:`Matrix.from_any` does.
+    """
+    if isinstance(A, Matrix):
+        origin: Origin | None = A.cache.get(ORIGIN)
+        if origin is None:
+            origin = Origin(weakref.ref(A), CONSTANT, (A.dtype.str,), CACHE)
+        return _of(A.with_value_error(0.0), origin)
+    given, A = read(A)
+    check_shape(A.shape)
+    types = (target_dtype(A.dtype, None).str,)
+    kept = CACHE.kept_matrix(given, types)
+    if kept is not None and is_copied(A, kept[1]):
+        origin = kept[1].cache.get(ORIGIN)
+        if origin is not None and origin.token == kept[0] and origin.owner() is given:
+            return kept[1]
+    most = resolve_threads(threads)
+    try:
+        owner: Callable[[], Any] = weakref.ref(given)
+    except TypeError:
+        return Matrix.from_any(A)
+    token = token_of(A, most)
+    matrix = CACHE.matrix_of(given, types, token)
+    if matrix is None:
+        matrix = Matrix.from_any(A)
+        if is_changing(A, most, token):  # nobody knows what this is
+            return matrix
+        matrix = CACHE.like(given, matrix)
+        CACHE.keep_matrix(given, types, token, matrix)
+    return _of(matrix.with_value_error(0.0), Origin(owner, token, types, CACHE))
+
+
+def origin_of(matrix: Matrix) -> tuple[Any, tuple[str, ...], Token]:
+    """The caller's object that a canonical matrix is of, what was made of it, and its content; None of nobody's."""
+    origin: Origin | None = matrix.cache.get(ORIGIN)
+    return (None, (), ()) if origin is None else (origin.owner(), origin.types, origin.token)
+
+
+def owner_of(matrix: Matrix) -> Any:
+    """The caller's object that a canonical matrix is of, itself where nobody knows."""
+    origin: Origin | None = matrix.cache.get(ORIGIN)
+    owner = None if origin is None else origin.owner()
+    return matrix if owner is None else owner
+
+
+def derived(matrix: Matrix, how: str, make: Callable[[], Matrix]) -> Matrix:
+    """What `make` makes of a canonical matrix, for which operators can be borrowed as well.
+
+    It is made once while an operator for it is kept, and the matrix is the same. `how` tells it from others.
+    """
+    origin: Origin | None = matrix.cache.get(ORIGIN)
+    if origin is None:
+        return make()
+    origin = replace(origin, types=(*origin.types, how))
+    with origin.cache.lock:
+        found = origin.cache.sibling(origin.owner(), origin.types, origin.token)
+    made = (make() if found is None else found).with_value_error(0.0)
+    return _of(made.alias(0.0) if made is matrix else made, origin)
+
+
+def kept_by(owner: Any, matrix: Matrix, cache: Cache, version: int) -> Matrix:
+    """The matrix, with operators for it kept in a cache of its own as long as `owner` lives.
+
+    Those of another `version` get its values.
+    """
+    return _of(matrix.alias(0.0), Origin(weakref.ref(owner), (*CONSTANT, version), (matrix.dtype.str,), cache))
+
+
+def cache_of(matrix: Matrix) -> Cache:
+    """Where operators for a canonical matrix are kept."""
+    origin: Origin | None = matrix.cache.get(ORIGIN)
+    return CACHE if origin is None else origin.cache
+
+
+def _of(matrix: Matrix, origin: Origin) -> Matrix:
+    matrix.cache[ORIGIN] = origin
+    return matrix

@@ -1,0 +1,139 @@
+"""Plain products of CSR arrays on the host, by SciPy's compiled code: what first calls are made of.
+
+Nothing is compiled, planned or copied here; the arrays are the caller's as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from akx.basis import Basis
+from akx.device.host import resolve_threads
+
+__all__ = ["APART", "csr_product", "is_finite", "powers_into", "product_into"]
+
+#: Start vectors up to which each is done by itself, and how many are side by side else; entries of one that are moved
+#: at once; entries times vectors and powers from which threads are worth their start.
+APART, _TOGETHER, _MOVED, _SHARED = 4, 16, 4096, 2_000_000
+#: Entries of vectors whose inner products BLAS forms without threads.
+_SHORT = 8192
+
+
+@cache
+def csr_product(name: str = "csr_matvec") -> Callable[..., None]:
+    """SciPy's compiled y += A x, which ``A @ x`` calls; that itself where this SciPy keeps it elsewhere."""
+    try:
+        from scipy.sparse import _sparsetools
+    except ImportError:
+        return _added
+    found: Callable[..., None] = getattr(_sparsetools, name, _added)
+    return found
+
+
+def _added(rows: int, columns: int, *rest: Any) -> None:
+    """What :func:`csr_product` does: rest = (vectors, where they are several, indptr, indices, data, x, y)."""
+    *vectors, indptr, indices, data, x, y = rest
+    A = sp.csr_array((data, indices, indptr), shape=(rows, columns))
+    y += (A @ x.reshape(columns, *vectors)).reshape(-1)
+
+
+def powers_into(
+    A: tuple[NDArray[Any], ...],
+    powers: NDArray[Any],
+    basis: Basis | None = None,
+    threads: int | None = None,
+    *,
+    is_zero: bool = False,
+) -> None:
+    """powers[1:] from powers[0], (k+1, b, n), by products of A = (indptr, indices, data); no basis is the monomial one.
+
+    `powers` is C-contiguous but for `b` = 1; `is_zero` says that powers[1:] is zero. Few vectors are done one after
+    another, where they will be. Of more, some at a time are side by side, as SciPy has them, and are put where they
+    will be after each product: entries of A are read once for all of these. Such groups have nothing to do with one
+    another, so that threads can share them.
+    """
+    k, vectors = len(powers) - 1, powers.shape[1]
+    if vectors <= APART:
+        for i in range(vectors):
+            _apart(A, powers[:, i], basis, is_zero)
+        return
+    count = -(-vectors // _TOGETHER)
+    groups = [powers[:, vectors * i // count : vectors * (i + 1) // count] for i in range(count)]
+    is_long = A[1].size * k * vectors >= _SHARED
+    workers = min(count, resolve_threads(threads)) if count > 1 and is_long else 1
+    if workers == 1:
+        for group in groups:
+            _together(A, group, basis)
+        return
+    with ThreadPoolExecutor(workers, thread_name_prefix="akx-products") as pool:
+        for _ in pool.map(lambda group: _together(A, group, basis), groups):
+            pass
+
+
+def _apart(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None, is_zero: bool) -> None:
+    """:func:`powers_into` for one vector, (k+1, n), rows contiguous."""
+    product, (indptr, indices, data), n = csr_product(), A, powers.shape[1]
+    rows = list(powers)
+    for j, (v, w) in enumerate(pairwise(rows)):
+        if not is_zero:
+            w.fill(0)
+        product(n, n, indptr, indices, data, v, w)
+        if basis is not None:
+            _recur(basis, j, rows[j - 1], v, w)
+
+
+def _together(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None) -> None:
+    """:func:`powers_into` for some vectors, (k+1, b, n), whose entries are side by side meanwhile."""
+    product, (indptr, indices, data) = csr_product("csr_matvecs"), A
+    vectors, n = powers.shape[1:]
+    before, v, w = np.empty((3, n, vectors), dtype=powers.dtype)
+    v[:] = powers[0].T
+    step = max(_MOVED // vectors, 32)
+    for j, target in enumerate(powers[1:]):
+        w.fill(0)
+        product(n, n, vectors, indptr, indices, data, v.reshape(-1), w.reshape(-1))
+        if basis is not None:
+            _recur(basis, j, before, v, w)
+        for first in range(0, n, step):  # in pieces that stay in the nearest cache, where lines are read once
+            target[:, first : first + step] = w[first : first + step].T
+        before, v, w = v, w, before
+
+
+def _recur(basis: Basis, j: int, before: NDArray[Any], v: NDArray[Any], w: NDArray[Any]) -> None:
+    """w = a w + b v + c before, with the coefficients of step j."""
+    a, b, c = (numbers[j].item() for numbers in (basis.a, basis.b, basis.c))
+    with np.errstate(over="ignore", invalid="ignore"):
+        w *= a
+        w += b * v
+        if j > 0:
+            w += c * before
+
+
+def product_into(A: tuple[NDArray[Any], ...], v: NDArray[Any], w: NDArray[Any]) -> None:
+    """w = A v, (n,) both, A = (indptr, indices, data)."""
+    n = v.size
+    w.fill(0)
+    csr_product()(n, n, *A, v, w)
+
+
+def is_finite(v: NDArray[Any], w: NDArray[Any]) -> bool:
+    """Whether all entries of both are finite; contiguous ones.
+
+    An inner product is not finite where one of them is not, and the quickest to form: in pieces for which BLAS starts
+    no threads. One that overflows is looked at again.
+    """
+    v, w = v.reshape(-1), w.reshape(-1)
+    for first in range(0, v.size, _SHORT):
+        product = np.vdot(v[first : first + _SHORT], w[first : first + _SHORT])  # which warns of nothing
+        if not (math.isfinite(product.real) and math.isfinite(product.imag)):
+            return bool(np.isfinite(v).all() and np.isfinite(w).all())
+    return True
