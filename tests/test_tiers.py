@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 import akx
 from akx import Basis, Matrix
-from akx.operator import beside, kept, products, tiers
+from akx.operator import background, kept, products, tiers
 from akx.tuner.ladder import is_measured
 
 
 @pytest.fixture(autouse=True)
 def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AKX_PREPARE")
-    monkeypatch.setattr(beside, "look", lambda *job: None)  # all code is compiled
+    monkeypatch.setattr(background, "look", lambda *job: None)  # all code is compiled
     tiers.forget()
 
 

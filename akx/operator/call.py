@@ -133,7 +133,7 @@ def matrix_powers(
         there: NDArray[Any] | None = call_on_device(A, x, k, value_error=value_error, **asked)
         if there is not None:  # in kind, as the types of Python cannot say
             return there
-    from akx.operator.beside import Coming, compiled_beside
+    from akx.operator.background import Coming, compiled_in_background
     from akx.operator.kept import operator_for  # with the planner and all that it asks
 
     def prepared() -> NDArray[Any]:
@@ -150,7 +150,7 @@ def matrix_powers(
     if rent is None:
         return prepared()
     try:
-        with compiled_beside():
+        with compiled_in_background():
             return prepared()
     except Coming as coming:
         rent.coming = coming.is_coming

@@ -33,7 +33,7 @@ from akx.errors import (
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, check_feasible, held_bytes
 from akx.matrix import Matrix
-from akx.operator.beside import check_code, check_first
+from akx.operator.background import check_code, check_first
 from akx.operator.online import make_online, reason_against_online
 from akx.operator.overflow import levels_to_caller
 from akx.operator.planner import Call, Choice, Choices, Planner

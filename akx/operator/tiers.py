@@ -12,7 +12,7 @@ constants of their own, which are careful guesses from figures of one H100. Call
 one are dearer than its gain stay as they are.
 
 Where the code that preparing needs is not compiled yet, calls go on as they are until it is
-(:mod:`akx.operator.beside`): this one switch is not at a fixed number.
+(:mod:`akx.operator.background`): this one switch is not at a fixed number.
 
 ``AKX_PREPARE=always`` prepares at once. ``AKX_PREPARE=fixed`` does too, and a matrix keeps the plan that it has got:
 the same bits with every call.

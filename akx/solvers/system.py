@@ -40,7 +40,7 @@ from akx.kernels.numpy_vectors import NumpyVectors
 from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
 from akx.operator import products, tiers
-from akx.operator.beside import Coming, compiled_beside, look
+from akx.operator.background import Coming, compiled_in_background, look
 from akx.operator.cache import CACHE, Cache, Entry
 from akx.operator.kept import cache_of, canonical, derived, owner_of
 from akx.operator.plain import PlainOperator, PlainPowers, device_rent, give_back, plain_on
@@ -299,7 +299,7 @@ class System:
         if self._rent.goes_on(k, vectors):
             return True
         try:
-            with compiled_beside():
+            with compiled_in_background():
                 look(compiling_job(self.stats.method), self.matrix)
                 self.operator(k, kind)
         except Coming as coming:

@@ -34,7 +34,7 @@ from akx.tuner.ledger import Ledger
 from akx.tuner.predict import Model
 from akx.tuner.proposals import Proposals
 from akx.tuner.record import is_enough, is_final, made_here, usable
-from akx.tuner.result import COMPLETE, EXHAUSTED, FAILED, NO_IMPROVEMENT, PRUNED, WRONG, Counts, Trial
+from akx.tuner.result import COMPLETE, EXHAUSTED, FAILED, NO_IMPROVEMENT, PRUNED, Counts, Trial, fault_of
 from akx.tuner.seeds import known_seeds
 from akx.tuner.settings import Settings
 from akx.tuner.similar import features_of
@@ -355,11 +355,8 @@ class Candidates:
         """Why the result of the first run is wrong; "" where it is right."""
         plan, space = candidate.plan, self._space
         stored = registry.stored_error(space.schedules[plan.schedule], plan, self._matrix, space.device)
-        candidate.error = error = candidate.problem.error(stored)
-        if error <= 1.0:
-            return ""
-        missing = error != error
-        return f"{WRONG}: " + ("entries missing or not finite" if missing else f"error is {error:.3g} times its bound")
+        candidate.error = candidate.problem.error(stored)
+        return fault_of(candidate.error)
 
     def tell(self, trial: Trial) -> None:
         """Take a trial that has ended."""

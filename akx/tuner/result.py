@@ -39,6 +39,7 @@ __all__ = [
     "Trial",
     "TuneResult",
     "Untuned",
+    "fault_of",
 ]
 
 #: Version of the JSON form of a result. Raised whenever a field changes its meaning or goes.
@@ -53,6 +54,14 @@ WRONG = "wrong result"
 AS_ANOTHER = "there is no room to store values so: it would run as another plan"
 #: Origins of a trial that another worker on the same study made, and of one of an earlier search for the same key.
 SHARED, EARLIER = "shared", "earlier"
+
+
+def fault_of(error: float) -> str:
+    """Why a result with this error over its bound, NaN where entries are missing, is wrong; "" where it is right."""
+    if error <= 1.0:
+        return ""
+    is_missing = math.isnan(error)
+    return f"{WRONG}: " + ("entries missing or not finite" if is_missing else f"error is {error:.3g} times its bound")
 
 
 @dataclass(frozen=True)

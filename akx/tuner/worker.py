@@ -40,7 +40,7 @@ from akx.tuner.cores import CoreWatch
 from akx.tuner.forerunners import Forerunners
 from akx.tuner.measure import Measurement, Precision, Watch
 from akx.tuner.meter import compiling
-from akx.tuner.result import AS_ANOTHER, COMPLETE, FAILED, PRUNED, WRONG, Trial
+from akx.tuner.result import AS_ANOTHER, COMPLETE, FAILED, PRUNED, Trial, fault_of
 from akx.tuner.space import Space
 from akx.tuner.verify import Problem
 from akx.tuner.warmup import Warmup, job_of
@@ -240,10 +240,8 @@ class Bench:
         self.call(program)()
         self._vectors.fetch()
         error = self.problem.error(self.stored_error(plan))
-        if error != error:
-            raise VerificationError(f"{WRONG}: entries missing or not finite")
-        if not error <= 1.0:
-            raise VerificationError(f"{WRONG}: error is {error:.3g} times its bound")
+        if fault := fault_of(error):
+            raise VerificationError(fault)
         return error
 
     def call(self, program: Program) -> Callable[[], None]:

@@ -15,7 +15,7 @@ from counting import calls_of
 from scipy.sparse.linalg import cg as cg_of_scipy
 
 from akx.kernels.numpy_vectors import NumpyVectors
-from akx.operator import beside, tiers
+from akx.operator import background, tiers
 from akx.solvers import SOLVERS, preconditioners, solve, system
 from akx.solvers.system import System
 
@@ -39,7 +39,7 @@ assert "numba" not in sys.modules
 @pytest.fixture(autouse=True)
 def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AKX_PREPARE")
-    for module in (beside, system):  # all code is compiled
+    for module in (background, system):  # all code is compiled
         monkeypatch.setattr(module, "look", lambda *job: None)
     tiers.forget()
 

@@ -1,4 +1,4 @@
-"""Code that is compiled beside the calls: while it is on its way, calls go on with plain products.
+"""Code that is compiled in the background: while it is on its way, calls go on with plain products.
 
 What a prepared call needs takes Numba half a minute where nothing is compiled yet. So the call at which preparing has
 paid asks whether the code is there (:func:`look`), before anything is planned and before a plan is laid out: notes
@@ -30,7 +30,7 @@ from akx.plan import Plan
 if TYPE_CHECKING:
     from akx.tuner.warmup import Job, Warmup
 
-__all__ = ["Coming", "aside", "check_code", "check_first", "compiled_beside", "look"]
+__all__ = ["Coming", "aside", "check_code", "check_first", "compiled_in_background", "look"]
 
 #: What every first call compiles beside its plan: features, prediction, checks.
 _FIRST = ("first calls",)
@@ -57,7 +57,7 @@ class Coming(Exception):
 
 
 @contextlib.contextmanager
-def compiled_beside() -> Iterator[None]:
+def compiled_in_background() -> Iterator[None]:
     """Within, this thread does not wait for the compiler: :class:`Coming` is raised instead."""
     before, _local.is_allowed = getattr(_local, "is_allowed", False), True
     try:
@@ -93,7 +93,7 @@ def look(job: Job, matrix: Matrix, vectors: int = 1) -> None:
     if work is None:
         work = _at_work[os.getpid(), note] = Warmup(matrix, vectors, count=1)
         work.want([(code, __name__, "aside", [list(code), *call])])
-        threading.Thread(target=_end, args=(work,), name="akx-beside", daemon=True).start()
+        threading.Thread(target=_end, args=(work,), name="akx-background", daemon=True).start()
     if not work.is_there(code):
         raise Coming(lambda: not work.is_there(code))
 

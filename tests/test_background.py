@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 import akx
 from akx import Matrix
-from akx.operator import beside, tiers
+from akx.operator import background, tiers
 from akx.solvers import cg, system
 from akx.tuner import precompile, warmup
 from akx.tuner.warmup import ALL, Warmup
@@ -47,7 +47,7 @@ def _paid_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_PROCESS": 0.0, "_MATRIX": 1e-9, "_ENTRY": 0.0, "_CALL": 0.0, "_CHECKED": 0.0}.items():
         monkeypatch.setattr(tiers, name, value)
     monkeypatch.setattr(system, "_OVERHEAD", 0.0)
-    monkeypatch.setattr(beside, "_at_work", {})
+    monkeypatch.setattr(background, "_at_work", {})
     akx.clear_cache()
 
 
@@ -76,7 +76,7 @@ def is_prepared(A: Any) -> bool:
 
 
 def works() -> list[Warmup]:
-    return list(beside._at_work.values())
+    return list(background._at_work.values())
 
 
 @pytest.mark.parametrize("end", ["compiled", "fails"])
@@ -139,11 +139,11 @@ def test_one_process_of_several_compiles(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(warmup, "run_job", lambda *job: done.append(job[1]) or True)
     monkeypatch.setattr(os, "nice", lambda by: None)
     for _ in range(2):
-        beside.aside([["one"], "akx", "name", None], Matrix.from_any(_A), 1)
+        background.aside([["one"], "akx", "name", None], Matrix.from_any(_A), 1)
     assert done == ["name"]
     monkeypatch.setattr(warmup, "run_job", lambda *job: False)
     with pytest.raises(RuntimeError, match="cannot be compiled"):
-        beside.aside([["other"], "akx", "name", None], Matrix.from_any(_A), 1)
+        background.aside([["other"], "akx", "name", None], Matrix.from_any(_A), 1)
     assert not folder.joinpath("other.compiled").exists()
 
 
@@ -162,16 +162,16 @@ import sys, time
 import numpy as np
 sys.path[:0] = {sys.path!r}
 from akx import Matrix
-from akx.operator import beside
+from akx.operator import background
 from akx.tuner import precompile, warmup
 import scipy.sparse as sp, pathlib
 precompile.note_of = warmup.note_of = lambda code, _: pathlib.Path({str(tmp_path)!r}, "-".join(code) + ".compiled")
 warmup.processes.command = lambda _: [sys.executable, "-c", {_COMPILER!r}, {str(tmp_path)!r}]
 try:
-    beside.look((("one",), "akx", "none", None), Matrix.from_any(sp.eye_array(5, format="csr")))
-except beside.Coming as coming:
+    background.look((("one",), "akx", "none", None), Matrix.from_any(sp.eye_array(5, format="csr")))
+except background.Coming as coming:
     assert coming.is_coming()
-(work,) = beside._at_work.values()
+(work,) = background._at_work.values()
 print(work._processes[0].pid, flush=True)
 if {end!r} != "exit":
     time.sleep(60)
