@@ -12,7 +12,7 @@ for or asked of the driver that it refuses, so a call like it has to have been m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from akx.basis import Basis
 from akx.device.choose import array_backend
@@ -121,13 +121,14 @@ class DeviceCalls:
             if is_captured:
                 self._capture(stream, block, powers, basis)
                 return answer
-            program, coefficients = prepared.for_call(dtype, vectors, self._there)
+            found, coefficients = prepared.for_call(dtype, vectors, self._there)
             if basis is not None:
                 coefficients = prepared.recurrence.coefficients_of(basis, dtype)
             if ready_on != start.stream:
                 stream.wait_for(ready_on)
             brings_memory = interchange.brings_memory(answer)
-            if isinstance(program, CudaProgram):
+            if found.is_recordable:
+                program = cast(CudaProgram, found)  # or what stands in the place of one
                 program.run_for(stream, block, powers, coefficients)
                 if not brings_memory:  # V says of itself that it is ready on the legacy stream
                     default_stream().come_back()
@@ -136,7 +137,7 @@ class DeviceCalls:
                     self._remember(x, out, _Known(program, coefficients, vectors, *sizes))
             else:
                 default_stream().wait_for(start.stream)
-                program.run(block, powers, coefficients)  # type: ignore[arg-type]
+                found.run(block, powers, coefficients)  # type: ignore[arg-type]
                 interchange.hand_over(start)
             self._overflow.look_on_device(lambda: powers, stream)
         return answer
@@ -157,7 +158,7 @@ class DeviceCalls:
     def _capture(self, stream: CallerStream, block: Any, powers: Any, basis: Basis | None) -> None:
         """Queue the kernels of a call on a stream that its owner captures."""
         prepared, dtype = self._prepared, block.dtype
-        found = prepared.ready.get((dtype, block.shape[0], self._there))
+        found = prepared.for_capture(dtype, block.shape[0], self._there)
         if found is None:
             raise DeviceError("nothing is prepared for this call, and nothing can be in a capture", hint=_AGAIN)
         program, coefficients = found

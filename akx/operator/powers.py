@@ -160,7 +160,7 @@ class MatrixPowers:
             backend = array_backend()  # vectors of the host go where the matrix is
         if plan is not None:
             budgeted_backend(plan.backend, budget)
-        check_tune(tune, plan=plan, backend=backend, budget=budget)
+        check_tune(tune, plan=plan, budget=budget)
         self._begin(matrix, Asked(self.k, self.basis.kind, plan, threads, db, backend, budget, tune))
         self._prepared.program(self._recurrence.result_dtype(), 1)
         if tune is not None:  # what tunes calls is there with the first of them
@@ -311,7 +311,7 @@ class MatrixPowers:
         """
         dtype = self._recurrence.result_dtype()
         with self._lock:
-            program, coefficients = self._prepared.for_call(dtype, vectors, self._home)
+            program, coefficients = self._prepared.for_solver(dtype, vectors, self._home)
             return program, coefficients if basis is None else self._recurrence.coefficients_of(basis, dtype)
 
     def update_values(self, A: Any, *, check_finite: bool = True) -> None:

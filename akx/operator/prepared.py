@@ -111,6 +111,22 @@ class Prepared:
             found = self.ready[call] = program, self.recurrence.coefficients(dtype)
         return found
 
+    def for_solver(self, dtype: np.dtype[Any], vectors: int, backend: str) -> tuple[Program, Coefficients]:
+        """The same for who may record calls with other work: the program itself, where it can be recorded."""
+        found, online = self.for_call(dtype, vectors, backend), self.online.get((dtype, vectors, backend))
+        return found if online is None or not online.program.is_recordable else (online.program, found[1])
+
+    def for_capture(self, dtype: np.dtype[Any], vectors: int, backend: str) -> tuple[Program, Coefficients] | None:
+        """What is ready for a call and stays its program: it comes into a graph of the caller's. None if nothing is."""
+        call = (dtype, vectors, backend)
+        found: tuple[Program, Coefficients] | None = self.ready.get(call)
+        online = self.online.get(call)
+        if found is not None and online is not None and found[0] is online:
+            online.end("a call was captured")
+            self.forget_ready(call)
+            found = self.ready[call] = online.program, found[1]
+        return found
+
     def choice(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Choice:
         """The plan for a call, and why; vectors are of the host unless a backend is named."""
         call = (dtype, vectors, backend or self.planner.home)
@@ -174,7 +190,7 @@ class Prepared:
         """What tunes calls of a kind while it does them; the program itself where nothing is to be tried."""
         plan, found = self.choices.made[call].plan, self.online.get(call)
         if found is None:
-            if reason_against_online(self.planner, call):
+            if reason_against_online(self.planner, call, program):
                 return program
             found = self.online[call] = make_online(self, call, plan, program)
         for key in [key for key in self.stale if key[0] == call[0] and key in self._tried()]:
@@ -206,7 +222,8 @@ class Prepared:
 
     def forget_ready(self, call: Call) -> None:
         """Have what the next call of a kind needs looked up by it."""
-        self.ready.pop(call, None)
+        for key in [key for key in self.ready if key == call or (key[2] == call[2] and type(key[1]) is not int)]:
+            self.ready.pop(key, None)  # calls with arrays on a device too
 
     def look_again(self) -> None:
         """Look every plan up again, and forget the programs of those that were replaced."""

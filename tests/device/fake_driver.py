@@ -35,7 +35,7 @@ class Code(int):
 
 class Op:
     def __init__(self, work: Callable[[], None] | None, after: list[Op]) -> None:
-        self.work, self.after, self.done = work, after, work is None and not after
+        self.work, self.after, self.done, self.time = work, after, work is None and not after, 0.0
 
     @property
     def can_be_done(self) -> bool:
@@ -53,6 +53,8 @@ class FakeDriver:
         By name, what a kernel does, and the types of its arguments.
     context : int
         The context that is current.
+    time : float
+        Seconds of the device so far; kernels add theirs.
     """
 
     CUstream = CUdeviceptr = int
@@ -70,6 +72,7 @@ class FakeDriver:
         self.recording: dict[int, list[Any]] = {}  # graphs that are being recorded
         self.held: dict[int, Any] = {}
         self.handles = 100
+        self.time = 0.0
 
     def __getattribute__(self, name: str) -> Any:
         found = object.__getattribute__(self, name)
@@ -97,6 +100,7 @@ class FakeDriver:
             op.done = True
             if op.work is not None:
                 op.work()
+            op.time = self.time
         self.ops = []
 
     # -------------------------------------------------------------------------------------------- device and streams
@@ -159,6 +163,21 @@ class FakeDriver:
         self.queue(stream, None, [self.events[event]])
         return (0,)
 
+    def cuEventQuery(self, event: int) -> Any:
+        return (0 if self.events[event].done else 600,)
+
+    def cuEventSynchronize(self, event: int) -> Any:
+        self.finish()
+        return (0,)
+
+    def cuEventElapsedTime(self, begin: int, end: int) -> Any:
+        assert self.events[end].done
+        return 0, 1e3 * (self.events[end].time - self.events[begin].time)
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> Any:
+        self.mode, before = mode, getattr(self, "mode", "global")
+        return 0, before
+
     def cuEventDestroy(self, event: int) -> Any:
         return (0,)
 
@@ -182,6 +201,14 @@ class FakeDriver:
     def cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: int) -> Any:
         octets = ctypes.string_at(source, size)
         self.queue(stream, lambda: ctypes.memmove(to, octets, size) and None)
+        return (0,)
+
+    def cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int) -> Any:
+        self.queue(stream, lambda: ctypes.memmove(to, source, size) and None)
+        return (0,)
+
+    def cuMemsetD8Async(self, to: int, value: int, size: int, stream: int) -> Any:
+        self.queue(stream, lambda: ctypes.memset(to, value, size) and None)
         return (0,)
 
     def cuMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int) -> Any:
