@@ -307,8 +307,9 @@ class Candidates:
             seconds=lambda: settings.seconds,
         )
         plain = (("baseline", plan) for plan in islice(self._proposals.baselines(), 1))
-        others = (("threads", plan) for plan in self._proposals.threads_of(self._first))  # others may have the cores
-        self._stream = chain(plain, others, self._proposals.search())
+        near = [plan for plan in self._proposals.threads_of(self._first) if space.values(plan) is not None]
+        threads = (("threads", plan) for plan in near)  # others may have the cores
+        self._stream = chain(plain, threads, self._proposals.search())
 
     def _proposed(self, ledger: Ledger) -> tuple[str, Plan | None]:
         """Who asks, and the plan: first what was put off, where its code is there by now."""
