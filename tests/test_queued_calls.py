@@ -18,7 +18,7 @@ from akx.operator.online import Held
 from akx.operator.planner import Choice
 from akx.plan import Plan
 from akx.tuner import exploration
-from akx.tuner.candidates import Candidate
+from akx.tuner.first_runs import Candidate
 from akx.tuner.queued import Queued
 from akx.tuner.verify import Problem
 

@@ -16,9 +16,10 @@ that it takes longer. Candidates meet the incumbent one after another. Two rules
 - Successive elimination (Even-Dar, Mannor and Mansour, Action elimination and stopping conditions, JMLR 7 (2006)
   1079-1105; UCB1 of Auer, Cesa-Bianchi and Fischer, Machine Learning 47 (2002) 235-256, has the same kind of
   intervals): both are called in turn, A B B A, so that a drift of the machine falls on both alike. The one whose
-  interval lies above that of the other is out. After equally many calls the candidate wins where its median is lower
-  by more than noise. Times of calls have no bound and long tails, so that intervals are those of the median
-  (:mod:`akx.tuner.measure`); they are looked at after 6, 12 and 24 calls of each and not after every one.
+  interval lies above that of the other is out, and so is a candidate whose median is not lower by more than noise:
+  others wait for its calls to end. After equally many calls one that is still there has won. Times of calls have no
+  bound and long tails, so that intervals are those of the median (:mod:`akx.tuner.measure`); they are looked at after
+  6, 12 and 24 calls of each and not after every one.
 
 So the regret against the best candidate that was measured is the budget, and what the incumbent takes longer until that
 candidate has had its turn. After a minute of calls the budget is 2.7 % of them, after an hour 1 %.
@@ -102,4 +103,6 @@ class Duel:
             return False
         if candidate.high < incumbent.low:
             return True
-        return None if count < _LOOKS[-1] else candidate.seconds < (1 - _NOISE) * incumbent.seconds
+        if candidate.seconds >= (1 - _NOISE) * incumbent.seconds:
+            return False
+        return None if count < _LOOKS[-1] else True

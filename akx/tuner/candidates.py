@@ -13,22 +13,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any
 
 from akx.device.backend import TrialVectors
-from akx.device.choose import HOST, backend_of
+from akx.device.choose import HOST
 from akx.errors import AkxError, DatabaseError
 from akx.kernels import registry
-from akx.kernels.base import Program
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, aged
 from akx.tuner import measure
 from akx.tuner.calibration import figures_of
-from akx.tuner.canary import Canary
+from akx.tuner.first_runs import Candidate, FirstRuns
 from akx.tuner.history import TrialLog, as_measured_here, earlier_trials, without_figures
 from akx.tuner.keeping import Found, put
 from akx.tuner.ledger import Ledger
@@ -40,10 +39,9 @@ from akx.tuner.result import COMPLETE, EXHAUSTED, FAILED, NO_IMPROVEMENT, PRUNED
 from akx.tuner.seeds import known_seeds
 from akx.tuner.settings import Settings
 from akx.tuner.space import NATURAL, build_space, plan_key
-from akx.tuner.verify import Problem
 from akx.tuner.warmup import Warmup
 
-__all__ = ["REUSED", "Candidate", "Candidates"]
+__all__ = ["LITTLE_MEMORY", "REUSED", "Candidate", "Candidates"]
 
 #: Seconds of preparing a plan, about: of any, for an entry, and for an entry in a new order.
 _PLAN, _ENTRY, _ORDER = 5e-3, 3e-8, 3e-6
@@ -56,39 +54,7 @@ _NICE = 19
 #: Plans that wait for their code at a time; nothing more is thought of then.
 _PUT_OFF = 4
 #: Why there are no candidates where the database has a plan that a search has found; and how many a search tries.
-REUSED, _TRIAL_BUDGET = "reused", "trial budget"
-
-
-@dataclass(eq=False)
-class Candidate:
-    """A plan that is to be tried.
-
-    Attributes
-    ----------
-    plan : Plan
-    origin : str
-        Who asked for it.
-    program : Program
-    problem : Problem
-        On which it runs first, and what must come out.
-    expected : float
-        Seconds that a call is thought to take.
-    prepare_seconds : float
-    error : float
-        Of its first result over the bound, once it is known.
-    is_held, is_lost : bool
-        Whether it gets new values, and whether it has missed some.
-    """
-
-    plan: Plan
-    origin: str
-    program: Program
-    problem: Problem
-    expected: float
-    prepare_seconds: float
-    error: float = math.nan
-    is_held: bool = False
-    is_lost: bool = False
+REUSED, LITTLE_MEMORY, _TRIAL_BUDGET = "reused", "too little memory", "trial budget"
 
 
 class Candidates:
@@ -144,17 +110,10 @@ class Candidates:
         self._backend, self._threads, self._device = backend, threads, device
         self._db, self._settings = database, settings or Settings()
         self._log: TrialLog | None = None
-        self._problem: Problem | None = None
-        self._canary: Canary | None = None
+        self._first_runs = FirstRuns(matrix, k, basis, start_vectors, backend)
         self._stream: Iterator[tuple[str, Plan]] = iter(())
         self._later: list[tuple[str, Plan]] = []
         self._passed: set[Plan] = set()
-
-    @cached_property
-    def vectors(self) -> TrialVectors:
-        """Those of first runs, where the backend has them."""
-        assert self._problem is not None
-        return backend_of(self._backend).trial_vectors(self._problem)
 
     @cached_property
     def warmup(self) -> Warmup:
@@ -165,14 +124,17 @@ class Candidates:
         """End what compiles, and where candidates run first."""
         if "warmup" in vars(self):
             self.warmup.close()
-        if self._canary is not None:
-            self._canary.end()
+        self._first_runs.forget()
+
+    @property
+    def vectors(self) -> TrialVectors:
+        """Those of first runs."""
+        return self._first_runs.vectors
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what results are compared with: twice in double precision beside the output."""
-        problem = self._problem
-        return 0 if problem is None else problem.x.nbytes + 3 * problem.out.nbytes
+        """Bytes of what results are compared with."""
+        return self._first_runs.nbytes
 
     def close(self) -> None:
         """Let go of everything but the trials; those that the database does not have are put there."""
@@ -181,7 +143,6 @@ class Candidates:
         if self._log is not None:
             self._log.leave()
         self._stream, self._later = iter(()), []
-        self._forget_problem()
 
     # ------------------------------------------------------------------------------------------------ what comes
 
@@ -200,9 +161,12 @@ class Candidates:
             With the values of now, which the program has then.
         """
         self.waits = False
+        if self.ledger is None and self._first_runs.lack_memory():
+            self.ended = LITTLE_MEMORY
+            return None
         if matrix is not self.given:
             self.given, self._matrix = matrix, matrix.with_value_error(0.0)
-            self._forget_problem()
+            self._first_runs.forget(self._matrix)
         if self.ledger is None:
             thinking = job(self._k)
             if self._backend == HOST and not self.warmup.is_there(thinking[0]):
@@ -211,8 +175,8 @@ class Candidates:
                 return None
             self.ledger = self._set_up(incumbent, seconds)
             return None  # each of these is a step of its own
-        if self._problem is None and not self.ended:
-            self._problem = Problem(self._matrix, self._k, basis=self._basis, start_vectors=self._vectors)
+        if not self._first_runs.is_known and not self.ended:
+            self._first_runs.know()
             self.price = self._usual_price()
             return None
         ledger = self.ledger
@@ -240,14 +204,6 @@ class Candidates:
                 return self._prepared(origin, plan, seconds)
             self._later.append((origin, plan))
         return None
-
-    def _forget_problem(self) -> None:
-        """Forget the values of before, and what has them."""
-        self._problem = None
-        vars(self).pop("vectors", None)
-        if self._canary is not None:
-            self._canary.end()
-            self._canary = None
 
     def _is_coming(self, plan: Plan) -> bool:
         """Whether the code of a plan is yet to come, by another process."""
@@ -341,27 +297,19 @@ class Candidates:
         begin = measure.now()
         try:
             expected = self._proposals.expected_seconds(plan)
-            if lost := self._reason_to_fear(plan):
+            schedule = self._space.schedules[plan.schedule]
+            if lost := self._first_runs.reason_to_fear(plan, schedule):
                 self.tell(Trial(-1, plan, origin, FAILED, lost, prepare_seconds=measure.now() - begin))
                 return None
-            program = self._space.schedules[plan.schedule].prepare(self._matrix, plan)
+            program = schedule.prepare(self._matrix, plan)
             program.ready(self._vectors)
-            assert self._problem is not None
-            self._problem.poison()
+            problem = self._first_runs.problem
+            problem.poison()
         except Exception as failure:  # of whatever kind: calls have their plan
             is_ours = isinstance(failure, AkxError)
             self.tell(Trial(-1, plan, origin, PRUNED if is_ours else FAILED, str(failure), prepare_seconds=0.0))
             return None
-        return Candidate(plan, origin, program, self._problem, expected or seconds, measure.now() - begin)
-
-    def _reason_to_fear(self, plan: Plan) -> str | None:
-        """Why a plan must not run in this process: it was lost, or hung, in the one where it ran first."""
-        if not (backend_of(self._backend).may_crash and self._space.schedules[plan.schedule].may_crash):
-            return None
-        if self._canary is None:
-            assert self._problem is not None
-            self._canary = Canary(self._problem)
-        return self._canary.reason_against(plan)
+        return Candidate(plan, origin, program, problem, expected or seconds, measure.now() - begin)
 
     def took(self, seconds: float) -> None:
         """Take note of what a candidate has cost beside calls: the next is expected to cost as much."""

@@ -18,7 +18,8 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import beside, measure
 from akx.tuner.bandit import Budget, Duel
-from akx.tuner.candidates import REUSED, Candidate, Candidates
+from akx.tuner.candidates import REUSED, Candidates
+from akx.tuner.first_runs import Candidate
 from akx.tuner.measure import Measurement, median
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, Trial
 from akx.tuner.worker import too_slow

@@ -27,8 +27,8 @@ from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.streams import beside_captures
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import CudaProgram
-from akx.tuner.candidates import Candidate
 from akx.tuner.exploration import DUEL, FIRST, HOPELESS, IDLE, OVER
+from akx.tuner.first_runs import Candidate
 from akx.tuner.measure import median
 from akx.tuner.online import Online
 from akx.tuner.result import FAILED, PRUNED
