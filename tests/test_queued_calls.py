@@ -104,6 +104,7 @@ class Online:
         self.few = Few(case, list(programs))
         self.search = Queued(self.few, Held(prepared, CALL), plan, self.first, do_beside=self.steps.append)
         self.search._now = self.search._processor = lambda: case.driver.time
+        self.search._last = case.driver.time
         prepared.online[CALL] = self.search
         prepared.choices.made[CALL] = Choice(plan, "given", USUAL)
         prepared.ready = {CALL: (self.search, prepared.recurrence.coefficients(DTYPE))}

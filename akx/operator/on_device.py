@@ -12,7 +12,7 @@ for or asked of the driver that it refuses, so a call like it has to have been m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from akx.basis import Basis
 from akx.device.choose import array_backend
@@ -28,6 +28,9 @@ from akx.operator.overflow import OverflowWatch
 from akx.operator.prepared import Prepared
 from akx.operator.vectors import overlap
 
+if TYPE_CHECKING:
+    from akx.tuner.queued import Queued
+
 __all__ = ["DeviceCalls"]
 
 #: Calls that are remembered for an operator: each may be of arrays at another place, where the look says so.
@@ -37,9 +40,13 @@ _AGAIN = "call it once before capture, with arrays of this shape and type"
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of a call by the looks of x and out: nothing of them is copied, and both are on one stream."""
+    """What is known of a call by the looks of x and out: nothing of them is copied, and both are on one stream.
+
+    `online` tunes it while it is made, where something does.
+    """
 
     program: CudaProgram
+    online: Queued | None
     coefficients: Coefficients
     vectors: int
     grain: int
@@ -72,6 +79,12 @@ class DeviceCalls:
             return ready is self._prepared.ready and self._queued(known, at, to, stream)
 
     def _queued(self, known: _Known, at: int, to: int, stream: CallerStream) -> bool:
+        online = known.online
+        if online is not None:
+            online.untimed += 1
+            if online.untimed >= online.every:  # it is to be timed, or more is due
+                online.untimed -= 1
+                return False
         if at % known.grain or (at != to and at < to + known.out_bytes and to < at + known.x_bytes):
             return False
         live = self._live
@@ -134,7 +147,9 @@ class DeviceCalls:
                     default_stream().come_back()
                 if is_own and basis is None and out is not None and ready_on == start.stream:
                     sizes = dtype.itemsize, block.nbytes, powers.shape, powers.nbytes, brings_memory
-                    self._remember(x, out, _Known(program, coefficients, vectors, *sizes))
+                    own, online = prepared.own_program(found, (dtype, vectors, self._there))
+                    known = _Known(cast(CudaProgram, own), cast("Queued | None", online), coefficients, vectors, *sizes)
+                    self._remember(x, out, known)
             else:
                 default_stream().wait_for(start.stream)
                 found.run(block, powers, coefficients)  # type: ignore[arg-type]

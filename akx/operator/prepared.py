@@ -113,19 +113,27 @@ class Prepared:
 
     def for_solver(self, dtype: np.dtype[Any], vectors: int, backend: str) -> tuple[Program, Coefficients]:
         """The same for who may record calls with other work: the program itself, where it can be recorded."""
-        found, online = self.for_call(dtype, vectors, backend), self.online.get((dtype, vectors, backend))
-        return found if online is None or not online.program.is_recordable else (online.program, found[1])
+        call = (dtype, vectors, backend)
+        found, coefficients = self.for_call(*call)
+        own, _ = self.own_program(found, call)
+        return (own if own.is_recordable else found), coefficients
+
+    def own_program(self, found: Program, call: Call) -> tuple[Program, Online | None]:
+        """The program behind what does calls of a kind, and what tunes them while they are made, if anything does."""
+        online = self.online.get(call)
+        return (found, None) if online is None or found is not online else (online.program, online)
 
     def for_capture(self, dtype: np.dtype[Any], vectors: int, backend: str) -> tuple[Program, Coefficients] | None:
         """What is ready for a call and stays its program: it comes into a graph of the caller's. None if nothing is."""
         call = (dtype, vectors, backend)
-        found: tuple[Program, Coefficients] | None = self.ready.get(call)
-        online = self.online.get(call)
-        if found is not None and online is not None and found[0] is online:
+        if (found := self.ready.get(call)) is None:
+            return None
+        own, online = self.own_program(found[0], call)
+        if online is not None:
             online.end("a call was captured")
             self.forget_ready(call)
-            found = self.ready[call] = online.program, found[1]
-        return found
+            self.ready[call] = own, found[1]
+        return own, found[1]
 
     def choice(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Choice:
         """The plan for a call, and why; vectors are of the host unless a backend is named."""
@@ -219,6 +227,10 @@ class Prepared:
         self.programs[call[0], choice.plan] = program
         self.choices.put(call, choice)
         self.let_go()
+        found = self.ready.get(call)
+        self.forget_ready(call)
+        if found is not None:
+            self.ready[call] = found
 
     def forget_ready(self, call: Call) -> None:
         """Have what the next call of a kind needs looked up by it."""

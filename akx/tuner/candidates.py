@@ -262,7 +262,7 @@ class Candidates:
             seeds=self._seeds,
             seconds=lambda: settings.seconds,
         )
-        plain = (("baseline", plan) for plan in islice(self._proposals.baselines(), 1))
+        plain = (("baseline", plan) for plan in islice(self._proposals.baselines(), int(self._backend == HOST)))
         near = [plan for plan in self._proposals.threads_of(self._first) if space.values(plan) is not None]
         threads = (("threads", plan) for plan in near)  # others may have the cores
         self._stream = chain(plain, threads, self._proposals.search())

@@ -6,6 +6,7 @@ interpreter ends is waited for, for a moment; a forked child goes on with the pl
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections import deque
@@ -85,6 +86,8 @@ class Exploration:
     budget : Budget
     tried : dict of str to int
         Candidates by what became of them.
+    untimed, every : int
+        Calls since the last one that was timed, and which one of them is timed next.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class Exploration:
         self._phase, self._next = IDLE, candidates.price
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._usual, self._lost, self._steps, self._not_before = 0.0, 0.0, 0, 0.0
-        self._untimed, self._every = 0, 0
+        self.untimed, self.every = 0, 0
         self._idle()
         self._candidate: Candidate | None = None
         self._duel = Duel()
@@ -117,17 +120,20 @@ class Exploration:
 
     def _counted(self) -> int:
         """Calls that the one which is timed now stands for; they begin anew."""
-        calls, self._untimed = self._untimed, 0
+        calls, self.untimed = self.untimed, 0
         return calls
 
-    def _took(self, seconds: float, calls: int) -> None:
-        """Take note of what a call on the incumbent has taken, and so many of its kind; do what is due behind it."""
+    def _took(self, seconds: float, calls: int, most: float = math.inf) -> None:
+        """Take note of what a call on the incumbent has taken, and so many of its kind; do what is due behind it.
+
+        All of them have taken `most` seconds at most.
+        """
         budget = self.budget
-        budget.total += seconds * calls
+        budget.total += min(seconds * calls, most)
         self._recent.append(seconds)
         if budget.total >= self._due:
             self._behind(seconds, calls)
-        self._every = 0 if self._phase in (FIRST, DUEL) else self._most_untimed(seconds)
+        self.every = 0 if self._phase in (FIRST, DUEL) else self._most_untimed(seconds)
 
     def _most_untimed(self, seconds: float) -> int:
         """Of how many calls of so many seconds one is timed."""
@@ -178,7 +184,7 @@ class Exploration:
 
     def stop(self) -> None:
         """Begin nothing more; a step that is under way ends by itself."""
-        self._due, self._phase, self._every = 0.0, OVER, 0
+        self._due, self._phase, self.every = 0.0, OVER, 0
 
     def end(self, why: str = "") -> None:
         """Try nothing more."""
@@ -216,8 +222,7 @@ class Exploration:
                 phase = work()
             except Exception as failure:  # of whatever kind: calls have their plan
                 self._candidates.ended = self._candidates.ended or f"a step failed: {failure}"
-            took = self._processor() - begin + _THREAD
-            took = max(took, min(self._lost, _MOST_LOST * took))
+            took = self._cost(self._processor() - begin + _THREAD)
             self.budget.spent += took
             self.beside_seconds += took
             self._steps += 1
@@ -228,12 +233,16 @@ class Exploration:
                 self._idle()
             else:
                 self._phase = phase
-            self._every = 0  # what comes next is not to wait for calls that are not timed
+            self.every = 0  # what comes next is not to wait for calls that are not timed
 
         try:
             self._do_beside(step)
         except RuntimeError:  # there is no thread to be had, as where the interpreter ends
             self.end()
+
+    def _cost(self, processor: float) -> float:
+        """Seconds that a step has cost which took so many of a processor."""
+        return max(processor, min(self._lost, _MOST_LOST * processor))
 
     def _prepare(self) -> int:
         candidates = self._candidates

@@ -58,8 +58,8 @@ class Online(Exploration, Program):
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
         """See :meth:`akx.kernels.base.Program.run`; what is due behind a call is done then."""
-        self._untimed += 1
-        if self._untimed < self._every:
+        self.untimed += 1
+        if self.untimed < self.every:
             self.program.run(x, out, coefficients)
             return
         if self._phase == DUEL:
@@ -125,7 +125,7 @@ class Online(Exploration, Program):
             if not turn:
                 duel.incumbent.append(seconds)
         budget.total += seconds
-        self._untimed = 0
+        self.untimed = 0
         won = duel.verdict()
         if won is not None:
             self._decide(candidate, duel, won)

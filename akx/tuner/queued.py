@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.launch import CallerStream, Event, Graph, default_stream
+from akx.device.cuda.launch import CallerStream, Event, default_stream
 from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.streams import beside_captures
 from akx.kernels.base import Coefficients
@@ -45,6 +45,10 @@ _UNTIMED_SECONDS, _UNTIMED = 20e-3, 1024
 _WARM = 4
 #: Runs of a candidate before it meets the incumbent.
 _RUNS = 3
+#: The last intervals between calls by which it is known whether calls come later; beyond so many times, a caller rests.
+_PACES, _IDLE_PACES = 15, 20.0
+#: A step costs this share of its processor time at least.
+_LEAST_COST = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ class Queued(Online):
         self._events: list[tuple[Event, Event]] = []
         self._queued, self._is_hosted = 0, False
         self._coefficients: Coefficients | None = None
+        self._last, self._is_beside, self._behindhand = self._now(), False, 0.0
+        self._paces: deque[float] = deque(maxlen=_PACES)
 
     # ------------------------------------------------------------------------------------------------ as a program
 
@@ -87,14 +93,6 @@ class Queued(Online):
         self._are_at(hosted=True)
         super().run(x, out, coefficients)
 
-    def graph_of(self, x: int, out: int, vectors: int, coefficients: Coefficients) -> Graph | None:
-        """The graph of a call that is not timed; None where there is more to do than to launch it."""
-        if self._untimed + 1 >= self._every:
-            return None
-        graph = self._own.graph_of(x, out, vectors, coefficients)
-        self._untimed += graph is not None
-        return graph
-
     def run_for(self, caller: CallerStream, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> None:
         """Queue a call on the stream of a caller; what is due behind those that are over by now is done."""
         self._are_at(hosted=False)
@@ -104,20 +102,38 @@ class Queued(Online):
             self._holder.settled()
             self._own.run_for(caller, x, out, coefficients)
             return
-        self._untimed += 1
+        self.untimed += 1
         is_full = len(self._pending) >= _AHEAD
         if self._phase == DUEL and not is_full and self._is_queued_in_duel(caller, x, out, coefficients):
             return
-        if is_full or self._untimed < self._every:
+        if is_full or self.untimed < self.every:
             self._own.run_for(caller, x, out, coefficients)
             return
-        self._time(self._own, partial(self._took, calls=self._counted()), caller, x, out, coefficients)
+        now, calls = self._now(), self._counted()
+        since, self._last = now - self._last, now
+        self._pace_is(since / calls, calls)
+        self._time(self._own, partial(self._took, calls=calls, most=since), caller, x, out, coefficients)
+
+    def _pace_is(self, seconds: float, calls: int) -> None:
+        """So many calls came, one after so many seconds: how much later than before a step, if one is under way."""
+        if not self._is_beside:
+            self._paces.append(seconds)
+        elif self._paces and seconds < _IDLE_PACES * (usual := median(self._paces)):
+            self._behindhand += (seconds - usual) * calls
+
+    def _cost(self, processor: float) -> float:
+        """Calls that wait for the device anyway lose nothing while the thread has a core of its own."""
+        if self._is_hosted:
+            return super()._cost(processor)
+        return min(processor, max(self._behindhand, _LEAST_COST * processor))
 
     def _are_at(self, *, hosted: bool) -> None:
         """Calls are with vectors of the host, or of the device, from now on: what the others took says nothing."""
         if hosted is not self._is_hosted:
-            self._is_hosted, self._every, self._untimed = hosted, 0, 0
+            self._is_hosted, self.every, self.untimed = hosted, 0, 0
+            self._last = self._now()
             self._recent.clear()
+            self._paces.clear()
             self._pending.clear()
             if self._phase == DUEL:
                 self._drop()
@@ -131,8 +147,12 @@ class Queued(Online):
 
     def _begin(self, work: Callable[[], int]) -> None:
         def step() -> int:
-            with beside_captures():
-                return work()
+            self._is_beside, self._behindhand = True, 0.0
+            try:
+                with beside_captures():
+                    return work()
+            finally:
+                self._is_beside = False
 
         super()._begin(step)
 
@@ -229,7 +249,7 @@ class Queued(Online):
             if turn and self._queued < _WARM:  # its graph is made meanwhile
                 self.budget.spent += self._now() - begin
         self._queued += 1
-        self._untimed = 0
+        self.untimed, self._last = 0, self._now()
         return True
 
     def _has_come(self, seconds: float, *, candidate: Candidate, turn: bool, counts: bool) -> None:
