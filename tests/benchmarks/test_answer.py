@@ -54,3 +54,21 @@ def test_systems_are_positive_definite(name: str) -> None:
     diagonal = A.diagonal()
     others = np.asarray(abs(A).sum(axis=1)).reshape(-1) - diagonal
     assert (diagonal > others).all()  # by Gershgorin
+
+
+def test_the_readme_has_mean_and_least_of_second_and_hundredth_calls() -> None:
+    origin = {"commit": "0123456789", "date": "2026-01-02"}
+
+    def document(*seconds: float) -> dict[str, Any]:
+        others = {"second": 2.0, "hundredth": 2.0}
+        calls = [{"cg": {"akx": {"second": 1.0, "hundredth": one}, "others": others}} for one in seconds]
+        return {
+            "machine": {"processor": "Some CPU", "threads": 2},
+            "answer": [{**origin, "calls": one} for one in calls],
+        }
+
+    text = answer.summary(document(0.5, 2.0), document(1.0))
+    (line,) = [line for line in text.splitlines() if "solvers.cg" in line]
+    assert [cell.strip() for cell in line.strip("|").split("|")][1:] == [
+        "2.00 (least 2.00)", "2.00 (least 1.00)", "2.00 (least 2.00)", "2.00 (least 2.00)",
+    ]  # fmt: skip
