@@ -3,6 +3,7 @@
     python -m benchmarks.answer                       the gallery and the real matrices, on the host (an hour)
     python -m benchmarks.answer --only brick tuma1    some, into the same file
     python -m benchmarks.answer --only 7-point-256    one with 117 million entries, which others are without
+    python -m benchmarks.answer --tune --only real    powers after 20 s of `akx tune`, into a file of its own
     python -m benchmarks.answer --gpu                 on a GPU, beside CuPy (needs it), into a file of its own
     python -m benchmarks.answer --table               print the tables from the files
 
@@ -15,7 +16,7 @@ has the parts of the first call beside its seconds: the import of akx, and what 
 
 Values are general: those of the matrix times random numbers between 1/2 and 3/2, the same for an entry and its mirror.
 Systems have the same pattern, and a diagonal above the sum of the others by 50 %, 1 % or 0.01 %, so that they take from
-twenty to a thousand steps. Nothing is tuned.
+twenty to a thousand steps. Nothing is tuned, but with ``--tune``.
 
 =============  ===============================================  ==================================================
 call           akx                                              beside
@@ -62,6 +63,7 @@ __all__ = ["CALLS", "RESULTS", "general", "main", "measured", "summary", "system
 
 RESULTS = Path(__file__).resolve().parent / "results" / "answer.json"
 _GPU_RESULTS = RESULTS.with_name("answer_gpu.json")
+_TUNING_SECONDS = 20
 _README = Path(__file__).resolve().parents[1] / "README.md"
 _PAGE = _README.with_name("docs") / "benchmarks.md"
 CALLS = ("powers", "prepared", "cg", "solver", "solve")
@@ -103,17 +105,17 @@ def system(A: Any) -> sp.csr_array:
 def _of_akx(call: str, A: Any, x: Any) -> Callable[[], Any]:
     """The call, timed with the import of akx."""
     if call == "powers":
-        import akx
+        from akx import matrix_powers
 
-        return lambda: akx.matrix_powers(A, x, _POWERS)
+        return lambda: matrix_powers(A, x, _POWERS)
     if call == "prepared":
-        import akx
+        from akx import MatrixPowers
 
         made: list[Any] = []
 
         def apply() -> Any:
             if not made:
-                made.append(akx.MatrixPowers(A, _POWERS))
+                made.append(MatrixPowers(A, _POWERS))
                 made.append(made[0](x))
             return made[0](x, out=made[1])
 
@@ -258,7 +260,7 @@ def _listen(parts: dict[str, float]) -> None:
 
 def _process(file: Path, call: str, who: str, times: int, gpu: bool, cache: Path | None = None) -> Json | None:
     """Seconds of ``each`` call of a process, and of one of a ``row``; `cache`: a folder without compiled code."""
-    environment = {**os.environ, "AKX_DB": str(file.with_name("plans.sqlite")), "AKX_PREPARE": "auto"}
+    environment = {**os.environ, "AKX_DB": str(_plans(file)), "AKX_PREPARE": "auto"}
     if cache is not None:
         environment |= {"NUMBA_CACHE_DIR": str(cache), "CUDA_CACHE_PATH": str(cache), "XDG_CACHE_HOME": str(cache)}
     if call == "command":
@@ -268,6 +270,16 @@ def _process(file: Path, call: str, who: str, times: int, gpu: bool, cache: Path
     done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
     found: Json | None = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def _tune(file: Path, gpu: bool) -> None:
+    words = ["tune", str(file), "--k", str(_POWERS), "--time", str(_TUNING_SECONDS), "--db", str(_plans(file))]
+    command = [sys.executable, "-m", "akx", *words, *(["--backend", "cuda"] if gpu else [])]
+    subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+def _plans(file: Path) -> Path:
+    return file.with_name("plans.sqlite")
 
 
 def _command(file: Path, who: str, environment: dict[str, str]) -> Json:
@@ -284,7 +296,7 @@ def _command(file: Path, who: str, environment: dict[str, str]) -> Json:
     return {"each": [time.perf_counter() - begin], "row": None, "parts": {}}
 
 
-def measured(case: Case, *, gpu: bool = False, processes: int = _PROCESSES) -> Json | None:
+def measured(case: Case, *, gpu: bool = False, tune: bool = False, processes: int = _PROCESSES) -> Json | None:
     """``matrix``, ``rows``, ``nnz``, and ``calls``: by name ``akx``, ``others`` and perhaps ``best`` {``first``,
     ``second``, ``hundredth``, ``row``, ``all``: seconds of so many ``calls`` of a process; ``parts`` of the first}, and
     ``fresh_machine``, seconds of akx's, or None.
@@ -295,12 +307,14 @@ def measured(case: Case, *, gpu: bool = False, processes: int = _PROCESSES) -> J
         print(f"{case.name}: {refused}", file=sys.stderr)
         return None
     entry: Json = {"matrix": case.name, "rows": A.shape[0], "nnz": int(A.nnz), "calls": {}}
-    calls = _GPU_CALLS if gpu else _HOST_CALLS
+    calls = _OF_POWERS if tune else _GPU_CALLS if gpu else _HOST_CALLS
     with tempfile.TemporaryDirectory() as folder:
         files = {kind: Path(folder) / f"{kind}.npz" for kind in ("powers", "system")}
         sp.save_npz(files["powers"], A, compressed=False)
         sp.save_npz(files["system"], system(A), compressed=False)
         del A
+        if tune:
+            _tune(files["powers"], gpu)
 
         def process(call: str, who: str, times: int = _TIMES, cache: Path | None = None) -> Json | None:
             file = files["powers" if call in _OF_POWERS else "system"]
@@ -415,8 +429,8 @@ def summary(host: Json, gpu: Json) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; the exit code is 0."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    gpu = "--gpu" in given
-    given = [word for word in given if word != "--gpu"]  # what is timed must not find akx imported by the harness
+    gpu, tune = "--gpu" in given, "--tune" in given
+    given = [word for word in given if word not in ("--gpu", "--tune")]  # a child's clock runs before akx is imported
     if given[:1] == ["--child"]:
         parser = argparse.ArgumentParser()
         for name in ("file", "call", "who", "times"):
@@ -424,9 +438,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _child(**vars(parser.parse_args(given[1:])), gpu=gpu)
     from benchmarks import each, markdown
 
+    usual = _GPU_RESULTS if gpu else RESULTS
     code = each.run(
-        given, partial(measured, gpu=gpu), table, name="answer", description="What a user waits for.", entries="answer",
-        results=_GPU_RESULTS if gpu else RESULTS, page=_PAGE, select=_selected,
+        given, partial(measured, gpu=gpu, tune=tune), table, name="answer", description="What a user waits for.",
+        entries="answer", results=usual.with_stem(f"{usual.stem}_tuned") if tune else usual, page=_PAGE,
+        select=_selected,
     )  # fmt: skip
     if not {"-o", "--output", "--docs"} & set(given):
         documents = [json.loads(path.read_text()) for path in (RESULTS, _GPU_RESULTS)]
