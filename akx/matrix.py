@@ -1,8 +1,8 @@
 """The canonical matrix: square, finite CSR with ascending unique columns, and what can be known from its structure.
 
 Everything above this module sees a :class:`Matrix` and never the user's own object. A matrix owns its arrays (they are
-copies, read-only), so that nothing the user does to the original can change a result behind akx's back;
-:func:`content_token` is the cheap way to notice that the original *has* changed.
+copies, read-only, unless the user promises not to write), so that nothing the user does to the original can change a
+result behind akx's back; :func:`content_token` is the cheap way to notice that the original *has* changed.
 
 Bytes: making a matrix from CSR reads and writes each array once, and reads the indices once and the values once more to
 check them; a fingerprint reads the indices once, at the speed of BLAKE2b.
@@ -26,6 +26,7 @@ from akx._canonical import (
     check_shape,
     check_value_error,
     fit_index_type,
+    shared_csr,
     target_dtype,
     trim,
 )
@@ -101,6 +102,7 @@ class Matrix:
         dtype: DTypeLike | None = None,
         explicit_zeros: Literal["keep", "drop"] = "keep",
         value_error: float | None = None,
+        copy: bool = True,
     ) -> Matrix:
         """The canonical matrix of any sparse matrix or array. `A` itself is not modified.
 
@@ -119,11 +121,15 @@ class Matrix:
             summed count as explicit zeros.
         value_error : float, optional
             At least 0 and less than 1, see the attribute; by default that of `A` where it is a :class:`Matrix`, else 0.
+        copy : bool
+            False is the promise that nobody writes to the arrays of `A` while the matrix or anything made of it lives:
+            those of canonical int32 CSR on the host are then taken as they are. Others are copied all the same. A write
+            in spite of the promise gives results of neither matrix.
 
         Returns
         -------
         Matrix
-            Owns copies of all arrays: changing `A` afterwards does not change it.
+            Owns copies of all arrays, but for `copy`: changing `A` afterwards does not change it.
 
         Raises
         ------
@@ -156,12 +162,9 @@ class Matrix:
         A = scipy_matrix(A)
         check_shape(A.shape)
         target = target_dtype(A.dtype, dtype)
-        with np.errstate(over="ignore"):  # what becomes Inf is refused below, with its place
-            csr = canonical_csr(A, target)
-        if explicit_zeros == "drop":
-            csr.eliminate_zeros()
-        indptr, indices = fit_index_type(csr.indptr, csr.indices)
-        data = trim(csr.data, indices.size)
+        drops = explicit_zeros == "drop"
+        shared = None if copy else shared_csr(A, target, drops=drops)
+        indptr, indices, data = shared or _copied(A, target, drops=drops)
         largest = check_finite(indptr, indices, data, A.dtype)
         matrix = Matrix(indptr, indices, data, pattern_cache={}, value_error=allowed or 0.0)
         matrix.largest = largest
@@ -295,6 +298,16 @@ class Matrix:
 
     def __repr__(self) -> str:
         return f"Matrix(n={self.n}, nnz={self.nnz}, dtype={self.dtype.name}, indices={self.indices.dtype.name})"
+
+
+def _copied(A: Any, target: np.dtype[Any], *, drops: bool) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Canonical row pointers, columns and values of any SciPy matrix."""
+    with np.errstate(over="ignore"):  # what becomes Inf is refused later, with its place
+        csr = canonical_csr(A, target)
+    if drops:
+        csr.eliminate_zeros()
+    indptr, indices = fit_index_type(csr.indptr, csr.indices)
+    return indptr, indices, trim(csr.data, indices.size)
 
 
 def _restore(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], value_error: float = 0.0) -> Matrix:
