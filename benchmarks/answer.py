@@ -36,7 +36,6 @@ the faster algorithm of cuSPARSE in a CUDA graph on a GPU, both prepared ahead o
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -71,7 +70,7 @@ _HOST_CALLS, _GPU_CALLS = (*CALLS, "command"), (*CALLS, "cg from host")
 _OF_POWERS = ("powers", "prepared")
 _POWERS, _RTOL = 8, 1e-8
 #: The most processes of each, begun within these seconds of the first; and the most calls and seconds of one.
-_PROCESSES, _WITHIN, _TIMES, _SECONDS = 3, 60.0, 100, 5.0
+_PROCESSES, _WITHIN, _TIMES, _SECONDS, _ROW_SECONDS = 3, 60.0, 100, 5.0, 1.0
 #: What is compiled hardly depends on the matrix: these are measured on a fresh machine.
 _FRESH = ("pentadiagonal", "brick")
 #: By the rows of a matrix modulo 3, how much larger a diagonal entry of its system is than the sum of the others.
@@ -223,7 +222,7 @@ def _child(file: str, call: str, who: str, times: int, gpu: bool) -> int:
         last = now
         logging.getLogger("akx").setLevel(logging.INFO)
     assert run is not None
-    count = max(1, len(seconds) // 2)
+    count = max(1, min(len(seconds) // 2, int(_ROW_SECONDS / median(seconds))))
     begin = time.perf_counter()
     for _ in range(count if gpu else 0):
         run()
@@ -265,7 +264,7 @@ def _process(file: Path, call: str, who: str, times: int, gpu: bool, cache: Path
         environment |= {"NUMBA_CACHE_DIR": str(cache), "CUDA_CACHE_PATH": str(cache), "XDG_CACHE_HOME": str(cache)}
     if call == "command":
         return _command(file, who, environment)
-    what = [str(file), call, who, str(times), *(["--gpu"] if gpu else [])]
+    what = [str(file), call, who, str(times), *(["--gpu"] if gpu else [])]  # one call, or several to compile for
     command = [sys.executable, "-m", "benchmarks.answer", "--child", *what]
     done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
     found: Json | None = json.loads(done.stdout.splitlines()[-1])
@@ -325,7 +324,12 @@ def measured(case: Case, *, gpu: bool = False, tune: bool = False, processes: in
             found = process(call, "akx", 1, Path(folder) / f"code-{call}") if case.name in _FRESH else None
             if found is not None:
                 fresh[call] = found["each"][0]
-            process(call, "akx")  # what is compiled is on the disk from now on
+        for file, which in (
+            (files["powers"], _OF_POWERS),
+            (files["system"], [c for c in calls if c not in _OF_POWERS]),
+        ):
+            if which:  # what is compiled is on the disk from now on
+                _process(file, ",".join(call for call in which if call != "command"), "akx", _TIMES, gpu)
         beside = {call: _BESIDE.get(call, call) for call in calls}
         jobs = [*((call, "akx") for call in calls), *((call, "others") for call in dict.fromkeys(beside.values()))]
         if "powers" in calls:
@@ -432,10 +436,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gpu, tune = "--gpu" in given, "--tune" in given
     given = [word for word in given if word not in ("--gpu", "--tune")]  # a child's clock runs before akx is imported
     if given[:1] == ["--child"]:
-        parser = argparse.ArgumentParser()
-        for name in ("file", "call", "who", "times"):
-            parser.add_argument(name, type=int if name == "times" else str)
-        return _child(**vars(parser.parse_args(given[1:])), gpu=gpu)
+        file, names, who, times = given[1:]
+        return max(_child(file, call, who, int(times), gpu) for call in names.split(","))
     from benchmarks import each, markdown
 
     usual = _GPU_RESULTS if gpu else RESULTS
