@@ -324,12 +324,10 @@ def measured(case: Case, *, gpu: bool = False, tune: bool = False, processes: in
             found = process(call, "akx", 1, Path(folder) / f"code-{call}") if case.name in _FRESH else None
             if found is not None:
                 fresh[call] = found["each"][0]
-        for file, which in (
-            (files["powers"], _OF_POWERS),
-            (files["system"], [c for c in calls if c not in _OF_POWERS]),
-        ):
-            if which:  # what is compiled is on the disk from now on
-                _process(file, ",".join(call for call in which if call != "command"), "akx", _TIMES, gpu)
+        for kind, file in files.items():  # what is compiled is on the disk from now on
+            some = [call for call in calls if (call in _OF_POWERS) == (kind == "powers") and call != "command"]
+            if some:
+                _process(file, ",".join(some), "akx", _TIMES, gpu)
         beside = {call: _BESIDE.get(call, call) for call in calls}
         jobs = [*((call, "akx") for call in calls), *((call, "others") for call in dict.fromkeys(beside.values()))]
         if "powers" in calls:
