@@ -39,7 +39,7 @@ __all__ = ["Features", "Matrix", "checksum", "content_token", "there"]
 
 _DIGEST_BYTES = 20
 #: What makes canonical matrices of those in the memory of a GPU. It is above this module, and asked by its name.
-_ON_DEVICE = "akx.kernels.cuda.given"
+_ON_DEVICE = "akx.kernels.cuda.canonical"
 #: Below this many words starting threads costs more than they save.
 _THREADED_WORDS = 1 << 19
 
@@ -380,7 +380,7 @@ def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
 
 
 def there(A: Any) -> Any:
-    """A matrix on a GPU that akx can work with, to be read there (:class:`akx.kernels.cuda.given.Given`); else None."""
+    """A matrix on a GPU that akx can work with, to be read there (a `Given` of ``canonical.py``); else None."""
     return None if parts_of(A) is None else import_module(_ON_DEVICE).there(A)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from akx._given import check_count
 from akx.basis import Basis
 from akx.device.choose import HOST, array_backend
 from akx.matrix import Matrix, content_token
+from akx.matrix import there as matrix_there
 from akx.operator.tiers import CSR, ended, plain_powers
 from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.plan import Plan
@@ -26,6 +28,8 @@ __all__ = ["matrix_powers"]
 _RECENT: dict[tuple[Any, ...], Recent] = {}
 _MOST_RECENT = 32
 _DEFAULTS = (None,) * 7
+#: Backends for arrays on a GPU.
+_THERE = "auto", "cuda"
 
 
 def matrix_powers(
@@ -97,12 +101,19 @@ def matrix_powers(
            [1., 3., 9.]])
     """
     like: tuple[Any, ...] | None = None
-    if (
-        type(A) is Matrix
-        and type(x) is not np.ndarray
+    is_like = (
+        type(x) is not np.ndarray
         and (type(k), type(basis), type(backend)) == (int, str, str)
         and (plan, dtype, threads, db, memory_budget, fraction, value_error) == _DEFAULTS
-    ):
+    )
+    is_live = is_like and type(A) not in CSR and type(A) is not Matrix and basis == "monomial" and backend in _THERE
+    if is_live and "akx.operator.live" in sys.modules:
+        from akx.operator import live
+
+        queued: NDArray[Any] | None = live.again(A, x, k, out)
+        if queued is not None:
+            return queued
+    if is_like and type(A) is Matrix:
         like = id(A), k, basis, backend, type(x)
         known = _RECENT.get(like)
         kept = None if known is None else known.operator(A, x)
@@ -144,7 +155,12 @@ def matrix_powers(
         operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
         if is_elsewhere and like is not None:
             _remember(like, operator, x)
-        return operator(x, out=out)
+        answer = operator(x, out=out)
+        if is_live and is_elsewhere and not is_captured and (given := matrix_there(A)) is not None:
+            from akx.operator import live
+
+            live.remember(given, k, operator, x, answer)
+        return answer
 
     rent = ended(A, k) if is_here else None
     if rent is None:
