@@ -57,6 +57,7 @@ class FakeDriver:
 
     CUstream = CUdeviceptr = int
     CUfunction_attribute = CUpointer_attribute = CUdevice_attribute = CUstreamCaptureMode = Names()
+    CUlaunchAttributeID = Names()
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -189,7 +190,20 @@ class FakeDriver:
         self.queue(stream, lambda: ctypes.memmove(to, source, size) and None)
         return (0,)
 
+    def cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int) -> Any:
+        assert stream not in self.recording
+        self.queue(stream, lambda: ctypes.memmove(to, source, size) and None)
+        return (0,)
+
+    def cuMemsetD8Async(self, to: int, value: int, size: int, stream: int) -> Any:
+        assert stream not in self.recording
+        self.queue(stream, lambda: ctypes.memset(to, value, size) and None)
+        return (0,)
+
     # --------------------------------------------------------------------------------------------- kernels and graphs
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, *_: Any) -> Any:
+        return 0, 1
 
     def cuModuleLoadData(self, cubin: bytes) -> Any:
         return 0, cubin
@@ -203,6 +217,9 @@ class FakeDriver:
 
     def CUlaunchConfig(self) -> Any:
         return SimpleNamespace()
+
+    def CUlaunchAttribute(self) -> Any:
+        return SimpleNamespace(value=SimpleNamespace())
 
     def _bound(self, function: int, addresses: int) -> tuple[Callable[[], None], Any, list[Any]]:
         """What a launch does, and its arguments as the driver keeps them."""
