@@ -212,6 +212,19 @@ def test_a_call_is_a_launch(case: Case) -> None:
     assert len(names) <= 15, names
 
 
+def test_a_call_that_makes_v_is_a_launch_too(case: Case, cupy: Any) -> None:
+    cupy.empty = lambda shape, dtype: Made(np.full(shape, np.nan, dtype))
+    x, _ = case.arrays()
+    held = [case.P(x) for _ in range(4)]
+    case.driver.finish()
+    case.driver.log.clear()
+    V = case.P(x)
+    assert set(case.driver.log) == {*LAUNCH, "cuGraphExecKernelNodeSetParams"}
+    assert case.driver.log.count("cuGraphLaunch") == 1
+    case.is_right(x, V)
+    assert len({one.data.ptr for one in (*held, V)}) == 5
+
+
 def test_other_arrays_move_the_graph(case: Case) -> None:
     """One update for each kernel; a pair that comes again has its own graph, and no address is left behind."""
     first = case.arrays()

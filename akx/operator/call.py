@@ -81,6 +81,9 @@ def matrix_powers(
     is not checked; neither does a :class:`MatrixPowers` check: it keeps the values it was given until
     ``update_values``.
 
+    Where A is in CSR on a GPU, and x there too, nothing is waited for: the device reads A beside the work, and computes
+    V from the arrays as they are where they have changed. What is wrong in them the next call says.
+
     First calls prepare nothing: they are products of the arrays of `A` as they are, by SciPy's compiled code (on a GPU
     by one kernel of akx, with the arrays kept there from call to call), until what they have cost more than prepared
     ones is what preparing costs (:mod:`akx.operator.tiers`). That is after so many calls as the size of the matrix

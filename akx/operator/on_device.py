@@ -63,6 +63,7 @@ class DeviceCalls:
     def __init__(self, prepared: Prepared, overflow: OverflowWatch, n: int, k: int) -> None:
         self._prepared, self._overflow, self._n, self._k = prepared, overflow, n, k
         self._lock, self._there, self._live = prepared.lock, array_backend(), runtime()
+        self._forms: dict[Any, tuple[tuple[int, ...], Any, bool]] = {}
 
     def again(self, x: Any, out: Any, around: Around | None = None) -> bool:
         """Whether this is a call like one before, which is queued now; else nothing is done.
@@ -81,6 +82,17 @@ class DeviceCalls:
         stream = here.stream(look)
         with self._lock:
             return ready is self._prepared.ready and self._queued(known, at, to, stream, around)
+
+    def in_new(self, x: Any) -> Any:
+        """V of a call like one before, in memory of the library of x; None where it has to be looked at."""
+        try:
+            form = self._forms.get(library_of(type(x)).read(x)[1])
+        except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError):
+            return None
+        if form is None:
+            return None
+        _, out = interchange.make_result(x, *form)
+        return out if self.again(x, out) else self(x, out, None)
 
     def _queued(self, known: _Known, at: int, to: int, stream: CallerStream, around: Around | None) -> bool:
         if at % known.grain or (at != to and at < to + known.out_bytes and to < at + known.x_bytes):
@@ -144,6 +156,8 @@ class DeviceCalls:
                 stream.submit(work if around is None else around(work, *_places(block, powers), False))
                 if not brings_memory:  # V says of itself that it is ready on the legacy stream
                     default_stream().come_back()
+                if out is None and brings_memory and is_own and basis is None and len(self._forms) < _MOST:
+                    self._forms[library_of(type(x)).read(x)[1]] = shape, dtype, single
                 if is_own and basis is None and out is not None and ready_on == start.stream:
                     sizes = dtype.itemsize, block.nbytes, powers.shape, powers.nbytes, brings_memory
                     self._remember(x, out, _Known(program, coefficients, vectors, *sizes))
