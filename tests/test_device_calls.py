@@ -128,7 +128,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     """CuPy, with a current stream that tests set; results are arrays of the host."""
     found = SimpleNamespace(current=Stream(0))
     found.cuda = SimpleNamespace(get_current_stream=lambda: found.current)
-    found.empty = lambda shape, dtype: (_ for _ in ()).throw(AssertionError("memory is made"))
+    found.empty = lambda *_, **__: (_ for _ in ()).throw(AssertionError("memory is made"))
     monkeypatch.setitem(sys.modules, "cupy", found)
     return found
 
@@ -213,7 +213,7 @@ def test_a_call_is_a_launch(case: Case) -> None:
 
 
 def test_a_call_that_makes_v_is_a_launch_too(case: Case, cupy: Any) -> None:
-    cupy.empty = lambda shape, dtype: Made(np.full(shape, np.nan, dtype))
+    cupy.empty = lambda shape, dtype, order: Made(np.full(shape, np.nan, dtype, order))
     x, _ = case.arrays()
     held = [case.P(x) for _ in range(4)]
     case.driver.finish()
@@ -638,7 +638,7 @@ class Live(Asked):
         super().__init__(case, monkeypatch)
         self.case, self.host, self.held = case, case.A.copy(), list[Any]()
         self.A: Any = Sparse(self.host)
-        cupy.empty = lambda shape, dtype: Made(np.full(shape, np.nan, dtype))
+        cupy.empty = lambda shape, dtype, order: Made(np.full(shape, np.nan, dtype, order))
         u32, u64 = ctypes.c_uint32, ctypes.c_uint64
         case.driver.kernels |= {
             "look_at_callers_csr": (look_at_csr, [*3 * [u32], *5 * [u64]]),

@@ -171,7 +171,8 @@ class LiveMatrix:
             return out
         operator.looks_for_overflow = True
         calls = operator._device_calls()
-        return out if calls.again(x, out, self._around) else calls(x, out, None, self._around)
+        is_queued = calls.again_at(at, to, look, form.out_look, library.stream(look), self._around)
+        return out if is_queued else calls(x, out, None, self._around)
 
     def _queue_products(self, stream: CallerStream, form: _Form, at: int, to: int) -> None:
         """Queue products of the arrays as they are."""

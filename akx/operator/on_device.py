@@ -65,21 +65,25 @@ class DeviceCalls:
         self._lock, self._there, self._live = prepared.lock, array_backend(), runtime()
         self._forms: dict[Any, tuple[tuple[int, ...], Any, bool]] = {}
 
-    def again(self, x: Any, out: Any, around: Around | None = None) -> bool:
-        """Whether this is a call like one before, which is queued now; else nothing is done.
-
-        With `around` more is queued with it, at once.
-        """
-        here, there = library_of(type(x)), library_of(type(out))
-        ready = self._prepared.ready
+    def again(self, x: Any, out: Any) -> bool:
+        """Whether this is a call like one before, which is queued now; else nothing is done."""
+        kind, here = type(x), library_of(type(x))
+        there = here if type(out) is kind else library_of(type(out))
         try:
             (at, look), (to, other) = here.read(x), there.read(out)
-            known = ready.get((look, other, self._there))
+            hash((look, other))
         except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError):
             return False  # it cannot be read like this: the long way says why
+        return self.again_at(at, to, look, other, here.stream(look))
+
+    def again_at(
+        self, at: int, to: int, look: Any, other: Any, stream: CallerStream, around: Around | None = None
+    ) -> bool:
+        """The same by addresses and looks of x and out. With `around` more is queued with it, at once."""
+        ready = self._prepared.ready
+        known = ready.get((look, other, self._there))
         if known is None:
             return False
-        stream = here.stream(look)
         with self._lock:
             return ready is self._prepared.ready and self._queued(known, at, to, stream, around)
 

@@ -70,6 +70,7 @@ class FakeDriver:
         self.events: dict[int, Op] = {}
         self.recording: dict[int, list[Any]] = {}  # graphs that are being recorded
         self.held: dict[int, Any] = {}
+        self.locked: dict[int, Any] = {}  # of these the host's that are page-locked
         self.handles = 100
 
     def __getattribute__(self, name: str) -> Any:
@@ -129,8 +130,9 @@ class FakeDriver:
         self.finish()
         return (0,)
 
-    def cuPointerGetAttribute(self, *_: Any) -> Any:
-        return 0, 0
+    def cuPointerGetAttribute(self, attribute: str, address: int) -> Any:
+        is_known = any(at <= address < at + one.size for at, one in self.locked.items())
+        return int(attribute.endswith("MEMORY_TYPE") and not is_known), 0
 
     def cuStreamCreate(self, flags: int) -> Any:
         made = self.new()
@@ -160,6 +162,10 @@ class FakeDriver:
         self.queue(stream, None, [self.events[event]])
         return (0,)
 
+    def cuEventSynchronize(self, event: int) -> Any:
+        self.finish()
+        return (0,)
+
     def cuEventDestroy(self, event: int) -> Any:
         return (0,)
 
@@ -173,7 +179,9 @@ class FakeDriver:
         return 0, address
 
     def cuMemHostAlloc(self, size: int, flags: int) -> Any:
-        return self.cuMemAlloc(size)
+        _, address = self.cuMemAlloc(size)
+        self.locked[address] = self.held[address]
+        return 0, address
 
     def cuMemFree(self, address: int) -> Any:
         return (0,)
@@ -181,6 +189,9 @@ class FakeDriver:
     cuMemFreeHost = cuMemFree
 
     def cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: int) -> Any:
+        if any(at <= source < at + one.size for at, one in self.locked.items()):  # read as late as may be
+            self.queue(stream, lambda: ctypes.memmove(to, source, size) and None)
+            return (0,)
         octets = ctypes.string_at(source, size)
         self.queue(stream, lambda: ctypes.memmove(to, octets, size) and None)
         return (0,)

@@ -244,24 +244,25 @@ class Bound:
     def __init__(self, kernel: Kernel, grid: int, block: int, args: Sequence[Argument], cooperative: bool) -> None:
         self._name, self._function, self._held = kernel.name, kernel._function, list(args)
         self._values, self._addresses = _packed(args)
-        self._live, self._where = runtime(), ctypes.addressof(self._addresses)
-        self._config = config = self._live.driver.CUlaunchConfig()
+        driver = runtime().driver
+        self._start, self._where, self._raw = driver.cuLaunchKernelEx, ctypes.addressof(self._addresses), None
+        self._config = config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
         config.sharedMemBytes = 0
-        config.attrs = _attributes(self._live.driver, cooperative, 1)
+        config.attrs = _attributes(driver, cooperative, 1)
         config.numAttrs = len(config.attrs)
 
     def put(self, place: int, value: int) -> None:
         """Let launches from now on have another number, or address, as the argument at a place."""
         self._values[place][0] = value
 
-    def launch(self, stream: Stream) -> None:
-        """Queue it."""
-        live = self._live
-        self._config.hStream = stream.raw
-        with live.active():
-            (code,) = live.driver.cuLaunchKernelEx(self._config, self._function, self._where, 0)
+    def launch_here(self, stream: Stream) -> None:
+        """Queue it, where the context is current."""
+        raw = stream.raw
+        if raw is not self._raw:
+            self._raw = self._config.hStream = raw
+        (code,) = self._start(self._config, self._function, self._where, 0)
         if int(code) != 0:
             raise failed(code, f"launching {self._name}")
 

@@ -68,8 +68,8 @@ class Comparison:
         self._launch = _summing().bound(_grid(arrays), _BLOCK, arguments)
 
     def queue(self, stream: Stream) -> None:
-        """Queue one on a stream."""
-        self._launch.launch(stream)
+        """Queue one on a stream, where the context is current."""
+        self._launch.launch_here(stream)
 
 
 def host_word() -> NDArray[np.uint32]:

@@ -20,6 +20,7 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import Bound, Stream
 from akx.device.cuda.memory import DeviceArray
+from akx.device.cuda.runtime import runtime
 from akx.errors import PlanError
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.content import address_of, cleared
@@ -60,6 +61,7 @@ class CsrPowers(CudaProgram):
         self._matrix: list[Any] = [np.uint32(n), np.uint64(entries), *places, np.uint32(k)]
         self._told = address_of(told)
         self._launches: dict[int, Bound] = {}
+        self._others: dict[int, tuple[int, ...]] = {}
 
     def ready(self, vectors: int) -> None:
         for together in groups_of(vectors):
@@ -73,7 +75,8 @@ class CsrPowers(CudaProgram):
         self.enqueue(x, out, self._on_device)
 
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
-        self.queue(self.stream, x.pointer, out.pointer, x.shape[0])
+        with runtime().active():
+            self.queue(self.stream, x.pointer, out.pointer, x.shape[0])
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         """There are none but the caller's."""
@@ -81,6 +84,8 @@ class CsrPowers(CudaProgram):
 
     def queue(self, stream: Stream, x: int, out: int, vectors: int, *, only: int = 0, captured: bool = False) -> None:
         """Queue a call by its addresses, with the coefficients of the last :meth:`take`; :meth:`ready` comes before.
+
+        The context is current.
 
         Parameters
         ----------
@@ -90,15 +95,16 @@ class CsrPowers(CudaProgram):
             Whether it goes into a graph of a caller's, which may be launched at any time.
         """
         size = self.n * self.dtype.itemsize
+        others = vectors * self.n, self._on_device.pointer, self._meetings.pointer + 4 * captured, only
         for together in groups_of(vectors):
             one = self._launches[together]
-            one.put(_PITCH, vectors * self.n)
             one.put(_X, x)
             one.put(_OUT, out)
-            one.put(_COEFFICIENTS, self._on_device.pointer)
-            one.put(_ARRIVED, self._meetings.pointer + 4 * captured)
-            one.put(_ONLY, only)
-            one.launch(stream)
+            if self._others.get(together) != others:
+                self._others[together] = others
+                for place, value in zip((_PITCH, _COEFFICIENTS, _ARRIVED, _ONLY), others, strict=True):
+                    one.put(place, value)
+            one.launch_here(stream)
             x, out = x + together * size, out + together * size
 
     def _bound(self, together: int) -> Bound:
