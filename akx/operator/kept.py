@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scipy.sparse import issparse
+
 from akx._canonical import check_shape, check_value_error, target_dtype
 from akx.basis import Basis
 from akx.device.budget import parse_limits
@@ -75,7 +77,8 @@ def operator_for(
     allowed = own if value_error is None else check_value_error(value_error)
     types = (target.str,)
     key = (id(given), types, k, named, plan, threads is None, most, place_of_plans(db), str(backend), limits, allowed)
-    token = token_of(A, most)
+    is_unread = is_captured and not isinstance(A, Matrix) and not issparse(A)  # on a GPU that cannot be asked now
+    token = () if is_unread else token_of(A, most)
     found = CACHE.find(key, given, A, basis, token, is_captured)
     if found is not None:
         return found
@@ -111,7 +114,7 @@ class Recent:
     Parameters
     ----------
     entry : Entry
-        For an :class:`akx.Matrix`, by the user's database, with defaults.
+        By the user's database, with defaults.
     is_there : callable
         Whether a start vector of this type is on the device.
     """
@@ -121,7 +124,13 @@ class Recent:
         assert entry.key is not None
         self._key, self._place = entry.key, entry.key[_PLACE]
 
-    def operator(self, A: Matrix, x: Any) -> MatrixPowers | None:
+    @property
+    def token(self) -> Token:
+        """The content of the matrix that the operator is for; that of nothing where it is not kept any more."""
+        entry = self._entry()
+        return () if entry is None else entry.token
+
+    def operator(self, A: Any, x: Any) -> MatrixPowers | None:
         """The operator, where it is for these and a look at the plans is not due; as :meth:`Cache.find` has it."""
         entry = self._entry()
         if entry is None or entry.owner() is not A or not self._is_there(x) or place_of_plans(None) != self._place:
