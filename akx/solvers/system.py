@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
-from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from akx._given import check_number, converted, numbers_of
 from akx._numba import is_loaded
@@ -50,6 +49,8 @@ from akx.solvers.stats import SolveStats
 from akx.solvers.watch import Watch, Watched
 
 if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
+
     from akx.operator.powers import MatrixPowers
 
 __all__ = [
@@ -69,9 +70,6 @@ __all__ = [
 
 #: Vectors as rows: a NumPy array, or a DeviceArray.
 Rows = Any
-
-#: SciPy's operator of a matrix, as it makes one of sparse and dense ones.
-_OF_MATRIX = type(aslinearoperator(np.eye(1)))
 
 #: Seconds of a product by a plan beside the product itself.
 _OVERHEAD = 1e-5
@@ -695,7 +693,7 @@ class _Asked:
         threads: int | None,
         backend: str,
     ) -> None:
-        if isinstance(A, LinearOperator):
+        if _is_operator(A):
             raise ArgumentTypeError(
                 "A is a LinearOperator, which has no entries to block",
                 expected="a sparse matrix",
@@ -762,9 +760,25 @@ def _is_ours(M: Any) -> bool:
     return base is not None and isinstance(M, base.Preconditioner)
 
 
+def _is_operator(A: Any) -> bool:
+    """Whether it is an operator of SciPy, whose module nobody else has to import: it takes longer than a solve."""
+    linalg = sys.modules.get("scipy.sparse.linalg")
+    return linalg is not None and isinstance(A, linalg.LinearOperator)
+
+
+@lru_cache(maxsize=1)
+def _operator_of_matrix() -> type:
+    """SciPy's operator of a matrix, as it makes one of sparse and dense ones."""
+    from scipy.sparse.linalg import aslinearoperator
+
+    return type(aslinearoperator(np.eye(1)))
+
+
 def _operator_of(M: Any) -> LinearOperator:
+    from scipy.sparse.linalg import aslinearoperator
+
     try:
-        if not isinstance(M, LinearOperator):
+        if not _is_operator(M):
             found = M.aspreconditioner() if hasattr(M, "aspreconditioner") else converted(M)  # PyAMG's
             M = M if found is None else found
         return aslinearoperator(M)
@@ -784,7 +798,7 @@ def _makes_new_arrays(M: Any) -> bool:
 
     A subclass of akx's may do as it likes.
     """
-    return type(M) is _OF_MATRIX or type(M).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return type(M) is _operator_of_matrix() or type(M).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _of_foreign(make: Callable[[Any], Any], v: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

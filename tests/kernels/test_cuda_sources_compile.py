@@ -105,6 +105,7 @@ _ENDS: dict[str, list[Macros]] = {
     ],
     "digest.cu": [{}],
     "slots.cu": [{}],
+    "lengths.cu": [{}],
     "values.cu": [{"AKX_VALUE": "cdouble", "AKX_GIVEN": "double", "AKX_EACH": 4}],
 }
 _OF_SOLVERS = {
