@@ -30,7 +30,7 @@ from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.errors import MatrixError
 from akx.matrix import Matrix
-from akx.operator import freshness
+from akx.operator import freshness, results
 from akx.operator.freshness import Token, database_of, is_changing, place_of_plans
 from akx.operator.spares import KEPT, KEPT_BYTES, Spares
 from akx.operator.tiers import FIXED, setting
@@ -325,6 +325,7 @@ def clear_cache() -> None:
     >>> akx.clear_cache()
     """
     CACHE.clear()
+    results.forget()
 
 
 def _takes(found: Entry, A: Any, token: Token) -> bool:
