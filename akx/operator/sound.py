@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.operator.freshness import has_other_threads
+from akx.operator.freshness import SMALL, Copies, has_other_threads
 
 __all__ = ["SoundPattern"]
 
 _UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
-#: Bytes of row pointers and indices up to which they are copied, to be compared; calls after which they are.
-_COPIED, _CALLS = 1 << 18, 2
+#: Calls after which a small pattern is copied.
+_CALLS = 2
 
 
 class SoundPattern:
@@ -32,20 +32,16 @@ class SoundPattern:
     def __init__(self) -> None:
         self.is_full = False
         self._calls, self._n, self._nnz = 0, -1, 0
-        self._given: tuple[NDArray[Any], ...] = ()
-        self._views: tuple[Any, ...] = ()
-        self._octets: tuple[bytes, ...] = ()
-        self._copies: tuple[NDArray[Any], ...] = ()
+        self._copies: Copies | None = None
 
     def arrays_of(self, A: Any, n: int) -> tuple[NDArray[Any], ...] | None:
         """The arrays of a CSR matrix of n rows, with indices that can be followed; None where they cannot be."""
         indptr, indices, data = A.indptr, A.indices, A.data
-        if n == self._n:
-            (one, other), (pointers, columns), (first, second) = self._given, self._octets, self._views
-            is_same = one is indptr and other is indices and pointers.startswith(first) and columns.startswith(second)
-            if is_same and data.ndim == 1 and data.size >= self._nnz:
-                return *self._copies, data
-            self._n, self.is_full = -1, False
+        copies = self._copies
+        if copies is not None:
+            if n == self._n and data.ndim == 1 and data.size >= self._nnz and copies.are_of(indptr, indices):
+                return *copies.arrays, data
+            self._copies, self.is_full = None, False
         self._calls += 1
         given = indptr, indices
         if not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (*given, data)):
@@ -63,21 +59,12 @@ class SoundPattern:
         followed = indices[:nnz].view(unsigned)
         if nnz and not np.maximum.reduce(followed) < n:  # a negative one is very large here
             return None
-        is_small = indptr.nbytes + indices.nbytes <= _COPIED
+        is_small = indptr.nbytes + indices.nbytes <= SMALL
         if is_small and self._calls > _CALLS and all(array.flags.c_contiguous for array in given):
-            self._keep(given, (indptr, indices), n)
+            self._copies, self._n, self._nnz = Copies(given, (indptr, indices)), n, nnz
+            self.see_full(self._copies.arrays[1][:nnz], n)
         return indptr, indices, data
 
     def see_full(self, indices: NDArray[Any], n: int) -> None:
         """Look whether every column has an entry, where that takes little."""
-        self.is_full = indices.nbytes <= _COPIED and bool(np.bincount(indices, minlength=n).all())
-
-    def _keep(self, given: tuple[NDArray[Any], ...], sound: tuple[NDArray[Any], ...], n: int) -> None:
-        self._octets = tuple(array.tobytes() for array in sound)
-        self._copies = tuple(
-            np.frombuffer(octets, array.dtype) for octets, array in zip(self._octets, sound, strict=True)
-        )
-        self._given, self._nnz = given, sound[0].item(-1)
-        self._views = tuple(memoryview(array).cast("B") for array in given)  # type: ignore[arg-type]
-        self.see_full(self._copies[1][: self._nnz], n)
-        self._n = n
+        self.is_full = indices.nbytes <= SMALL and bool(np.bincount(indices, minlength=n).all())
