@@ -31,7 +31,7 @@ from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.errors import MatrixError
 from akx.matrix import Matrix
-from akx.operator import freshness
+from akx.operator import freshness, results
 from akx.operator.freshness import Token, database_of, is_changing, place_of_plans
 from akx.operator.spares import KEPT, KEPT_BYTES, Spares
 from akx.operator.tiers import FIXED, setting
@@ -329,6 +329,7 @@ def clear_cache() -> None:
     live = sys.modules.get("akx.operator.live")
     if live is not None:
         live.forget()
+    results.forget()
 
 
 def _takes(found: Entry, A: Any, token: Token) -> bool:

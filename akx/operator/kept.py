@@ -28,6 +28,7 @@ from akx.operator.freshness import (
     read,
     token_of,
 )
+from akx.operator.tiers import CSR
 from akx.plan import Plan, check_plan
 
 if TYPE_CHECKING:
@@ -163,14 +164,15 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
         if origin is None:
             origin = Origin(weakref.ref(A), CONSTANT, (A.dtype.str,), CACHE)
         return _of(A.with_value_error(0.0), origin)
+    found = _copied(A, A, (A.data.dtype.str,)) if type(A) in CSR else None  # what most callers have
+    if found is not None:
+        return found
     given, A = read(A)
     check_shape(A.shape)
     types = (target_dtype(A.dtype, None).str,)
-    kept = CACHE.kept_matrix(given, types)
-    if kept is not None and is_copied(A, kept[1]):
-        origin = kept[1].cache.get(ORIGIN)
-        if origin is not None and origin.token == kept[0] and origin.owner() is given:
-            return kept[1]
+    found = _copied(given, A, types)
+    if found is not None:
+        return found
     most = resolve_threads(threads)
     try:
         owner: Callable[[], Any] = weakref.ref(given)
@@ -185,6 +187,15 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
         matrix = CACHE.like(given, matrix)
         CACHE.keep_matrix(given, types, token, matrix)
     return _of(matrix.with_value_error(0.0), Origin(owner, token, types, CACHE))
+
+
+def _copied(given: Any, A: Any, types: tuple[str, ...]) -> Matrix | None:
+    """The canonical matrix that is kept for an object whose arrays, those of A, it still is a copy of."""
+    kept = CACHE.kept_matrix(given, types)
+    if kept is None or not is_copied(A, kept[1]):
+        return None
+    origin: Origin | None = kept[1].cache.get(ORIGIN)
+    return kept[1] if origin is not None and origin.token == kept[0] and origin.owner() is given else None
 
 
 def origin_of(matrix: Matrix) -> tuple[Any, tuple[str, ...], Token]:

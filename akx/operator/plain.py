@@ -25,7 +25,7 @@ from akx.operator.kept import cache_of, canonical, derived, origin_of, owner_of
 from akx.operator.overflow import OverflowWatch
 from akx.operator.products import is_finite
 from akx.operator.recurrence import Recurrence
-from akx.operator.tiers import AUTO, Rent, rent_of, setting, sound_arrays
+from akx.operator.tiers import AUTO, Rent, rent_of, setting
 from akx.operator.vectors import check_out, is_on_device, is_same, overlap, start_block
 
 __all__ = ["PlainOperator", "PlainPowers", "call_on_device", "device_rent", "give_back", "plain_on"]
@@ -179,7 +179,7 @@ def call_on_device(
             CACHE.give_plain(A, types, backend, found, of, epoch)
             return call.looked_at(answer, found)
         before = token if has_other_threads() else None
-    arrays = sound_arrays(A, A.shape[0], rent)
+    arrays = rent.pattern.arrays_of(A, A.shape[0])
     if arrays is None or not is_finite(arrays[2], arrays[2]):
         return _canonical_call(A, call, threads, backend)  # which says what is wrong
     indptr, indices, data = arrays

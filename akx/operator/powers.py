@@ -29,6 +29,7 @@ from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Call, Choice, Planner
 from akx.operator.prepared import Prepared, result_for
 from akx.operator.recurrence import Recurrence
+from akx.operator.results import rows_of
 from akx.operator.vectors import check_out, is_on_device, is_same, start_block
 from akx.plan import Plan, check_plan
 from akx.plandb import PlanDatabase
@@ -278,7 +279,7 @@ class MatrixPowers:
                 return answer
         start, single = start_block(x, self._n)
         dtype = self._recurrence.result_dtype(start.dtype)
-        block = np.ascontiguousarray(start, dtype=dtype)
+        block = rows_of(start, dtype)
         if not block.flags.behaved:  # compiled code is for aligned, writeable arrays: another kind compiles again
             block = block.copy()
         vectors = block.shape[0]

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -76,6 +76,9 @@ _OVERHEAD = 1e-5
 
 #: Steps after which a solver has done all that it does.
 _STEPS = 16
+
+#: Entries of a matrix whose steps take less than a millisecond.
+_SHORT = 100_000
 
 #: The caller's own units.
 _PLAIN = Units()
@@ -173,6 +176,8 @@ class System:
     _epoch: int = 0
     _pair: Rows | None = None
     _of_M: int | None = None
+    _arrays: tuple[NDArray[Any], ...] = ()
+    _steps: int = 0
 
     @property
     def n(self) -> int:
@@ -323,7 +328,9 @@ class System:
                 self._plain = plain_on(self.matrix, self.work.backend)
                 self._rent = None if self._plain is None else self._rent
             return
-        size = self.matrix.nnz, self.matrix.nbytes
+        matrix = self.matrix
+        self._arrays = matrix.indptr, matrix.indices, matrix.data
+        size = matrix.nnz, matrix.nbytes
         self._rent = tiers.rent_of(owner_of(self.given), "solve", *size, _OVERHEAD)
 
     @property
@@ -348,10 +355,6 @@ class System:
             self.cache.drop_plain(owner_of(self.matrix), self.work.backend)
         if isinstance(self.work, NumpyVectors):
             self.work.give_way(backend_of(self.work.backend).vectors(self.dtype, self.n, self.threads))
-
-    @cached_property
-    def _arrays(self) -> tuple[NDArray[Any], ...]:
-        return self.matrix.indptr, self.matrix.indices, self.matrix.data
 
     def precondition(self, r: Rows) -> Rows:
         """M r, a new array; r itself without a preconditioner.
@@ -464,7 +467,11 @@ class System:
         Where the watch is about to do something, `settle` is called first: it is to take what was queued ahead. It is
         not asked while products are plain ones.
         """
-        self.under_way.step()
+        self._steps -= 1
+        if self._steps < 0:  # of short ones with no code of others among them some at a time
+            is_short = self.M is None and self.callback is None and self.matrix.nnz < _SHORT
+            self._steps = _STEPS if is_short else 0
+            self.under_way.step()
         if self.watch is None or self._rent is not None or not self.watch.due(self.stats):
             return False
         if settle is not None:
@@ -897,9 +904,12 @@ class _Given:
             Where an entry is not finite.
         """
         if not self.on_device:
-            with np.errstate(over="ignore"):
-                held = work.from_host(np.array(self.v.reshape(-1), dtype=work.dtype))
-                norm = float(work.norm(held))
+            if self.dtype == work.dtype:
+                held = work.from_host(self.v.reshape(-1).copy())
+            else:
+                with np.errstate(over="ignore"):
+                    held = work.from_host(self.v.reshape(-1).astype(work.dtype))
+            norm = float(work.norm(held))
         else:
             from akx.device.cuda import interchange
 
