@@ -48,7 +48,6 @@ CONSTANT: Token = ("akx",)
 _BYTES_PER_READER = 2 << 20
 #: Bytes of arrays that are copied for comparisons, and where the cache of a matrix has them.
 SMALL, _COPIES = 1 << 18, "akx.operator.copies"
->>>>>>> h-cpu
 #: Entries that are compared at once: what is in between stays in a near cache.
 _COMPARED = 1 << 16
 #: Seconds for which a file of plans is taken to be unchanged by other processes, and files that are remembered.
