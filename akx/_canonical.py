@@ -23,6 +23,7 @@ __all__ = [
     "check_shape",
     "check_value_error",
     "fit_index_type",
+    "shared_csr",
     "target_dtype",
     "trim",
 ]
@@ -120,6 +121,21 @@ def canonical_csr(A: Any, target: np.dtype[Any]) -> sp.csr_array:
         csr = sp.coo_array((values.astype(kind, copy=False), (row, column)), shape=shape).tocsr()
     csr.sum_duplicates()
     return csr if csr.dtype == target else csr.astype(target)
+
+
+def shared_csr(A: Any, target: np.dtype[Any], *, drops: bool) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None:
+    """Row pointers, columns and values in the memory of `A`, to which nobody writes; None where it is not canonical."""
+    if A.format != "csr" or A.dtype != target or A.indptr.dtype != np.int32 or A.indices.dtype != np.int32:
+        return None
+    indptr, indices, data = (np.asarray(array)[:] for array in (A.indptr, A.indices, A.data))
+    rows, columns = A.shape
+    _check_compressed(indptr, indices, data, rows, columns)
+    is_plain = all(array.flags.c_contiguous and array.flags.aligned for array in (indptr, indices, data))
+    fits = is_plain and indices.size == data.size == indptr[-1]
+    if not fits or (drops and not data.all()):
+        return None
+    is_canonical = sp.csr_array((data, indices, indptr), shape=A.shape, copy=False).has_canonical_format
+    return (indptr, indices, data) if is_canonical else None
 
 
 def _compressed(A: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> sp.csr_array:

@@ -2,7 +2,7 @@
 
 Numba reads its variables when it is imported, and looks for a folder to keep machine code in when a function is
 decorated; it fails there with errors that name no cure. So both are looked at before: :func:`check_numba`. Modules take
-:func:`njit` from here. Those of kernels and formats take Numba's own; :mod:`akx.kernels` makes the check for them.
+:func:`njit` from here. The kernels of the CPU take Numba's own; :mod:`akx.kernels` makes the check for them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -77,12 +78,46 @@ def jit_later(function: _F) -> _F:
     return cast(_F, _Later(function))
 
 
-def njit(*signature: Any, **options: Any) -> Any:
-    """:func:`numba.njit` with these arguments, after :func:`check_numba`."""
-    check_numba()
-    import numba
+class _WhenCalled:
+    """A function that Numba compiles when it is first called; so are those that it calls."""
 
-    return numba.njit(*signature, **options)
+    def __init__(self, function: Callable[..., Any], signature: tuple[Any, ...], options: dict[str, Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._function, self._asked = function, (signature, options)
+        self._compiled: Any = None
+        self._lock = threading.RLock()
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.compiled(*arguments)
+
+    @property
+    def compiled(self) -> Any:
+        """What Numba makes of it, which takes its place in its module."""
+        if self._compiled is None:
+            with self._lock:
+                self._compile()
+        return self._compiled
+
+    def _compile(self) -> None:
+        check_numba()
+        import numba
+
+        signature, options = self._asked
+        found = numba.njit(*signature, **options)(self._function)
+        names = self._function.__globals__
+        for name in (self._function.__name__, *self._function.__code__.co_names):
+            other = names.get(name)
+            if isinstance(other, _WhenCalled):
+                names[name] = found if other is self else other.compiled
+        self._compiled = found
+
+
+def njit(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """:func:`numba.njit` with these arguments; Numba is looked at (:func:`check_numba`), and imported, in a first call.
+
+    A GPU lays most matrices out itself: then nothing of it is needed, and most of a second saved.
+    """
+    return lambda function: _WhenCalled(function, signature, options)
 
 
 def check_numba() -> None:

@@ -4,8 +4,8 @@ Whoever begins with something that may take long enters :class:`working` with a 
 microsecond, for one thread looks at all of it, four times a second, while there is something to look at. What is under
 way for a second is shown: the innermost words and the seconds so far, on a line that goes when it is done, on a
 terminal and in a notebook; elsewhere words go to the logger ``akx`` as INFO, each once, and not more often than every
-few seconds. Compiling is heard of from Numba itself. :func:`progress` switches all of it off, as does
-``AKX_PROGRESS=0``.
+few seconds. What is done says how long it took, at the level DEBUG. Compiling is heard of from Numba itself.
+:func:`progress` switches all of it off, as does ``AKX_PROGRESS=0``.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _GAP = 0.5
 _STEP = 5.0
 COMPILING = "compiling akx's own code, which is kept"
 _ANY = "numba:compile"
+_log = logging.getLogger("akx")
 
 
 class Display(Protocol):
@@ -95,9 +96,10 @@ class working:
             if id(self) not in _works:
                 self.begin()
 
-    def end(self) -> None:
-        """It is done."""
-        _works.pop(id(self), None)
+    def end(self, at: float | None = None) -> None:
+        """It is done, now or at a time of the past."""
+        if _works.pop(id(self), None) is not None and _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s took %.3f s", self.what, (at or time.monotonic()) - self.since)
         if _State.display is not None and not _works:
             _end_display()
 
@@ -198,7 +200,7 @@ class _Compiling:
     def forget(cls, now: float) -> None:
         """It has ended, where nothing was compiled for a while."""
         if cls.work is not None and cls.depth == 0 and now - cls.ended >= _GAP:
-            cls.work.end()
+            cls.work.end(cls.ended)
             cls.work = None
 
 
@@ -263,7 +265,7 @@ class _Log:
         now = time.monotonic()
         if what != _Log._said and now - _Log._when >= _APART:
             _Log._said, _Log._when = what, now
-            logging.getLogger("akx").info("%s (%.0f s so far)", what, seconds)
+            _log.info("%s (%.0f s so far)", what, seconds)
 
     def end(self) -> None:
         _Log._said = ""

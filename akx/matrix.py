@@ -1,8 +1,8 @@
 """The canonical matrix: square, finite CSR with ascending unique columns, and what can be known from its structure.
 
 Everything above this module sees a :class:`Matrix` and never the user's own object. A matrix owns its arrays (they are
-copies, read-only), so that nothing the user does to the original can change a result behind akx's back;
-:func:`content_token` is the cheap way to notice that the original *has* changed.
+copies, read-only, unless the user promises not to write), so that nothing the user does to the original can change a
+result behind akx's back; :func:`content_token` is the cheap way to notice that the original *has* changed.
 
 Bytes: making a matrix from CSR reads and writes each array once, and reads the indices once and the values once more to
 check them; a fingerprint reads the indices once, at the speed of BLAKE2b.
@@ -11,8 +11,7 @@ check them; a fingerprint reads the indices once, at the speed of BLAKE2b.
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, lru_cache
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal
 
@@ -26,6 +25,7 @@ from akx._canonical import (
     check_shape,
     check_value_error,
     fit_index_type,
+    shared_csr,
     target_dtype,
     trim,
 )
@@ -33,15 +33,13 @@ from akx._features import Features, compute_features
 from akx._given import scipy_matrix
 from akx._parts import parts_of
 from akx._pattern import Pattern
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError, brief
+from akx.errors import ArgumentError, MatrixError, brief
 
 __all__ = ["Features", "Matrix", "checksum", "content_token", "there"]
 
 _DIGEST_BYTES = 20
 #: What makes canonical matrices of those in the memory of a GPU. It is above this module, and asked by its name.
-_ON_DEVICE = "akx.kernels.cuda.given"
-#: Below this many words starting threads costs more than they save.
-_THREADED_WORDS = 1 << 19
+_ON_DEVICE = "akx.kernels.cuda.canonical"
 
 
 class Matrix:
@@ -101,6 +99,7 @@ class Matrix:
         dtype: DTypeLike | None = None,
         explicit_zeros: Literal["keep", "drop"] = "keep",
         value_error: float | None = None,
+        copy: bool = True,
     ) -> Matrix:
         """The canonical matrix of any sparse matrix or array. `A` itself is not modified.
 
@@ -119,11 +118,15 @@ class Matrix:
             summed count as explicit zeros.
         value_error : float, optional
             At least 0 and less than 1, see the attribute; by default that of `A` where it is a :class:`Matrix`, else 0.
+        copy : bool
+            False is the promise that nobody writes to the arrays of `A` while the matrix or anything made of it lives:
+            those of canonical int32 CSR on the host are then taken as they are. Others are copied all the same. A write
+            in spite of the promise gives results of neither matrix.
 
         Returns
         -------
         Matrix
-            Owns copies of all arrays: changing `A` afterwards does not change it.
+            Owns copies of all arrays, but for `copy`: changing `A` afterwards does not change it.
 
         Raises
         ------
@@ -156,12 +159,9 @@ class Matrix:
         A = scipy_matrix(A)
         check_shape(A.shape)
         target = target_dtype(A.dtype, dtype)
-        with np.errstate(over="ignore"):  # what becomes Inf is refused below, with its place
-            csr = canonical_csr(A, target)
-        if explicit_zeros == "drop":
-            csr.eliminate_zeros()
-        indptr, indices = fit_index_type(csr.indptr, csr.indices)
-        data = trim(csr.data, indices.size)
+        drops = explicit_zeros == "drop"
+        shared = None if copy else shared_csr(A, target, drops=drops)
+        indptr, indices, data = shared or _copied(A, target, drops=drops)
         largest = check_finite(indptr, indices, data, A.dtype)
         matrix = Matrix(indptr, indices, data, pattern_cache={}, value_error=allowed or 0.0)
         matrix.largest = largest
@@ -297,6 +297,16 @@ class Matrix:
         return f"Matrix(n={self.n}, nnz={self.nnz}, dtype={self.dtype.name}, indices={self.indices.dtype.name})"
 
 
+def _copied(A: Any, target: np.dtype[Any], *, drops: bool) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Canonical row pointers, columns and values of any SciPy matrix."""
+    with np.errstate(over="ignore"):  # what becomes Inf is refused later, with its place
+        csr = canonical_csr(A, target)
+    if drops:
+        csr.eliminate_zeros()
+    indptr, indices = fit_index_type(csr.indptr, csr.indices)
+    return indptr, indices, trim(csr.data, indices.size)
+
+
 def _restore(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], value_error: float = 0.0) -> Matrix:
     arrays = (
         np.asarray(array) for array in (indptr, indices, data)
@@ -317,39 +327,15 @@ def checksum(array: NDArray[Any], *, threads: int = 1) -> int:
         Any shape and dtype except object. Read in C order; an array that is not contiguous is copied first.
     threads : int
         Threads to read with, at least 1; the result does not depend on it.
+
+    Raises
+    ------
+    ArgumentTypeError
+        For objects.
     """
-    from akx._checksum import word_sum
+    from akx._checksum import checksums
 
-    flat = np.ascontiguousarray(array).reshape(-1)
-    if flat.dtype.hasobject:
-        raise ArgumentTypeError("checksum needs plain memory", found=f"dtype {flat.dtype}")
-    size = flat.nbytes
-    count, rest = divmod(size, 8)
-    octets = flat.view(np.uint8) if rest or not size else flat
-    words = (octets[: count * 8] if rest else octets).view(np.uint64)
-    if not words.flags.aligned:
-        words = words.copy()
-    if threads > 1 and count >= _THREADED_WORDS:
-        cuts = [count * t // threads for t in range(threads + 1)]
-        with ThreadPoolExecutor(threads) as pool:
-            parts = pool.map(lambda a, b: word_sum(words[a:b], np.uint64(a)), cuts[:-1], cuts[1:])
-            total = sum(int(part) for part in parts)
-    else:
-        total = int(word_sum(words, np.uint64(0)))
-    if not rest:
-        return (total + _end_of(size)) % 2**64
-    tail = np.zeros(2, dtype=np.uint64)
-    tail[0] = size
-    tail[1:].view(np.uint8)[:rest] = octets[count * 8 :]
-    return (total + int(word_sum(tail, np.uint64(count)))) % 2**64
-
-
-@lru_cache(maxsize=64)
-def _end_of(size: int) -> int:
-    """What the size adds to the checksum of whole words."""
-    from akx._checksum import word_sum
-
-    return int(word_sum(np.array([size, 0], dtype=np.uint64), np.uint64(size // 8)))
+    return checksums([array], threads=threads)[0]
 
 
 def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
@@ -371,16 +357,16 @@ def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
         found: tuple[Any, ...] = given.token()
         return found
     A = scipy_matrix(A)
+    from akx._checksum import checksums
+
     arrays = _buffers(A)
-    return (
-        A.format,
-        tuple(int(s) for s in A.shape),
-        *((a.dtype.str, a.shape, checksum(a, threads=threads)) for a in arrays),
-    )
+    kinds = ((array.dtype.str, array.shape) for array in arrays)
+    sums = checksums(arrays, threads=threads)
+    return (A.format, tuple(map(int, A.shape)), *((*kind, found) for kind, found in zip(kinds, sums, strict=True)))
 
 
 def there(A: Any) -> Any:
-    """A matrix on a GPU that akx can work with, to be read there (:class:`akx.kernels.cuda.given.Given`); else None."""
+    """A matrix on a GPU that akx can work with, to be read there (a `Given` of ``canonical.py``); else None."""
     return None if parts_of(A) is None else import_module(_ON_DEVICE).there(A)
 
 

@@ -2,17 +2,21 @@
 
     python -m benchmarks.answer                       the gallery and the real matrices, on the host (an hour)
     python -m benchmarks.answer --only brick tuma1    some, into the same file
+    python -m benchmarks.answer --only 7-point-256    one with 117 million entries, which others are without
+    python -m benchmarks.answer --tune --only real    powers after 20 s of `akx tune`, into a file of its own
     python -m benchmarks.answer --gpu                 on a GPU, beside CuPy (needs it), into a file of its own
-    python -m benchmarks.answer --table               print the table from the file
+    python -m benchmarks.answer --table               print the tables from the files
 
 Each figure is what the user's clock shows around the public call, everything counted: a process of its own imports
 NumPy and SciPy (or CuPy) and reads the matrix, and from then on each call is timed by itself, the first with the import
 of akx in it. Akx and what a user would have written without it take turns, each in several processes; medians count.
 *Fresh machine* is a process without any compiled code of akx; others find it on the disk. On a GPU matrix and vectors
-are CuPy's for both, each call is waited for, and a row of calls that is waited for once stands beside that.
+are CuPy's for both, each call is waited for, and a row of calls that is waited for once stands beside that. The file
+has the parts of the first call beside its seconds: the import of akx, and what akx says it was doing.
 
 Values are general: those of the matrix times random numbers between 1/2 and 3/2, the same for an entry and its mirror.
-Systems have the same pattern, and a diagonal that makes them positive definite. Nothing is tuned.
+Systems have the same pattern, and a diagonal above the sum of the others by 50 %, 1 % or 0.01 %, so that they take from
+twenty to a thousand steps. Nothing is tuned, but with ``--tune``.
 
 =============  ===============================================  ==================================================
 call           akx                                              beside
@@ -32,9 +36,10 @@ the faster algorithm of cuSPARSE in a CUDA graph on a GPU, both prepared ahead o
 
 from __future__ import annotations
 
-import argparse
 import json
+import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -53,17 +58,25 @@ import scipy.sparse as sp
 if TYPE_CHECKING:
     from benchmarks.matrices import Case
 
-__all__ = ["CALLS", "RESULTS", "general", "main", "measured", "system", "table"]
+__all__ = ["CALLS", "RESULTS", "general", "main", "measured", "summary", "system", "table"]
 
 RESULTS = Path(__file__).resolve().parent / "results" / "answer.json"
 _GPU_RESULTS = RESULTS.with_name("answer_gpu.json")
-_PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+_TUNING_SECONDS = 20
+_README = Path(__file__).resolve().parents[1] / "README.md"
+_PAGE = _README.with_name("docs") / "benchmarks.md"
 CALLS = ("powers", "prepared", "cg", "solver", "solve")
 _HOST_CALLS, _GPU_CALLS = (*CALLS, "command"), (*CALLS, "cg from host")
 _OF_POWERS = ("powers", "prepared")
 _POWERS, _RTOL = 8, 1e-8
-#: Processes of each, and the most calls and seconds of one.
-_PROCESSES, _TIMES, _SECONDS = 3, 100, 20.0
+#: The most processes of each, begun within these seconds of the first; and the most calls and seconds of one.
+_PROCESSES, _WITHIN, _TIMES, _SECONDS, _ROW_SECONDS = 3, 60.0, 100, 5.0, 1.0
+#: What is compiled hardly depends on the matrix: these are measured on a fresh machine.
+_FRESH = ("pentadiagonal", "brick")
+#: By the rows of a matrix modulo 3, how much larger a diagonal entry of its system is than the sum of the others.
+_DOMINANCE = (1.0001, 1.01, 1.5)
+#: Who is measured for a call, akx apart: calls that are beside the same share it.
+_BESIDE = {"powers": "powers", "prepared": "powers", "cg": "cg", "solver": "cg", "solve": "cg"}
 
 Json = dict[str, Any]
 
@@ -84,23 +97,24 @@ def system(A: Any) -> sp.csr_array:
     off = sp.csr_array(absolute + absolute.T)
     off = sp.csr_array(off - sp.diags_array(off.diagonal()))
     sums = np.asarray(off.sum(axis=1)).reshape(-1)
-    return sp.csr_array(sp.diags_array(1.01 * sums + 1e-3 * (sums.max() or 1.0)) - off)
+    dominance = _DOMINANCE[A.shape[0] % 3]
+    return sp.csr_array(sp.diags_array(np.where(sums > 0, dominance * sums, 1.0)) - off)
 
 
 def _of_akx(call: str, A: Any, x: Any) -> Callable[[], Any]:
     """The call, timed with the import of akx."""
     if call == "powers":
-        import akx
+        from akx import matrix_powers
 
-        return lambda: akx.matrix_powers(A, x, _POWERS)
+        return lambda: matrix_powers(A, x, _POWERS)
     if call == "prepared":
-        import akx
+        from akx import MatrixPowers
 
         made: list[Any] = []
 
         def apply() -> Any:
             if not made:
-                made.append(akx.MatrixPowers(A, _POWERS))
+                made.append(MatrixPowers(A, _POWERS))
                 made.append(made[0](x))
             return made[0](x, out=made[1])
 
@@ -195,37 +209,76 @@ def _child(file: str, call: str, who: str, times: int, gpu: bool) -> int:
             print("null")
             return 0
     seconds, begin = list[float](), time.perf_counter()
-    last = begin
+    last, parts = begin, dict[str, float]()
     while len(seconds) < times and (len(seconds) < 2 or last - begin < _SECONDS):
         if run is None:
             run = _of_akx(call, A, x) if who == "akx" else _of_others(call, A, x, linalg)
+            parts["import"] = time.perf_counter() - begin
+            _listen(parts)
         run()
         wait()
         now = time.perf_counter()
         seconds.append(now - last)
         last = now
+        logging.getLogger("akx").setLevel(logging.INFO)
     assert run is not None
-    count = max(1, len(seconds) // 2)
+    count = max(1, min(len(seconds) // 2, int(_ROW_SECONDS / median(seconds))))
     begin = time.perf_counter()
     for _ in range(count if gpu else 0):
         run()
     wait()
-    print(json.dumps({"each": seconds, "row": (time.perf_counter() - begin) / count if gpu else None}))
+    row = (time.perf_counter() - begin) / count if gpu else None
+    print(json.dumps({"each": seconds, "row": row, "parts": parts if who == "akx" else {}}))
     return 0
+
+
+def _selected(names: Sequence[str] | None, *, reduced: bool = False) -> list[Case]:
+    """Cases by name; the large one only by its own."""
+    from benchmarks import gallery, matrices
+
+    large = matrices.Case("7-point-256", "large", lambda: gallery.stencil((256, 256, 256), 7))
+    others = [name for name in names or () if name != large.name]
+    found = matrices.select(others, reduced=reduced) if others or not names else []
+    return [*found, *([large] if names and large.name in names else [])]
+
+
+def _listen(parts: dict[str, float]) -> None:
+    """Add what akx says it was doing, and the seconds, to `parts`."""
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said = re.fullmatch(r"(.*) took (.*) s", record.getMessage())
+            if said:
+                parts[said[1]] = parts.get(said[1], 0.0) + float(said[2])
+
+    logger = logging.getLogger("akx")
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    logger.addHandler(Ear())
 
 
 def _process(file: Path, call: str, who: str, times: int, gpu: bool, cache: Path | None = None) -> Json | None:
     """Seconds of ``each`` call of a process, and of one of a ``row``; `cache`: a folder without compiled code."""
-    environment = {**os.environ, "AKX_DB": str(file.with_name("plans.sqlite")), "AKX_PREPARE": "auto"}
+    environment = {**os.environ, "AKX_DB": str(_plans(file)), "AKX_PREPARE": "auto"}
     if cache is not None:
         environment |= {"NUMBA_CACHE_DIR": str(cache), "CUDA_CACHE_PATH": str(cache), "XDG_CACHE_HOME": str(cache)}
     if call == "command":
         return _command(file, who, environment)
-    what = [str(file), call, who, str(times), *(["--gpu"] if gpu else [])]
+    what = [str(file), call, who, str(times), *(["--gpu"] if gpu else [])]  # one call, or several to compile for
     command = [sys.executable, "-m", "benchmarks.answer", "--child", *what]
     done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
     found: Json | None = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def _tune(file: Path, gpu: bool) -> None:
+    words = ["tune", str(file), "--k", str(_POWERS), "--time", str(_TUNING_SECONDS), "--db", str(_plans(file))]
+    command = [sys.executable, "-m", "akx", *words, *(["--backend", "cuda"] if gpu else [])]
+    subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+def _plans(file: Path) -> Path:
+    return file.with_name("plans.sqlite")
 
 
 def _command(file: Path, who: str, environment: dict[str, str]) -> Json:
@@ -239,13 +292,13 @@ def _command(file: Path, who: str, environment: dict[str, str]) -> Json:
     begin = time.perf_counter()
     command = [sys.executable, *(akx if who == "akx" else ["-c", script, str(file)])]
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
-    return {"each": [time.perf_counter() - begin], "row": None}
+    return {"each": [time.perf_counter() - begin], "row": None, "parts": {}}
 
 
-def measured(case: Case, *, gpu: bool = False, processes: int = _PROCESSES) -> Json | None:
+def measured(case: Case, *, gpu: bool = False, tune: bool = False, processes: int = _PROCESSES) -> Json | None:
     """``matrix``, ``rows``, ``nnz``, and ``calls``: by name ``akx``, ``others`` and perhaps ``best`` {``first``,
-    ``second``, ``hundredth``, ``row``, ``all``: seconds of so many ``calls`` of a process}, and ``fresh_machine``,
-    seconds of akx's.
+    ``second``, ``hundredth``, ``row``, ``all``: seconds of so many ``calls`` of a process; ``parts`` of the first}, and
+    ``fresh_machine``, seconds of akx's, or None.
     """
     try:
         A = general(case.load())
@@ -253,27 +306,50 @@ def measured(case: Case, *, gpu: bool = False, processes: int = _PROCESSES) -> J
         print(f"{case.name}: {refused}", file=sys.stderr)
         return None
     entry: Json = {"matrix": case.name, "rows": A.shape[0], "nnz": int(A.nnz), "calls": {}}
+    calls = _OF_POWERS if tune else _GPU_CALLS if gpu else _HOST_CALLS
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "matrix.npz"
-        for call in _GPU_CALLS if gpu else _HOST_CALLS:
-            sp.save_npz(file, A if call in _OF_POWERS else system(A), compressed=False)
-            fresh = _process(file, call, "akx", 1, gpu, Path(folder) / f"code-{call}")
-            _process(file, call, "akx", _TIMES, gpu)  # what is compiled is on the disk from now on
-            runs: dict[str, list[Json | None]] = {"akx": [], "others": []}
-            if call in _OF_POWERS:
-                runs["best"] = []
-            for _ in range(processes):
-                for who, found in runs.items():
-                    found.append(_process(file, call, who, _TIMES, gpu))
-            there = {who: [run for run in found if run is not None] for who, found in runs.items()}
-            calls = min(len(run["each"]) for found in there.values() for run in found)
-            figures: Json = {who: _summary(found, calls) for who, found in there.items() if found}
-            entry["calls"][call] = {**figures, "fresh_machine": fresh["each"][0] if fresh else None}
+        files = {kind: Path(folder) / f"{kind}.npz" for kind in ("powers", "system")}
+        sp.save_npz(files["powers"], A, compressed=False)
+        sp.save_npz(files["system"], system(A), compressed=False)
+        del A
+        if tune:
+            _tune(files["powers"], gpu)
+
+        def process(call: str, who: str, times: int = _TIMES, cache: Path | None = None) -> Json | None:
+            file = files["powers" if call in _OF_POWERS else "system"]
+            return _process(file, call, who, times, gpu, cache)
+
+        fresh: dict[str, float] = {}
+        for call in calls:
+            found = process(call, "akx", 1, Path(folder) / f"code-{call}") if case.name in _FRESH else None
+            if found is not None:
+                fresh[call] = found["each"][0]
+        for kind, file in files.items():  # what is compiled is on the disk from now on
+            some = [call for call in calls if (call in _OF_POWERS) == (kind == "powers") and call != "command"]
+            if some:
+                _process(file, ",".join(some), "akx", _TIMES, gpu)
+        beside = {call: _BESIDE.get(call, call) for call in calls}
+        jobs = [*((call, "akx") for call in calls), *((call, "others") for call in dict.fromkeys(beside.values()))]
+        if "powers" in calls:
+            jobs.append(("powers", "best"))
+        runs: dict[tuple[str, str], list[Json]] = {job: [] for job in jobs}
+        begin = time.perf_counter()
+        for number in range(processes):
+            for job in jobs if number == 0 or time.perf_counter() - begin < _WITHIN else ():
+                one = process(*job)
+                runs[job] += [] if one is None else [one]
+    for call in calls:
+        of = {"akx": (call, "akx"), "others": (beside[call], "others"), "best": (beside[call], "best")}
+        there = {who: runs[job] for who, job in of.items() if runs.get(job)}
+        fewest = min(len(run["each"]) for found in there.values() for run in found)
+        figures: Json = {who: _summary(found, fewest) for who, found in there.items()}
+        entry["calls"][call] = {**figures, "fresh_machine": fresh.get(call)}
     return entry
 
 
 def _summary(runs: list[Json], calls: int) -> Json:
     each, rows = [run["each"] for run in runs], [run["row"] for run in runs if run["row"] is not None]
+    parts = dict.fromkeys(name for run in runs for name in run["parts"])
     return {
         "first": median(one[0] for one in each),
         "second": median(one[1] for one in each) if calls > 1 else None,
@@ -281,58 +357,97 @@ def _summary(runs: list[Json], calls: int) -> Json:
         "row": median(rows) if rows else None,
         "all": median(sum(one[:calls]) for one in each),
         "calls": calls,
+        "processes": len(runs),
+        "spread": [min(sum(one[:calls]) for one in each), max(sum(one[:calls]) for one in each)],
+        "parts": {name: median(run["parts"].get(name, 0.0) for run in runs) for name in parts},
     }
+
+
+_COLUMNS = {
+    "first": "first call",
+    "second": "second",
+    "hundredth": "hundredth",
+    "row": "in a row",
+    "all": "all calls",
+}
+
+
+def _gain(found: Sequence[Json], what: str, beside: str = "others") -> str:
+    """How many times as fast akx is: the geometric mean of entries of a call, and the least."""
+    both = [(one[beside].get(what), one["akx"].get(what)) for one in found if beside in one]
+    ratios = [of_others / akx for of_others, akx in both if of_others and akx]
+    return f"{geometric_mean(ratios):.2f} (least {min(ratios):.2f})" if ratios else ""
+
+
+def _of_call(document: Json, call: str) -> list[Json]:
+    return [entry["calls"][call] for entry in document["answer"] if call in entry["calls"]]
 
 
 def table(document: Json) -> str:
     """How many times as fast akx is, by call: geometric mean and least of all matrices; and seconds of first calls."""
-    columns = {
-        "first": "first call",
-        "second": "second",
-        "hundredth": "hundredth",
-        "row": "in a row",
-        "all": "all calls",
-    }
-    entries = document["answer"]
     body = []
     for call in dict.fromkeys((*_HOST_CALLS, *_GPU_CALLS)):
-        found = [entry["calls"][call] for entry in entries if call in entry["calls"]]
+        found = _of_call(document, call)
         if not found:
             continue
-
-        def ratio(what: str, beside: str = "others", found: list[Json] = found) -> str:
-            both = [(one[beside].get(what), one["akx"].get(what)) for one in found if beside in one]
-            ratios = [of_others / akx for of_others, akx in both if of_others and akx]
-            return f"{geometric_mean(ratios):.2f} (least {min(ratios):.2f})" if ratios else ""
-
-        first, fresh = [one["akx"]["first"] for one in found], [one["fresh_machine"] for one in found]
-        waits = [f"{median(one):.2f} (most {max(one):.2f})" for one in (first, fresh)]
-        best = ratio("row", "best") or ratio("hundredth", "best")
-        body.append([call, *map(ratio, columns), best, *waits])
+        fresh = [one["fresh_machine"] for one in found if one["fresh_machine"] is not None]
+        first = [one["akx"]["first"] for one in found]
+        waits = [f"{median(one):.2f} (most {max(one):.2f})" if one else "" for one in (first, fresh)]
+        best = _gain(found, "row", "best") or _gain(found, "hundredth", "best")
+        body.append([call, *(_gain(found, what) for what in _COLUMNS), best, *waits])
     from benchmarks import markdown, solving
 
-    head = ["call", *columns.values(), "over the best library", "first, s", "first on a fresh machine, s"]
+    head = ["call", *_COLUMNS.values(), "over the best library", "first, s", "first on a fresh machine, s"]
     kept = [at for at in range(len(head)) if any(row[at] for row in body)]
     rows = markdown.rows([head[at] for at in kept], [[row[at] for at in kept] for row in body])
+    entries = document["answer"]
     return f"{solving.origin(document, entries)}; {len(entries)} matrices.\n\n{rows}"
+
+
+#: What a user types, by call.
+_TYPED = {
+    "powers": "`akx.matrix_powers(A, x, 8)`",
+    "prepared": "`P(x, out=V)`, P a `MatrixPowers`",
+    "cg": "`akx.solvers.cg(A, b)`",
+    "solver": "`solver(b)`, a `Solver`",
+    "solve": "`akx.solvers.solve(A, b)`",
+}
+
+
+def summary(host: Json, gpu: Json) -> str:
+    """The README's table: second and hundredth call, beside SciPy on the host and beside CuPy on a GPU."""
+    from benchmarks import markdown, solving
+
+    head, body = ["what you type"], [[typed] for typed in _TYPED.values()]
+    for whom, document in (("SciPy", host), ("CuPy", gpu)):
+        head += [f"{whom}: {_COLUMNS[what]} call" for what in ("second", "hundredth")]
+        for call, row in zip(_TYPED, body, strict=True):
+            row += [_gain(_of_call(document, call), what) for what in ("second", "hundredth")]
+    said = [f"{solving.origin(one, one['answer'])}, {len(one['answer'])} matrices" for one in (host, gpu)]
+    rows = markdown.rows(head, body)
+    return f"{rows}\n\nBeside SciPy: {said[0]}. Beside CuPy, A and x on the GPU: {said[1]}."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; the exit code is 0."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    gpu = "--gpu" in given
-    given = [word for word in given if word != "--gpu"]  # what is timed must not find akx imported by the harness
+    gpu, tune = "--gpu" in given, "--tune" in given
+    given = [word for word in given if word not in ("--gpu", "--tune")]  # a child's clock runs before akx is imported
     if given[:1] == ["--child"]:
-        parser = argparse.ArgumentParser()
-        for name in ("file", "call", "who", "times"):
-            parser.add_argument(name, type=int if name == "times" else str)
-        return _child(**vars(parser.parse_args(given[1:])), gpu=gpu)
-    from benchmarks import each
+        file, names, who, times = given[1:]
+        return max(_child(file, call, who, int(times), gpu) for call in names.split(","))
+    from benchmarks import each, markdown
 
-    return each.run(
-        given, partial(measured, gpu=gpu), table, name="answer", description="What a user waits for.", entries="answer",
-        results=_GPU_RESULTS if gpu else RESULTS, page=_PAGE,
+    usual = _GPU_RESULTS if gpu else RESULTS
+    code = each.run(
+        given, partial(measured, gpu=gpu, tune=tune), table, name="answer", description="What a user waits for.",
+        entries="answer", results=usual.with_stem(f"{usual.stem}_tuned") if tune else usual, page=_PAGE,
+        select=_selected,
     )  # fmt: skip
+    if not {"-o", "--output", "--docs"} & set(given):
+        documents = [json.loads(path.read_text()) for path in (RESULTS, _GPU_RESULTS)]
+        markdown.show(summary(*documents), "answer", _README)
+    return code
 
 
 if __name__ == "__main__":

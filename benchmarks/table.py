@@ -1,7 +1,7 @@
-"""Render the result files as Markdown, into README.md and docs/benchmarks.md between two comment lines.
+"""Render the result files as Markdown, into docs/benchmarks.md between two comment lines.
 
-    python -m benchmarks.table            rewrite both
-    python -m benchmarks.table --check    exit code 1 where one is not what the results say
+    python -m benchmarks.table            rewrite it
+    python -m benchmarks.table --check    exit code 1 where it is not what the results say
 
 Everything between ``<!-- bench:begin -->`` and ``<!-- bench:end -->`` is replaced, everything else is left alone. No
 figure is typed by hand: each comes from benchmarks/results/.
@@ -21,13 +21,11 @@ from benchmarks import markdown, record
 from benchmarks.gallery import GALLERY
 from benchmarks.powers import RESULTS
 
-__all__ = ["full_tables", "main", "summary"]
+__all__ = ["full_tables", "main"]
 
 BLOCK = "bench"
 _ROOT = Path(__file__).resolve().parents[1]
 _EXHAUSTIVE = RESULTS.with_name("exhaustive_brick.json")
-#: The k of the summary, with its times.
-_SUMMARY_K = 8
 _NAMES = {
     "scipy": "SciPy",
     "mkl": "MKL",
@@ -38,39 +36,6 @@ _NAMES = {
 }
 
 Json = dict[str, Any]
-
-
-def summary(document: Json) -> str:
-    """The README's table: times and speed-up at k = 8, speed-ups at the other k, geometric means."""
-    entries = document["powers"]
-    powers = sorted({entry["k"] for entry in entries})
-    shown = _SUMMARY_K if _SUMMARY_K in powers else max(powers, default=_SUMMARY_K)
-    by_key = {(entry["matrix"], entry["dtype"], entry["k"]): entry for entry in entries}
-    lines = [
-        f"Milliseconds of one call for k = {shown} and speed-ups over the fastest of SciPy, MKL and akx's own plain "
-        f"`sweep`; {_machine(document)}.",
-        "",
-    ]
-    head = ["matrix", "rows", "entries", "fastest baseline", "ms", "akx ms", "schedule", *(f"k = {k}" for k in powers)]
-    rows = []
-    for group in ("gallery", "real"):
-        mine = list(dict.fromkeys((e["matrix"], e["dtype"]) for e in entries if _group(e) == group))
-        for matrix, dtype in mine:
-            entry = by_key.get((matrix, dtype, shown))
-            ratios = [_ratio(by_key.get((matrix, dtype, k)), bold=k == shown) for k in powers]
-            if entry is None:
-                some = next(e for e in entries if (e["matrix"], e["dtype"]) == (matrix, dtype))
-                rows.append([_label(some), _count(some["rows"]), _count(some["nnz"]), "", "", "", "", *ratios])
-                continue
-            name, seconds = _fastest(entry)
-            rows.append([
-                _label(entry), _count(entry["rows"]), _count(entry["nnz"]), _NAMES.get(name, name), _ms(seconds),
-                _ms(entry["best"]["seconds"]), f"`{entry['best']['schedule']}`", *ratios,
-            ])  # fmt: skip
-        if mine:
-            means = [_mean([e for e in entries if e["k"] == k and _group(e) == group], bold=k == shown) for k in powers]
-            rows.append([f"*geometric mean, {group} ({len(mine)})*", "", "", "", "", "", "", *means])
-    return "\n".join([*lines, markdown.rows(head, rows, left=(0, 3, 6))])
 
 
 def full_tables(document: Json, exhaustive: Json | None = None) -> str:
@@ -107,11 +72,10 @@ def full_tables(document: Json, exhaustive: Json | None = None) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Rewrite or check the two files; returns the exit code."""
+    """Rewrite or check the page; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description="Render the results as Markdown.")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--exhaustive", type=Path, default=_EXHAUSTIVE)
-    parser.add_argument("--readme", type=Path, default=_ROOT / "README.md")
     parser.add_argument("--docs", type=Path, default=_ROOT / "docs" / "benchmarks.md")
     parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 where a file is out of date")
     options = parser.parse_args(arguments)
@@ -122,22 +86,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if document is None:
         parser.error(f"{options.results} is not there yet: run python -m benchmarks.powers")
     exhaustive = json.loads(options.exhaustive.read_text()) if options.exhaustive.exists() else None
-    stale = []
-    for path, block in ((options.readme, summary(document)), (options.docs, full_tables(document, exhaustive))):
-        try:
-            old = path.read_text()
-            new = markdown.replace_block(old, BLOCK, block)
-        except (OSError, ValueError) as problem:
-            parser.error(f"{path}: {problem}")
-        if new != old:
-            stale.append(path)
-            if not options.check:
-                path.write_text(new)
-    for path in stale:
-        print(
-            f"{path}: {'out of date, run python -m benchmarks.table' if options.check else 'written'}", file=sys.stderr
-        )
-    return 1 if options.check and stale else 0
+    page = options.docs
+    try:
+        text = markdown.replace_block(page.read_text(), BLOCK, full_tables(document, exhaustive))
+    except (OSError, ValueError) as problem:
+        parser.error(f"{page}: {problem}")
+    stale = markdown.keep(page, text, check=options.check)
+    if stale:
+        print(f"{page}: out of date, run python -m benchmarks.table", file=sys.stderr)
+    return stale
 
 
 def _exhaustive_text(found: Json) -> str:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -43,18 +44,25 @@ def heat(elements: int) -> csr_array:
     csr_array, shape ((elements + 1)**3, (elements + 1)**3), float64, symmetric; up to 27 entries in a row.
     """
     import numpy as np
-    from scipy.sparse import coo_array
+    from scipy.sparse import csr_array
 
     slope, mass = np.array([[1.0, -1.0], [-1.0, 1.0]]), np.array([[2.0, 1.0], [1.0, 2.0]]) / 6
     directions = ((slope, mass, mass), (mass, slope, mass), (mass, mass, slope))
     element = sum(np.kron(np.kron(a, b), c) for a, b, c in directions)
-    nodes = np.arange((elements + 1) ** 3, dtype=np.int32).reshape(3 * (elements + 1,))
-    ends = (slice(None, -1), slice(1, None))
-    corners = np.stack([nodes[i, j, k].ravel() for i in ends for j in ends for k in ends], axis=1)
-    conductivity = np.exp(np.random.default_rng(1).normal(size=len(corners)))
-    values = conductivity[:, None, None] * element
-    rows, columns = np.broadcast_arrays(corners[:, :, None], corners[:, None, :])
-    return coo_array((values.ravel(), (rows.ravel(), columns.ravel())), shape=2 * (nodes.size,)).tocsr()
+    conductivity = np.exp(np.random.default_rng(1).normal(size=3 * (elements,)))
+    side = elements + 1
+    entries, there = np.zeros((*3 * (side,), 3, 3, 3)), np.zeros((*3 * (side,), 3, 3, 3), dtype=bool)
+    for (a, row), (b, column) in product(enumerate(np.ndindex(2, 2, 2)), repeat=2):
+        where = (*(slice(i, i + elements) for i in row), *(1 + np.subtract(column, row)))
+        entries[where] += element[a, b] * conductivity
+        there[where] = True
+    strides = np.array([side * side, side, 1])
+    shifts = (np.indices((3, 3, 3)).reshape(3, 27) - 1).T @ strides
+    n = side**3
+    there = there.reshape(n, 27)
+    indices = np.add.outer(np.arange(n, dtype=np.int32), shifts.astype(np.int32))[there]
+    indptr = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+    return csr_array((entries.reshape(n, 27)[there], indices, indptr.astype(np.int32)), shape=(n, n))
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from postgres import PostgresServer, missing_for_postgres
 
-from akx.kernels import revisions
+from akx.kernels import facts, revisions
 from akx.kernels.cpu import rates
 from akx.plandb import ShippedPlans, layers
 from akx.tuner import calibration, machine
@@ -95,6 +95,14 @@ def _no_plans_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Itera
         patched.setattr(calibration, "_shipped_folder", lambda: nothing / "machines")
         patched.setenv("AKX_PROJECT_PLANS", "")
         patched.setenv("AKX_SYSTEM_PLANS", "")
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_facts_on_disk() -> Iterator[None]:
+    """What a test finds out of a pattern is not for others, whose cost models may be replaced."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(facts, "_LEAST_ENTRIES", 2**62)
         yield
 
 

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +19,11 @@ from device.fake_driver import FakeDriver, seen
 import akx
 from akx.device.cuda.launch import Module, default_stream
 from akx.device.cuda.runtime import give_back
-from akx.errors import AkxWarning, ArgumentError, DeviceError
-from akx.kernels.cuda import values
+from akx.errors import AkxWarning, ArgumentError, DeviceError, MatrixError
+from akx.kernels.cuda import canonical, content, csr_powers, values
 from akx.kernels.cuda.program import CudaProgram
 from akx.operator import cache
+from akx.operator import call as calls
 from akx.operator.prepared import Prepared
 from akx.plandb import changes
 
@@ -126,7 +128,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     """CuPy, with a current stream that tests set; results are arrays of the host."""
     found = SimpleNamespace(current=Stream(0))
     found.cuda = SimpleNamespace(get_current_stream=lambda: found.current)
-    found.empty = lambda shape, dtype: (_ for _ in ()).throw(AssertionError("memory is made"))
+    found.empty = lambda *_, **__: (_ for _ in ()).throw(AssertionError("memory is made"))
     monkeypatch.setitem(sys.modules, "cupy", found)
     return found
 
@@ -204,10 +206,23 @@ def test_a_call_is_a_launch(case: Case) -> None:
     """What the host does: so many functions of Python, and three of the driver. Who adds one says why here."""
     x, out = case.arrays()
     warm(case, x, out)
-    calls = called(lambda: case.P(x, out=out))
+    names = called(lambda: case.P(x, out=out))
     assert case.driver.log == LAUNCH
     case.is_right(x, out)
-    assert len(calls) <= 15, calls
+    assert len(names) <= 15, names
+
+
+def test_a_call_that_makes_v_is_a_launch_too(case: Case, cupy: Any) -> None:
+    cupy.empty = lambda shape, dtype, order: Made(np.full(shape, np.nan, dtype, order))
+    x, _ = case.arrays()
+    held = [case.P(x) for _ in range(4)]
+    case.driver.finish()
+    case.driver.log.clear()
+    V = case.P(x)
+    assert set(case.driver.log) == {*LAUNCH, "cuGraphExecKernelNodeSetParams"}
+    assert case.driver.log.count("cuGraphLaunch") == 1
+    case.is_right(x, V)
+    assert len({one.data.ptr for one in (*held, V)}) == 5
 
 
 def test_other_arrays_move_the_graph(case: Case) -> None:
@@ -501,10 +516,10 @@ def test_a_second_matrix_powers_goes_straight_to_the_program(
         akx.matrix_powers(asked.A, x, K, out=out)
     case.driver.finish()
     case.driver.log.clear()
-    calls = called(lambda: akx.matrix_powers(asked.A, x, K, out=out))
+    names = called(lambda: akx.matrix_powers(asked.A, x, K, out=out))
     assert case.driver.log == LAUNCH
     case.is_right(x, out)
-    assert len(calls) <= 23, calls
+    assert len(names) <= 23, names
     assert len(asked.made) == 1
 
 
@@ -512,9 +527,9 @@ def test_what_may_have_changed_is_looked_at(case: Case, asked: Asked, monkeypatc
     x, out = case.arrays()
 
     def is_direct() -> bool:
-        calls = called(lambda: akx.matrix_powers(asked.A, x, K, out=out))
+        names = called(lambda: akx.matrix_powers(asked.A, x, K, out=out))
         case.is_right(x, out)
-        return "operator_for" not in calls
+        return "operator_for" not in names
 
     assert [is_direct() for _ in range(3)] == [False, True, True]
     monkeypatch.setattr(cache.time, "monotonic", lambda: 101.0)  # plans that others have tuned meanwhile
@@ -549,3 +564,211 @@ def test_matrix_powers_in_a_capture(case: Case, asked: Asked, cupy: Any) -> None
     assert asked.made[0] in [entry.operator for entry in cache.CACHE.entries.values()]
     replay(graph)
     case.is_right(x, out)
+
+
+# ----------------------------------------------------------------------------------- matrices that callers may change
+
+
+class Made(Array):
+    """What CuPy makes, with views of it."""
+
+    @property
+    def T(self) -> Made:
+        return Made(self.host.T)
+
+    def __getitem__(self, place: Any) -> Made:
+        return Made(self.host[place])
+
+
+class Sparse:
+    """CSR of CuPy."""
+
+    format = "csr"
+
+    def __init__(self, A: Any) -> None:
+        self.host, self.shape = A, A.shape
+        self.data, self.indices, self.indptr = (Made(one) for one in (A.data, A.indices, A.indptr))
+
+    def get(self) -> Any:
+        return self.host
+
+
+Made.__module__, Sparse.__module__ = "cupy", "cupyx.scipy.sparse"
+
+
+def arrays_at(n: int, entries: int, start: int, column: int, value: int) -> Any:
+    where = seen(value, entries), seen(column, entries, np.int32), seen(start, n + 1, np.int32)
+    return sp.csr_array(where, shape=(n, n), copy=True)
+
+
+def look_at_csr(kind: int, index: int, n: int, entries: int, start: int, column: int, value: int, found: int) -> None:
+    A = arrays_at(n, entries, start, column, value)
+    longest = np.diff(A.indptr).max()
+    seen(found, 4, np.uint64)[:] = [0, A.indices.max() >= n, not np.isfinite(A.data).all(), longest]
+
+
+def as_they_are(
+    n: int, entries: int, start: int, column: int, value: int, k: int, pitch: int, x: int, out: int, *more: int
+) -> None:
+    coefficients, _, only, told = more
+    assert not seen(coefficients, 3 * k).reshape(k, 3)[:, 1:].any()
+    if only and not seen(only, 1, np.uint32)[0]:
+        return
+    A, powers = arrays_at(n, entries, start, column, value), seen(out, (k + 1) * pitch).reshape(k + 1, n)
+    powers[0] = seen(x, n)
+    seen(told, 1, np.uint32)[0] |= not np.isfinite(A.data).all()
+    for j in range(k):
+        powers[j + 1] = A @ powers[j]
+
+
+def sum_arrays(*given: int) -> None:
+    *extents, _, known, found, differs, told = given
+    sums = [zlib.crc32(ctypes.string_at(at, size)) for size, at in zip(extents[::2], extents[1::2], strict=True)]
+    if found:
+        seen(found, 3, np.uint64)[:] = sums
+    if known:
+        seen(differs, 1, np.uint32)[0] = is_other = list(seen(known, 3, np.uint64)) != sums
+        seen(told, 1, np.uint32)[0] |= is_other
+
+
+class Live(Asked):
+    """A matrix of CuPy that its owner changes, where the program that is made for it is that of the case."""
+
+    def __init__(self, case: Case, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(case, monkeypatch)
+        self.case, self.host, self.held = case, case.A.copy(), list[Any]()
+        self.A: Any = Sparse(self.host)
+        cupy.empty = lambda shape, dtype, order: Made(np.full(shape, np.nan, dtype, order))
+        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
+        case.driver.kernels |= {
+            "look_at_callers_csr": (look_at_csr, [*3 * [u32], *5 * [u64]]),
+            "powers": (as_they_are, [u32, *4 * [u64], u32, *7 * [u64]]),
+            "sum_all_arrays": (sum_arrays, 11 * [u64]),
+        }
+        monkeypatch.setattr(canonical, "cuda_missing", lambda: None)
+        monkeypatch.setattr(canonical, "canonical", lambda given, **_: akx.Matrix.from_any(given.owner.host))
+        for module in (content, csr_powers):
+            monkeypatch.setattr(module, "cuda_device", lambda: SimpleNamespace(sms=2))
+            monkeypatch.setattr(module, "load", lambda *_, **__: Module(b"", "of callers"))
+
+    def call(self, x: Any, out: Any = None) -> tuple[Any, bool]:
+        """V, and whether nothing was waited for and the matrix not looked at."""
+        self.case.driver.log.clear()
+        V = akx.matrix_powers(self.A, x, K, out=out)
+        self.held.append(V)  # CuPy keeps memory until the stream has come there
+        return V, not {"cuStreamSynchronize", "cuMemcpyDtoHAsync", "cuMemAlloc"} & set(self.case.driver.log)
+
+    def is_right(self, x: Any, V: Any) -> None:
+        self.case.is_right(x, V, self.host)
+
+
+@pytest.fixture(params=["auto", "always"])
+def live(request: Any, case: Case, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
+    akx.clear_cache()
+    monkeypatch.setenv("AKX_PREPARE", request.param)
+    monkeypatch.setattr(cache.time, "monotonic", lambda: 100.0)
+    yield Live(case, cupy, monkeypatch)
+    akx.clear_cache()
+
+
+def test_a_matrix_of_the_callers_is_waited_for_once(live: Live, cupy: Any) -> None:
+    """Every later call is two kernels and a graph at most, on whatever stream, with V made or given."""
+    x, out = live.case.arrays()
+    first = [live.call(x) for _ in range(3)]
+    assert [quick for _, quick in first] == [False, True, True]
+    for V, _ in first:
+        live.is_right(x, V)
+    for handle in (0, 11, 0):
+        cupy.current = Stream(handle)
+        for where in (None, out):
+            live.call(x, where)
+            V, quick = live.call(x, where)
+            assert quick
+            assert (V is out) == (where is out)
+            assert live.case.driver.log.count("cuLaunchKernelEx") <= 2 + 4 * bool(live.made)
+            live.is_right(x, V)
+
+
+def test_a_change_is_in_v_and_told_to_the_next_call(live: Live) -> None:
+    """By the time that the stream comes there, whenever that is; and what was changed back counts as it is."""
+    x, _ = live.case.arrays()
+    for _ in range(3):
+        live.call(x)
+    live.case.driver.finish()
+    was = live.host.data.copy()
+    for factor in (2.0, 3.0, 1.0, 1.0, 5.0, 1.0):
+        live.host.data[:] = factor * was
+        V, quick = live.call(x)
+        live.is_right(x, V)
+        live.host.data[:] = 7 * was
+        live.host.data[:] = factor * was
+        live.is_right(x, live.call(x)[0])
+    again = [live.call(x)[1] for _ in range(3)]
+    assert again[-1]
+    live.A.data = Made(np.array(2 * live.host.data))  # other memory
+    live.host.data[:] *= 2
+    V, quick = live.call(x)
+    assert not quick
+    live.is_right(x, V)
+
+
+def test_what_is_wrong_is_told_by_the_next_call(live: Live) -> None:
+    x, _ = live.case.arrays()
+    for _ in range(3):
+        live.call(x)
+    live.host.data[3] = np.nan
+    live.call(x)
+    live.case.driver.finish()
+    with pytest.raises(MatrixError, match="not finite"):
+        live.call(x)
+
+
+def test_a_capture_has_the_matrix_as_it_is_then(live: Live, cupy: Any) -> None:
+    """Nothing is read or waited for while it goes on; what the graph does looks at the matrix each time."""
+    driver, (x, out) = live.case.driver, live.case.arrays()
+    cupy.current = Stream(11)
+    for _ in range(4):
+        live.call(x, out)
+    driver.finish()
+    driver.cuStreamBeginCapture(11, None)
+    assert live.call(x, out)[1]
+    assert set(driver.log) <= {"cuCtxGetCurrent", "cuStreamIsCapturing", "cuPointerGetAttribute", "cuLaunchKernelEx"}
+    _, graph = driver.cuStreamEndCapture(11)
+    for factor in (1.0, 2.0, 3.0):
+        live.host.data[:] *= factor
+        replay(graph)
+        live.is_right(x, out)
+
+
+def test_what_is_kept_goes_with_its_owner(live: Live) -> None:
+    from akx.operator import live as lives
+
+    x, _ = live.case.arrays()
+    for _ in range(3):
+        live.call(x)
+    assert len(lives._LIVE) == 1
+    live.A = None
+    gc.collect()
+    assert not lives._LIVE
+
+
+def test_a_matrix_of_the_host_is_read_while_the_device_works(
+    case: Case, asked: Asked, monkeypatch: pytest.MonkeyPatch, cupy: Any
+) -> None:
+    """What is kept is launched first, and another time where the matrix was changed."""
+    monkeypatch.setenv("AKX_PREPARE", "always")
+    x, out = case.arrays()
+    for _ in range(4):
+        akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
+    case.is_right(x, out)
+    content_of, log = calls.content_of, case.driver.log
+    monkeypatch.setattr(calls, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
+    log.clear()
+    akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
+    assert "cuGraphLaunch" in log[: log.index("read")]
+    assert "cuStreamSynchronize" not in log
+    case.is_right(x, out)
+    case.A.data *= 2
+    akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
+    case.is_right(x, out)
+    assert len(asked.made) == 1

@@ -132,6 +132,47 @@ class TestFromAny:
         A.indices[:] = 0
         np.testing.assert_array_equal(M.to_scipy().toarray(), kept)
 
+    def test_with_a_promise_canonical_csr_is_taken_as_it_is(self) -> None:
+        A = grid(5)
+        M = Matrix.from_any(A, copy=False)
+        for own, users in ((M.indptr, A.indptr), (M.indices, A.indices), (M.data, A.data)):
+            assert np.shares_memory(own, users)
+            assert users.flags.writeable
+            assert not own.flags.writeable
+        assert M.fingerprint == Matrix.from_any(A).fingerprint
+        np.testing.assert_array_equal(akx.matrix_powers(M, np.ones(25), 3), akx.matrix_powers(A, np.ones(25), 3))
+
+    @pytest.mark.parametrize("how", ["unsorted", "int64", "float32", "zeros", "longer", "csc", "strided"])
+    def test_with_a_promise_what_is_not_canonical_is_copied(self, how: str) -> None:
+        A, options = grid(5), dict[str, Any]()
+        if how == "unsorted":
+            first = slice(*A.indptr[:2])
+            A.indices[first], A.data[first] = A.indices[first][::-1].copy(), A.data[first][::-1].copy()
+        elif how == "int64":
+            A.indices = A.indices.astype(np.int64)
+        elif how == "float32":
+            options = {"dtype": np.float32}
+        elif how == "zeros":
+            A.data[3], options = 0.0, {"explicit_zeros": "drop"}
+        elif how == "longer":
+            A.data = np.append(A.data, 0.0)
+        elif how == "csc":
+            A = sp.csc_array(A)
+        else:
+            A.data = np.repeat(A.data, 2)[::2]
+        before = A.data.copy(), A.indices.copy()
+        M, wanted = Matrix.from_any(A, copy=False, **options), Matrix.from_any(A, **options)
+        assert not any(np.shares_memory(own, A.data) for own in (M.data, M.indices, M.indptr))
+        np.testing.assert_array_equal(M.to_scipy().toarray(), wanted.to_scipy().toarray())
+        assert np.array_equal(A.data, before[0])
+        assert np.array_equal(A.indices, before[1])
+
+    def test_a_promise_is_not_believed_of_broken_indices(self) -> None:
+        A = grid(5)
+        A.indices[3] = 99
+        with pytest.raises(MatrixError, match="out of range"):
+            Matrix.from_any(A, copy=False)
+
     def test_stale_flags_of_the_users_matrix_are_not_believed(self) -> None:
         A = sp.csr_array(np.array([[1.0, 2.0], [0.0, 3.0]]))
         assert A.has_canonical_format

@@ -114,11 +114,39 @@ def test_a_folder_that_is_named_is_left_as_it_is(nowhere: Path, monkeypatch: pyt
 
 
 def test_numba_is_imported_through_the_check() -> None:
-    """All but kernels and formats, which come after it."""
+    """All but kernels of the CPU, which come after it."""
     package = Path(_numba.__file__).parent
     direct = {
-        path.relative_to(package).parts[0]
+        path.relative_to(package).parts[:2]
         for path in package.rglob("*.py")
         if any(line.startswith(("from numba import", "import numba")) for line in path.read_text().splitlines())
     }
-    assert direct == {"kernels", "formats"}
+    assert direct == {("kernels", "cpu")}
+
+
+def test_a_function_is_compiled_when_it_is_called_with_those_that_it_calls() -> None:
+    """And takes its place in its module, where compiled code looks for it."""
+    script = (
+        "import sys\n"
+        "from akx._numba import njit\n"
+        "@njit(cache=False)\n"
+        "def twice(x): return 2 * x\n"
+        "@njit(cache=False)\n"
+        "def steps(n): return 0 if n == 0 else twice(1) + steps(n - 1)\n"
+        "assert 'numba' not in sys.modules and steps.__name__ == 'steps'\n"
+        "outer = steps\n"
+        "assert steps(3) == 6 == outer(3)\n"
+        "assert [type(one).__name__ for one in (twice, steps)] == 2 * ['CPUDispatcher']\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_schedules_of_a_gpu_are_declared_without_numba() -> None:
+    script = (
+        "import sys, akx.operator.planner\n"
+        "from akx.kernels import registry\n"
+        "for name in ('sweep', 'ghost', 'resident', 'wavefront'):\n"
+        "    registry.get('cuda', name)\n"
+        "assert 'numba' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -57,6 +57,18 @@ def told() -> Iterator[Told]:
         yield display
 
 
+def test_what_is_done_says_how_long_it_took_where_debugging_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="akx"), working("in silence"):
+        pass
+    with caplog.at_level(logging.DEBUG, logger="akx"), working("outer"), working("inner"):
+        time.sleep(0.02)
+    said = [
+        (record.getMessage().split(" took ")[0], float(record.getMessage().split()[-2])) for record in caplog.records
+    ]
+    assert [what for what, _ in said] == ["inner", "outer"]
+    assert all(0.019 <= seconds < 5 for _, seconds in said)
+
+
 def test_long_work_is_told_with_what_is_in_it_and_short_work_is_not(told: Told) -> None:
     with working("short"):
         pass

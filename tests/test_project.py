@@ -54,7 +54,7 @@ def test_readme_opens_with_the_two_commands() -> None:
     assert first is not None
     commands = [line.split("#")[0].strip() for line in first.group(1).splitlines() if line.strip()]
     assert commands == ["make demo", "make test"]
-    assert readme.count("<!-- bench:begin -->") == readme.count("<!-- bench:end -->") == 1
+    assert readme.count("<!-- answer:begin -->") == readme.count("<!-- answer:end -->") == 1
 
 
 @pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling is not installed")

@@ -38,11 +38,11 @@ class Timed(Steps):
     def update_values(self, data: Any) -> None:
         super().update_values(data.get() if isinstance(data, DeviceArray) else data)
 
-    def run_for(self, caller: Any, x: Any, out: Any, coefficients: Any) -> None:
+    def work_of(self, x: Any, out: Any, coefficients: Any) -> Any:
         self.runs += 1
         if self.left is not None and self.runs > self.left:
             raise akx.AkxError("lost")
-        super().run_for(caller, x, out, coefficients)
+        return super().work_of(x, out, coefficients)
 
 
 class Few:

@@ -139,6 +139,26 @@ def test_a_change_in_place_counts_at_once(prepared: list[Any]) -> None:
     assert prepared == []
 
 
+def test_a_change_of_a_small_pattern_that_was_copied_counts_at_once(prepared: list[Any]) -> None:
+    A, x = random_matrix(), np.linspace(1, 2, 60)
+    V = [akx.matrix_powers(A, x, 3) for _ in range(5)]
+    np.testing.assert_array_equal(V[0], V[4])
+    A.indices[0] = (A.indices[0] + 1) % 60
+    np.testing.assert_allclose(akx.matrix_powers(A, x, 3), steps(A, x, 3))
+    for _ in range(4):
+        akx.matrix_powers(A, x, 3)
+    A.data = A.data[:-1]
+    with pytest.raises(akx.MatrixError):
+        akx.matrix_powers(A, x, 3)
+    A = random_matrix()
+    for _ in range(4):
+        akx.matrix_powers(A, x, 3)
+    A.indices[1] = 1_000_000
+    with pytest.raises(akx.MatrixError):
+        akx.matrix_powers(A, x, 3)
+    assert len(prepared) == 2, "to be told what is wrong"
+
+
 def test_the_same_number_of_calls_comes_before_for_every_matrix_of_a_size(
     prepared: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

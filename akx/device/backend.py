@@ -207,6 +207,12 @@ class Backend(ABC):
         """The class of variants that other packages may register for it; None, the default, where they may none."""
         return None
 
+    # Plans.
+
+    def told_by_values(self, matrix: Any) -> tuple[Any, ...]:
+        """What the values of a matrix tell of its plans, beside its pattern and type; nothing by default."""
+        return ()
+
     # First calls.
 
     def plain_products(self, indptr: NDArray[Any], indices: Any, data: Any) -> PlainProducts | None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
 from akx.formats.shares import in_shares
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.formats.base import Format, Pattern, index_dtype
 
 __all__ = ["GROUP", "CsrAheadArrays", "CsrArrays", "csr_fits", "from_csr"]

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.formats.base import Format, Pattern, aligned_zeros, lanes_of
 from akx.formats.shares import in_shares
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.formats.base import Pattern
 
 __all__ = ["WARP", "Diagonals", "diagonals_of"]

@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of, read_only
 from akx.formats.csr import GROUP, csr_fits
 

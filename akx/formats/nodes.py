@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.formats.base import Pattern
 
 __all__ = ["INDEX_BYTES", "MOST", "VALUE_BYTES", "Nodes", "alike_rows", "natural_nodes"]

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.formats.base import Format, Pattern
 
 __all__ = ["PARTITION", "PcsrArrays", "cuts_of", "from_csr", "pcsr_slots"]

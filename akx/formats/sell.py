@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
 
 __all__ = ["SellArrays", "from_csr", "order_of", "sell_fits", "sell_slots", "starts_of"]

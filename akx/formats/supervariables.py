@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.formats.base import Pattern
 from akx.formats.nodes import MOST, Nodes
 

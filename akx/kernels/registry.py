@@ -24,8 +24,10 @@ __all__ = [
     "backends",
     "find",
     "get",
+    "has_others",
     "import_schedules",
     "modules",
+    "names",
     "register",
     "schedules",
     "stored_error",
@@ -146,14 +148,25 @@ def modules(backend: str) -> dict[str, str]:
     return {name: module for (of, name), module in named if of == backend}
 
 
+def names(backend: str) -> tuple[str, ...]:
+    """The names of the schedules of `backend`, in the order of the registry; none of akx's is imported."""
+    return tuple(key.split("/", 1)[1] for key in _SCHEDULES.names(f"{backend}/"))
+
+
 def schedules(backend: str) -> tuple[Schedule, ...]:
     """Every schedule of `backend`, in the order of the registry."""
-    return tuple(get(*key.split("/", 1)) for key in _SCHEDULES.names(f"{backend}/"))
+    return tuple(get(backend, name) for name in names(backend))
 
 
 def import_schedules(backend: str) -> None:
     """Import those of other packages for `backend`, so that they are declared (:mod:`akx.options`); none of akx's."""
     _SCHEDULES.names(f"{backend}/")
+
+
+def has_others(backend: str) -> bool:
+    """Whether other packages have schedules or variants for `backend`."""
+    prefix = f"{backend}/"
+    return bool(set(_SCHEDULES.names(prefix)) - set(_SCHEDULES.own) or _VARIANTS.names(prefix))
 
 
 def variant(backend: str, name: str) -> AnyVariant | None:

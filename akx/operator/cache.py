@@ -19,6 +19,7 @@ long as it lives, by the same rule.
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
 from collections import OrderedDict
@@ -30,7 +31,7 @@ from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.errors import MatrixError
 from akx.matrix import Matrix
-from akx.operator import freshness
+from akx.operator import freshness, results
 from akx.operator.freshness import Token, database_of, is_changing, place_of_plans
 from akx.operator.spares import KEPT, KEPT_BYTES, Spares
 from akx.operator.tiers import FIXED, setting
@@ -151,14 +152,14 @@ class Cache(Spares):
     ) -> MatrixPowers | None:
         """The operator that is kept by a key for the object `given`, with the content of A, where there is one.
 
-        In a capture that is one for which nothing has to be done.
+        In a capture that is one for which nothing has to be done; without a token it is taken as it is.
         """
         with self.lock:
             found = self.entries.get(key)
             if found is None or not found.is_for(given, basis):
                 return None
             if is_captured:
-                return found.operator if found.token == token else None
+                return found.operator if found.token and token in (found.token, ()) else None
             if found.token != token and not self._renew(found, A, token, basis):
                 del self.entries[key]
                 if found.is_captured:
@@ -325,6 +326,10 @@ def clear_cache() -> None:
     >>> akx.clear_cache()
     """
     CACHE.clear()
+    live = sys.modules.get("akx.operator.live")
+    if live is not None:
+        live.forget()
+    results.forget()
 
 
 def _takes(found: Entry, A: Any, token: Token) -> bool:

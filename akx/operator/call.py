@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from akx._given import check_count
 from akx.basis import Basis
 from akx.device.choose import HOST, array_backend
 from akx.matrix import Matrix, content_token
+from akx.matrix import there as matrix_there
+from akx.operator.freshness import content_of
 from akx.operator.tiers import CSR, ended, plain_powers
 from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.plan import Plan
@@ -26,6 +29,8 @@ __all__ = ["matrix_powers"]
 _RECENT: dict[tuple[Any, ...], Recent] = {}
 _MOST_RECENT = 32
 _DEFAULTS = (None,) * 7
+#: Backends for arrays on a GPU.
+_THERE = "auto", "cuda"
 
 
 def matrix_powers(
@@ -76,6 +81,9 @@ def matrix_powers(
     is not checked; neither does a :class:`MatrixPowers` check: it keeps the values it was given until
     ``update_values``.
 
+    Where A is in CSR on a GPU, and x there too, nothing is waited for: the device reads A beside the work, and computes
+    V from the arrays as they are where they have changed. What is wrong in them the next call says.
+
     First calls prepare nothing: they are products of the arrays of `A` as they are, by SciPy's compiled code (on a GPU
     by one kernel of akx, with the arrays kept there from call to call), until what they have cost more than prepared
     ones is what preparing costs (:mod:`akx.operator.tiers`). That is after so many calls as the size of the matrix
@@ -97,18 +105,29 @@ def matrix_powers(
            [1., 3., 9.]])
     """
     like: tuple[Any, ...] | None = None
-    if (
-        type(A) is Matrix
-        and type(x) is not np.ndarray
+    is_like = (
+        type(x) is not np.ndarray
         and (type(k), type(basis), type(backend)) == (int, str, str)
         and (plan, dtype, threads, db, memory_budget, fraction, value_error) == _DEFAULTS
-    ):
+    )
+    is_live = is_like and type(A) not in CSR and type(A) is not Matrix and basis == "monomial" and backend in _THERE
+    if is_live and "akx.operator.live" in sys.modules:
+        from akx.operator import live
+
+        queued: NDArray[Any] | None = live.again(A, x, k, out)
+        if queued is not None:
+            return queued
+    if is_like and (type(A) is Matrix or type(A) in CSR):
         like = id(A), k, basis, backend, type(x)
         known = _RECENT.get(like)
         kept = None if known is None else known.operator(A, x)
-        if kept is not None:
+        if known is not None and kept is not None:
             kept.looks_for_overflow = True
-            return kept(x, out=out)
+            if type(A) is Matrix:
+                return kept(x, out=out)
+            found: NDArray[Any] | None = _read_beside(known, kept, A, x, out)
+            if found is not None:
+                return found
     is_elsewhere = not isinstance(x, np.ndarray) and is_on_device(x)
     if backend == "auto" and (is_elsewhere or (plan is None and type(A) not in CSR and is_matrix_there(A))):
         backend = array_backend()
@@ -144,7 +163,12 @@ def matrix_powers(
         operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
         if is_elsewhere and like is not None:
             _remember(like, operator, x)
-        return operator(x, out=out)
+        answer = operator(x, out=out)
+        if is_live and is_elsewhere and not is_captured and (given := matrix_there(A)) is not None:
+            from akx.operator import live
+
+            live.remember(given, k, operator, x, answer)
+        return answer
 
     rent = ended(A, k) if is_here else None
     if rent is None:
@@ -171,6 +195,19 @@ def call_once(k: int, matrix: Matrix, vectors: int) -> None:
         note = note_of(code_of(choice.plan), matrix)
         if note is not None:
             note.touch()
+
+
+def _read_beside(known: Recent, operator: MatrixPowers, A: Any, x: Any, out: Any) -> Any:
+    """V by what is kept for A, which is read while the device works; None where it turns out to be another matrix."""
+    from akx.device.cuda import callers
+
+    if callers.is_captured(x):
+        return None
+    if out is None:
+        out = operator(x)
+    elif operator._on_device is None or not operator._on_device.again(x, out):
+        return None
+    return out if content_of(A, None) == known.token else None
 
 
 def _remember(like: tuple[Any, ...], operator: MatrixPowers, x: Any) -> None:

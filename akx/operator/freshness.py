@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CONSTANT",
     "GLANCE",
+    "SMALL",
+    "Copies",
     "Token",
     "content_of",
     "database_of",
@@ -43,7 +45,9 @@ Token = tuple[Any, ...]
 #: That of a matrix that cannot change.
 CONSTANT: Token = ("akx",)
 #: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
-_BYTES_PER_READER = 4 << 20
+_BYTES_PER_READER = 2 << 20
+#: Bytes of arrays that are copied for comparisons, and where the cache of a matrix has them.
+SMALL, _COPIES = 1 << 18, "akx.operator.copies"
 #: Entries that are compared at once: what is in between stays in a near cache.
 _COMPARED = 1 << 16
 #: Seconds for which a file of plans is taken to be unchanged by other processes, and files that are remembered.
@@ -79,12 +83,48 @@ def content_of(A: Any, threads: int | None) -> Token:
     return token_of(A, resolve_threads(threads))
 
 
+class Copies:
+    """Arrays of a caller's, small ones, with copies of what they had: whether they still have it takes little to see.
+
+    Parameters
+    ----------
+    given : tuple of arrays
+        The caller's, C-contiguous.
+    content : tuple of arrays
+        What is in them, bit for bit.
+    """
+
+    def __init__(self, given: tuple[NDArray[Any], ...], content: tuple[NDArray[Any], ...]) -> None:
+        self._all = [
+            (array, own.tobytes(), memoryview(array).cast("B"))  # type: ignore[arg-type]
+            for array, own in zip(given, content, strict=True)
+        ]
+        self.arrays = tuple(
+            np.frombuffer(octets, own.dtype) for (_, octets, _), own in zip(self._all, content, strict=True)
+        )
+
+    def are_of(self, *given: NDArray[Any]) -> bool:
+        """Whether these are the same arrays, with the same content."""
+        for one, (other, octets, view) in zip(given, self._all, strict=True):
+            if one is not other or not octets.startswith(view):  # no other comparison of memory is as quick
+                return False
+        return True
+
+
 def is_copied(A: Any, matrix: Matrix) -> bool:
     """Whether the arrays of A are those of its canonical matrix, bit for bit; also False where a token is as quick."""
-    if isinstance(A, Parts) or A.format != "csr" or (is_loaded() and matrix.nbytes > _BYTES_PER_READER):
+    if isinstance(A, Parts) or A.format != "csr" or A.shape != matrix.shape:
         return False
-    is_like = A.shape == matrix.shape and _is_equal(A.indptr, matrix.indptr)
-    return is_like and _is_equal(A.indices, matrix.indices) and _is_equal(A.data, matrix.data)
+    given, copies = (A.indptr, A.indices, A.data), matrix.cache.get(_COPIES)
+    if copies is not None and copies.are_of(*given):
+        return True
+    if is_loaded() and matrix.nbytes > 2 * _BYTES_PER_READER:
+        return False
+    own = matrix.indptr, matrix.indices, matrix.data
+    is_same = all(map(_is_equal, given, own))
+    if is_same and matrix.nbytes <= SMALL:
+        matrix.cache[_COPIES] = Copies(given, own)
+    return is_same
 
 
 def _is_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -92,8 +132,6 @@ def _is_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
         return False
     kind = np.int32 if one.itemsize == 4 else np.int64  # bits: zeros have signs
     one, other = one.view(kind), other.view(kind)
-    if one.size <= _COMPARED:
-        return not np.count_nonzero(one != other)
     pieces = (slice(start, start + _COMPARED) for start in range(0, one.size, _COMPARED))
     return not any(np.count_nonzero(one[piece] != other[piece]) for piece in pieces)
 

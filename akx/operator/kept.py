@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scipy.sparse import issparse
+
 from akx._canonical import check_shape, check_value_error, target_dtype
 from akx.basis import Basis
 from akx.device.budget import parse_limits
@@ -26,6 +28,7 @@ from akx.operator.freshness import (
     read,
     token_of,
 )
+from akx.operator.tiers import CSR
 from akx.plan import Plan, check_plan
 
 if TYPE_CHECKING:
@@ -75,7 +78,8 @@ def operator_for(
     allowed = own if value_error is None else check_value_error(value_error)
     types = (target.str,)
     key = (id(given), types, k, named, plan, threads is None, most, place_of_plans(db), str(backend), limits, allowed)
-    token = token_of(A, most)
+    is_unread = is_captured and not isinstance(A, Matrix) and not issparse(A)  # on a GPU that cannot be asked now
+    token = () if is_unread else token_of(A, most)
     found = CACHE.find(key, given, A, basis, token, is_captured)
     if found is not None:
         return found
@@ -111,7 +115,7 @@ class Recent:
     Parameters
     ----------
     entry : Entry
-        For an :class:`akx.Matrix`, by the user's database, with defaults.
+        By the user's database, with defaults.
     is_there : callable
         Whether a start vector of this type is on the device.
     """
@@ -121,7 +125,13 @@ class Recent:
         assert entry.key is not None
         self._key, self._place = entry.key, entry.key[_PLACE]
 
-    def operator(self, A: Matrix, x: Any) -> MatrixPowers | None:
+    @property
+    def token(self) -> Token:
+        """The content of the matrix that the operator is for; that of nothing where it is not kept any more."""
+        entry = self._entry()
+        return () if entry is None else entry.token
+
+    def operator(self, A: Any, x: Any) -> MatrixPowers | None:
         """The operator, where it is for these and a look at the plans is not due; as :meth:`Cache.find` has it."""
         entry = self._entry()
         if entry is None or entry.owner() is not A or not self._is_there(x) or place_of_plans(None) != self._place:
@@ -154,14 +164,15 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
         if origin is None:
             origin = Origin(weakref.ref(A), CONSTANT, (A.dtype.str,), CACHE)
         return _of(A.with_value_error(0.0), origin)
+    found = _copied(A, A, (A.data.dtype.str,)) if type(A) in CSR else None  # what most callers have
+    if found is not None:
+        return found
     given, A = read(A)
     check_shape(A.shape)
     types = (target_dtype(A.dtype, None).str,)
-    kept = CACHE.kept_matrix(given, types)
-    if kept is not None and is_copied(A, kept[1]):
-        origin = kept[1].cache.get(ORIGIN)
-        if origin is not None and origin.token == kept[0] and origin.owner() is given:
-            return kept[1]
+    found = _copied(given, A, types)
+    if found is not None:
+        return found
     most = resolve_threads(threads)
     try:
         owner: Callable[[], Any] = weakref.ref(given)
@@ -176,6 +187,15 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
         matrix = CACHE.like(given, matrix)
         CACHE.keep_matrix(given, types, token, matrix)
     return _of(matrix.with_value_error(0.0), Origin(owner, token, types, CACHE))
+
+
+def _copied(given: Any, A: Any, types: tuple[str, ...]) -> Matrix | None:
+    """The canonical matrix that is kept for an object whose arrays, those of A, it still is a copy of."""
+    kept = CACHE.kept_matrix(given, types)
+    if kept is None or not is_copied(A, kept[1]):
+        return None
+    origin: Origin | None = kept[1].cache.get(ORIGIN)
+    return kept[1] if origin is not None and origin.token == kept[0] and origin.owner() is given else None
 
 
 def origin_of(matrix: Matrix) -> tuple[Any, tuple[str, ...], Token]:

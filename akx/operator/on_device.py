@@ -11,14 +11,16 @@ for or asked of the driver that it refuses, so a call like it has to have been m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from akx.basis import Basis
 from akx.device.choose import array_backend
 from akx.device.cuda import interchange
 from akx.device.cuda.callers import library_of, stream_of
-from akx.device.cuda.launch import CallerStream, default_stream
+from akx.device.cuda.launch import CallerStream, Stream, default_stream
 from akx.device.cuda.memory import wrap
 from akx.device.cuda.runtime import runtime
 from akx.errors import ArgumentError, ArgumentTypeError, DeviceError
@@ -31,7 +33,13 @@ from akx.operator.vectors import overlap
 if TYPE_CHECKING:
     from akx.tuner.queued import Queued
 
-__all__ = ["DeviceCalls"]
+__all__ = ["Around", "DeviceCalls"]
+
+#: What queues the work of a call.
+_Work = Callable[[Stream], None]
+#: What queues more with it: by that, the addresses of x and V, the number of start vectors, and whether all of it goes
+#: into a graph of the caller's.
+Around = Callable[[_Work, int, int, int, bool], _Work]
 
 #: Calls that are remembered for an operator: each may be of arrays at another place, where the look says so.
 _MOST = 64
@@ -62,23 +70,42 @@ class DeviceCalls:
     def __init__(self, prepared: Prepared, overflow: OverflowWatch, n: int, k: int) -> None:
         self._prepared, self._overflow, self._n, self._k = prepared, overflow, n, k
         self._lock, self._there, self._live = prepared.lock, array_backend(), runtime()
+        self._forms: dict[Any, tuple[tuple[int, ...], Any, bool]] = {}
 
     def again(self, x: Any, out: Any) -> bool:
         """Whether this is a call like one before, which is queued now; else nothing is done."""
-        here, there = library_of(type(x)), library_of(type(out))
-        ready = self._prepared.ready
+        kind, here = type(x), library_of(type(x))
+        there = here if type(out) is kind else library_of(type(out))
         try:
             (at, look), (to, other) = here.read(x), there.read(out)
-            known = ready.get((look, other, self._there))
+            hash((look, other))
         except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError):
             return False  # it cannot be read like this: the long way says why
+        return self.again_at(at, to, look, other, here.stream(look))
+
+    def again_at(
+        self, at: int, to: int, look: Any, other: Any, stream: CallerStream, around: Around | None = None
+    ) -> bool:
+        """The same by addresses and looks of x and out. With `around` more is queued with it, at once."""
+        ready = self._prepared.ready
+        known = ready.get((look, other, self._there))
         if known is None:
             return False
-        stream = here.stream(look)
         with self._lock:
-            return ready is self._prepared.ready and self._queued(known, at, to, stream)
+            return ready is self._prepared.ready and self._queued(known, at, to, stream, around)
 
-    def _queued(self, known: _Known, at: int, to: int, stream: CallerStream) -> bool:
+    def in_new(self, x: Any) -> Any:
+        """V of a call like one before, in memory of the library of x; None where it has to be looked at."""
+        try:
+            form = self._forms.get(library_of(type(x)).read(x)[1])
+        except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError):
+            return None
+        if form is None:
+            return None
+        _, out = interchange.make_result(x, *form)
+        return out if self.again(x, out) else self(x, out, None)
+
+    def _queued(self, known: _Known, at: int, to: int, stream: CallerStream, around: Around | None) -> bool:
         online = known.online
         if online is not None:
             online.untimed += 1
@@ -90,17 +117,18 @@ class DeviceCalls:
         live = self._live
         if not live.is_current:
             with live.active():
-                return live.is_current and self._queued(known, at, to, stream)
+                return live.is_current and self._queued(known, at, to, stream, around)
         graph = None if stream.is_capturing else known.program.graph_of(at, to, known.vectors, known.coefficients)
         if graph is None:
             return False
-        stream.submit(graph.launch_here)
+        work: _Work = graph.launch_here
+        stream.submit(work if around is None else around(work, at, to, known.vectors, False))
         if not known.brings_memory:
             default_stream().come_back()
         self._overflow.look_on_device(lambda: wrap(to, known.shape, known.program.dtype, None), stream)
         return True
 
-    def __call__(self, x: Any, out: Any, basis: Basis | None) -> Any:
+    def __call__(self, x: Any, out: Any, basis: Basis | None, around: Around | None = None) -> Any:
         """V, as :meth:`akx.MatrixPowers.__call__` says."""
         prepared, n, k1 = self._prepared, self._n, self._k + 1
         planner = prepared.planner
@@ -132,7 +160,7 @@ class DeviceCalls:
             block, is_own = interchange.copy_of(block, start.stream), False
         with self._lock:
             if is_captured:
-                self._capture(stream, block, powers, basis)
+                self._capture(stream, block, powers, basis, around)
                 return answer
             found, coefficients = prepared.for_call(dtype, vectors, self._there)
             if basis is not None:
@@ -142,9 +170,12 @@ class DeviceCalls:
             brings_memory = interchange.brings_memory(answer)
             if found.is_recordable:
                 program = cast(CudaProgram, found)  # or what stands in the place of one
-                program.run_for(stream, block, powers, coefficients)
+                work = program.work_of(block, powers, coefficients)
+                stream.submit(work if around is None else around(work, *_places(block, powers), False))
                 if not brings_memory:  # V says of itself that it is ready on the legacy stream
                     default_stream().come_back()
+                if out is None and brings_memory and is_own and basis is None and len(self._forms) < _MOST:
+                    self._forms[library_of(type(x)).read(x)[1]] = shape, dtype, single
                 if is_own and basis is None and out is not None and ready_on == start.stream:
                     sizes = dtype.itemsize, block.nbytes, powers.shape, powers.nbytes, brings_memory
                     own, online = prepared.own_program(found, (dtype, vectors, self._there))
@@ -170,7 +201,9 @@ class DeviceCalls:
             ready = prepared.ready = {}
         ready[key] = known
 
-    def _capture(self, stream: CallerStream, block: Any, powers: Any, basis: Basis | None) -> None:
+    def _capture(
+        self, stream: CallerStream, block: Any, powers: Any, basis: Basis | None, around: Around | None
+    ) -> None:
         """Queue the kernels of a call on a stream that its owner captures."""
         prepared, dtype = self._prepared, block.dtype
         found = prepared.for_capture(dtype, block.shape[0], self._there)
@@ -184,8 +217,14 @@ class DeviceCalls:
         if basis is not None:
             coefficients = prepared.recurrence.coefficients_of(basis, dtype)
         with runtime().active():
-            program.capture_for(stream, block, powers, coefficients)
+            work = partial(program.capture_for, x=block, out=powers, coefficients=coefficients)
+            (work if around is None else around(work, *_places(block, powers), True))(stream)
         prepared.captured[id(program)] = program
+
+
+def _places(block: Any, powers: Any) -> tuple[int, int, int]:
+    """Addresses of x and V, and the number of start vectors."""
+    return block.pointer, powers.pointer, block.shape[0]
 
 
 def _stream_for(x: Any, start: interchange.Foreign) -> CallerStream:

@@ -25,7 +25,7 @@ from akx.operator.kept import cache_of, canonical, derived, origin_of, owner_of
 from akx.operator.overflow import OverflowWatch
 from akx.operator.products import is_finite
 from akx.operator.recurrence import Recurrence
-from akx.operator.tiers import AUTO, Rent, rent_of, setting, sound_arrays
+from akx.operator.tiers import AUTO, Rent, rent_of, setting
 from akx.operator.vectors import check_out, is_on_device, is_same, overlap, start_block
 
 __all__ = ["PlainOperator", "PlainPowers", "call_on_device", "device_rent", "give_back", "plain_on"]
@@ -158,6 +158,15 @@ def call_on_device(
     if not rent.goes_on(k, call.start.shape[0]):
         CACHE.drop_plain(owner, backend)
         return None
+    if given is not A and call.of_device and isinstance(basis, str):
+        from akx.operator import live
+
+        own = live.of_products(given, call.dtype, k, rent)
+        if own is not None:
+            answer = call.by(own)
+            if call.is_own:
+                own.know(x, answer, call.start.shape[0], call.single)
+            return call.looked_at(answer, own)
     if given is not A or isinstance(A, Matrix) or A.format != "csr":
         return _canonical_call(given, call, threads, backend)
     epoch, types = CACHE.epoch, ("as it is", call.dtype.str)
@@ -170,7 +179,7 @@ def call_on_device(
             CACHE.give_plain(A, types, backend, found, of, epoch)
             return call.looked_at(answer, found)
         before = token if has_other_threads() else None
-    arrays = sound_arrays(A, A.shape[0], rent)
+    arrays = rent.pattern.arrays_of(A, A.shape[0])
     if arrays is None or not is_finite(arrays[2], arrays[2]):
         return _canonical_call(A, call, threads, backend)  # which says what is wrong
     indptr, indices, data = arrays
@@ -216,7 +225,7 @@ class _Call:
         self._block: Any = None
         self._powers: Any = None
 
-    def by(self, found: PlainPowers) -> Any:
+    def by(self, found: Any) -> Any:
         """V, by a call that may be made again with another matrix; None for an `out` that others look at."""
         program, coefficients = found.operator(self.k).program(self.shape[1], self.basis)
         if self._powers is None:
@@ -225,7 +234,12 @@ class _Call:
             program.run(self._block, self._powers, coefficients)
         return self._answer
 
-    def looked_at(self, answer: Any, found: PlainPowers | None) -> Any:
+    @property
+    def is_own(self) -> bool:
+        """Whether start vectors on the device are used where the caller has them."""
+        return self.of_device and self._block is not None and self._block.pointer == self.start.pointer
+
+    def looked_at(self, answer: Any, found: Any) -> Any:
         """The answer, after a look for an overflow in it."""
         if answer is not None and found is not None:
             watch = found.operator(self.k).watch

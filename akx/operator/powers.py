@@ -29,6 +29,7 @@ from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Call, Choice, Planner
 from akx.operator.prepared import Prepared, result_for
 from akx.operator.recurrence import Recurrence
+from akx.operator.results import rows_of
 from akx.operator.vectors import check_out, is_on_device, is_same, start_block
 from akx.plan import Plan, check_plan
 from akx.plandb import PlanDatabase
@@ -268,14 +269,16 @@ class MatrixPowers:
         """
         if type(x) is not np.ndarray:
             calls = self._on_device
-            if calls is not None and out is not None and basis is None and calls.again(x, out):
-                return out
+            if calls is not None and basis is None:
+                known: NDArray[Any] | None = calls.in_new(x) if out is None else out if calls.again(x, out) else None
+                if known is not None:
+                    return known
             if not isinstance(x, np.ndarray) and is_on_device(x):
                 answer: NDArray[Any] = self._device_calls()(x, out, basis)  # in kind, as the types of Python cannot say
                 return answer
         start, single = start_block(x, self._n)
         dtype = self._recurrence.result_dtype(start.dtype)
-        block = np.ascontiguousarray(start, dtype=dtype)
+        block = rows_of(start, dtype)
         if not block.flags.behaved:  # compiled code is for aligned, writeable arrays: another kind compiles again
             block = block.copy()
         vectors = block.shape[0]
@@ -292,9 +295,7 @@ class MatrixPowers:
             look = self._overflow.is_due(vectors)
         if look:
             self._overflow.look(powers)
-        if out is not None:
-            return out
-        return powers[:, 0].T if single else powers.transpose(2, 1, 0)
+        return out if out is not None else powers[:, 0].T if single else powers.transpose(2, 1, 0)
 
     def _device_calls(self) -> DeviceCalls:
         if self._on_device is None:

@@ -38,6 +38,7 @@ from akx.operator.online import make_online, reason_against_online
 from akx.operator.overflow import levels_to_caller
 from akx.operator.planner import Call, Choice, Choices, Planner
 from akx.operator.recurrence import Recurrence
+from akx.operator.results import new_result
 from akx.operator.values import Values, same_pattern
 from akx.operator.vectors import wrong_layout
 from akx.plan import Plan
@@ -416,7 +417,7 @@ def result_for(
     """
     if out is None:
         found = program.new_result(shape[1])
-        return np.empty(shape, dtype=dtype) if found is None else found
+        return new_result(shape, dtype) if found is None else found
     given: NDArray[Any] = np.asarray(out).T
     if out.flags.f_contiguous:
         return given.reshape(shape)

@@ -5,11 +5,12 @@ Nothing is compiled, planned or copied here; the arrays are the caller's as they
 
 from __future__ import annotations
 
-import math
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
+from contextlib import suppress
+from functools import cache, partial
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from numpy.typing import NDArray
 
 from akx.basis import Basis
 from akx.device.host import resolve_threads
+from akx.operator.results import new_result, turn
 
 __all__ = ["APART", "csr_product", "is_finite", "powers_into", "product_into"]
 
-#: Start vectors up to which each is done by itself, and how many are side by side else; entries of one that are moved
-#: at once; entries times vectors and powers from which threads are worth their start.
-APART, _TOGETHER, _MOVED, _SHARED = 4, 16, 4096, 2_000_000
+#: Start vectors up to which each is done by itself, and how many are side by side else; entries times vectors and
+#: powers from which threads are worth their start.
+APART, _TOGETHER, _SHARED = 4, 16, 2_000_000
 #: Entries of vectors whose inner products BLAS forms without threads.
 _SHORT = 8192
 
@@ -58,54 +60,68 @@ def powers_into(
 
     `powers` is C-contiguous but for `b` = 1; `is_zero` says that powers[1:] is zero. Few vectors are done one after
     another, where they will be. Of more, some at a time are side by side, as SciPy has them, and are put where they
-    will be after each product: entries of A are read once for all of these. Such groups have nothing to do with one
+    will be after each product: entries of A are read once for all of these. Vectors have nothing to do with one
     another, so that threads can share them.
     """
     k, vectors = len(powers) - 1, powers.shape[1]
-    if vectors <= APART:
-        for i in range(vectors):
-            _apart(A, powers[:, i], basis, is_zero)
+    if vectors == 1:
+        _apart(A, powers[:, 0], basis, is_zero)
         return
-    count = -(-vectors // _TOGETHER)
-    groups = [powers[:, vectors * i // count : vectors * (i + 1) // count] for i in range(count)]
     is_long = A[1].size * k * vectors >= _SHARED
-    workers = min(count, resolve_threads(threads)) if count > 1 and is_long else 1
+    workers = min(vectors, resolve_threads(threads)) if is_long else 1
+    if vectors <= APART:
+        parts = [powers[:, i] for i in range(vectors)]
+        do: Callable[[NDArray[Any]], None] = partial(_apart, A, basis=basis, is_zero=is_zero)
+    else:
+        count = max(-(-vectors // _TOGETHER), min(workers, vectors // APART))
+        parts = [powers[:, vectors * i // count : vectors * (i + 1) // count] for i in range(count)]
+        do = partial(_together, A, basis=basis)
+    workers = min(workers, len(parts))
     if workers == 1:
-        for group in groups:
-            _together(A, group, basis)
+        for part in parts:
+            do(part)
         return
-    with ThreadPoolExecutor(workers, thread_name_prefix="akx-products") as pool:
-        for _ in pool.map(lambda group: _together(A, group, basis), groups):
-            pass
+    left = deque(parts)
+
+    def work() -> None:
+        with suppress(IndexError):  # there are no more
+            while True:
+                do(left.popleft())
+
+    with ThreadPoolExecutor(workers - 1, thread_name_prefix="akx-products") as pool:
+        others = [pool.submit(work) for _ in range(workers - 1)]
+        work()
+        for other in others:
+            other.result()
 
 
 def _apart(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None, is_zero: bool) -> None:
     """:func:`powers_into` for one vector, (k+1, n), rows contiguous."""
     product, (indptr, indices, data), n = csr_product(), A, powers.shape[1]
     rows = list(powers)
-    for j, (v, w) in enumerate(pairwise(rows)):
+    v = rows[0]
+    for j, w in enumerate(rows[1:]):
         if not is_zero:
             w.fill(0)
         product(n, n, indptr, indices, data, v, w)
         if basis is not None:
             _recur(basis, j, rows[j - 1], v, w)
+        v = w
 
 
 def _together(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None) -> None:
     """:func:`powers_into` for some vectors, (k+1, b, n), whose entries are side by side meanwhile."""
     product, (indptr, indices, data) = csr_product("csr_matvecs"), A
     vectors, n = powers.shape[1:]
-    before, v, w = np.empty((3, n, vectors), dtype=powers.dtype)
-    v[:] = powers[0].T
-    step = max(_MOVED // vectors, 32)
+    before, v, w = new_result((3, n, vectors), powers.dtype)
+    turn(powers[0], v)
     for j, target in enumerate(powers[1:]):
         w.fill(0)
         product(n, n, vectors, indptr, indices, data, v.reshape(-1), w.reshape(-1))
         if basis is not None:
             _recur(basis, j, before, v, w)
-        for first in range(0, n, step):  # in pieces that stay in the nearest cache, where lines are read once
-            target[:, first : first + step] = w[first : first + step].T
-        before, v, w = v, w, before
+        turn(w, target)
+        before, v, w = (before, w, v) if basis is None else (v, w, before)
 
 
 def _recur(basis: Basis, j: int, before: NDArray[Any], v: NDArray[Any], w: NDArray[Any]) -> None:
@@ -132,8 +148,12 @@ def is_finite(v: NDArray[Any], w: NDArray[Any]) -> bool:
     no threads. One that overflows is looked at again.
     """
     v, w = v.reshape(-1), w.reshape(-1)
+    if v.size <= _SHORT:
+        product = np.vdot(v, w)  # which warns of nothing
+        if isfinite(product.real) and isfinite(product.imag):
+            return True
     for first in range(0, v.size, _SHORT):
-        product = np.vdot(v[first : first + _SHORT], w[first : first + _SHORT])  # which warns of nothing
-        if not (math.isfinite(product.real) and math.isfinite(product.imag)):
+        product = np.vdot(v[first : first + _SHORT], w[first : first + _SHORT])
+        if not (isfinite(product.real) and isfinite(product.imag)):
             return bool(np.isfinite(v).all() and np.isfinite(w).all())
     return True

@@ -36,9 +36,10 @@ from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, brief
 from akx.matrix import Matrix
-from akx.operator.freshness import has_other_threads
 from akx.operator.overflow import OverflowWatch, is_looked_at
 from akx.operator.products import APART, is_finite, powers_into
+from akx.operator.results import new_result, turn
+from akx.operator.sound import SoundPattern
 from akx.operator.vectors import check_out, is_same, start_block
 
 __all__ = [
@@ -52,7 +53,6 @@ __all__ = [
     "plain_powers",
     "rent_of",
     "setting",
-    "sound_arrays",
 ]
 
 AUTO, ALWAYS, FIXED = "auto", "always", "fixed"
@@ -71,7 +71,8 @@ _NEAR, _FAR, _CACHE, _MEMORY, _SPARED = 0.65e-9, 2.8e-9, 8 << 20, 40 << 20, 0.55
 _GPU_PROCESS, _GPU_MATRIX, _GPU_ENTRY, _GPU_LAUNCH = 1.0, 3e-2, 4e-8, 1.5e-6
 _GPU_NEAR, _GPU_FAR, _GPU_CACHE, _GPU_MEMORY, _GPU_SPARED = 2.2e-13, 5e-13, 30 << 20, 48 << 20, 0.6
 
-_UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
+#: Entries of a result up to which new memory is zero sooner than old memory is made so.
+_FRESH = 1 << 15
 
 
 def setting() -> str:
@@ -105,18 +106,17 @@ class Rent:
         Of plain products, so far.
     coming : callable, optional
         Whether the code that preparing needs is still being compiled, which is then not waited for.
-    seen : tuple of arrays, optional
-        The row pointers and indices of the last call, and views of them for checks.
+    pattern : SoundPattern
+        What is known of the pattern of a matrix of the caller's.
     """
 
     def __init__(
         self, owner: Callable[[], Any], entries: int, nbytes: int, overhead: float, *, on_device: bool = False
     ) -> None:
         self.owner = owner
-        self.is_over = False
         self.is_over, self.calls = False, 0
         self.coming: Callable[[], bool] | None = None
-        self.seen: tuple[NDArray[Any], ...] | None = None
+        self.pattern = SoundPattern()
         self._lost, self._overhead = 0.0, overhead
         if on_device:
             self._process, self._price = _GPU_PROCESS, _GPU_MATRIX + _GPU_ENTRY * entries
@@ -238,9 +238,12 @@ def plain_powers(
         if target not in _TYPES:
             return None
     vectors = len(start)
-    arrays = (indptr, indices, data) if is_ours else sound_arrays(A, n, rent)
+    arrays = (indptr, indices, data) if is_ours else rent.pattern.arrays_of(A, n)
+    if is_ours and rent.calls == 2:  # a third one comes, and perhaps more
+        rent.pattern.see_full(indices, n)
     if arrays is None or not rent.goes_on(k, vectors):
         return None
+    is_zero = False
     if out is not None:
         check_out(out, (n, k + 1) if single else (n, vectors, k + 1), target)
         if not out.flags.f_contiguous:
@@ -249,43 +252,25 @@ def plain_powers(
         if np.may_share_memory(start, powers) and not is_same(start, powers[0]):
             start = start.copy()
     else:
-        powers = (np.zeros if vectors <= APART else np.empty)((k + 1, vectors, n), dtype=target)
-    powers[0] = start
-    powers_into(arrays, powers, coefficients, threads, is_zero=out is None)
+        is_zero = vectors <= APART and n * k < _FRESH
+        powers = (np.zeros if is_zero else new_result)((k + 1, vectors, n), target)
+    if single:
+        powers[0] = start
+    else:
+        turn(start.T, powers[0])
+    powers_into(arrays, powers, coefficients, threads, is_zero=is_zero)
     # v_1 tells of the entries of A; v_k tells of all before it, but for columns of A without entries.
-    all_of_them = powers[1:] if is_looked_at(vectors * n, rent.calls) else None
-    telling = (powers[1], powers[-1]) if all_of_them is None else (all_of_them, all_of_them)
-    if not is_finite(*telling):  # by x, an overflow, or an entry of A
+    last = powers[-1]
+    if rent.pattern.is_full:
+        is_sound = is_finite(last, last)
+    elif is_looked_at(vectors * n, rent.calls):
+        is_sound = is_finite(powers[1:], powers[1:])
+    else:
+        is_sound = is_finite(powers[1], last)
+    if not is_sound:  # by x, an overflow, or an entry of A
         if not np.isfinite(data).all():
             return None
         OverflowWatch(Matrix.from_any(A), k).look(powers)
     if out is not None:
         return out
     return powers[:, 0].T if single else powers.transpose(2, 1, 0)
-
-
-def sound_arrays(A: Any, n: int, rent: Rent) -> tuple[NDArray[Any], ...] | None:
-    """The arrays of a CSR matrix, with indices that compiled code can follow; None where it is told elsewhere why not.
-
-    Where another thread may change A at any moment, indices are copied, and the copies are checked and used.
-    """
-    indptr, indices, data, seen = A.indptr, A.indices, A.data, rent.seen
-    is_copied = has_other_threads()
-    if is_copied or seen is None or seen[0] is not indptr or seen[1] is not indices:
-        if not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (indptr, indices, data)):
-            return None
-        if is_copied:
-            indptr, indices = indptr.copy(), indices.copy()
-        unsigned = _UNSIGNED.get(indices.dtype)
-        if unsigned is None or indptr.dtype != indices.dtype:
-            return None
-        seen = indptr, indices, indptr[1:], indptr[:-1], indices.view(unsigned)
-        rent.seen = None if is_copied else seen
-    upper, lower, columns = seen[2:]
-    nnz = indptr.item(-1) if upper.size == n else -1
-    if indptr.item(0) != 0 or not 0 <= nnz <= min(columns.size, data.size) or np.count_nonzero(upper < lower):
-        return None
-    if nnz != columns.size:
-        columns = columns[:nnz]
-    is_sound = nnz == 0 or np.maximum.reduce(columns) < n  # a negative one is very large here
-    return (indptr, indices, data) if is_sound and data.ndim == 1 else None

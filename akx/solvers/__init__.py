@@ -1,26 +1,29 @@
 """Krylov solvers, classic and communication-avoiding, with SciPy's manners; see the modules for the algorithms.
 
-``SOLVERS`` maps the name of every solver to its function. The functions have the names of their modules: all of them
-are imported here, so that in this package each of those names is the function, whatever is imported afterwards.
+``SOLVERS`` maps the name of every solver to its function. The functions have the names of their modules, and are
+imported when they are asked for: in this package each of those names is the function, whatever is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from akx._lazy import lazy_names
-from akx.solvers.auto import solve
-from akx.solvers.bicgstab import bicgstab
-from akx.solvers.ca_bicgstab import ca_bicgstab
-from akx.solvers.ca_cg import ca_cg
-from akx.solvers.ca_gmres import ca_gmres
-from akx.solvers.cg import cg
-from akx.solvers.gmres import gmres
-from akx.solvers.solver import Solver
-from akx.solvers.stats import SolveStats
 
 if TYPE_CHECKING:
+    from akx.solvers.auto import solve
+    from akx.solvers.bicgstab import bicgstab
+    from akx.solvers.ca_bicgstab import ca_bicgstab
+    from akx.solvers.ca_cg import ca_cg
+    from akx.solvers.ca_gmres import ca_gmres
+    from akx.solvers.cg import cg
+    from akx.solvers.gmres import gmres
+    from akx.solvers.solver import Solver
+    from akx.solvers.stats import SolveStats
     from akx.solvers.tuning import SolverTuning, tune_for
 
 __all__ = [
@@ -38,10 +41,46 @@ __all__ = [
     "tune_for",
 ]
 
-#: Solvers by name, the classic one of each family before the communication-avoiding one.
-SOLVERS: dict[str, Callable[..., Any]] = {
-    solver.__name__: solver for solver in (cg, ca_cg, gmres, ca_gmres, bicgstab, ca_bicgstab)
-}
+#: The classic one of each family before the communication-avoiding one.
+_NAMES = ("cg", "ca_cg", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
 
-#: With a search, which no solve needs.
-__getattr__ = lazy_names(__name__, dict.fromkeys(("SolverTuning", "tune_for"), "akx.solvers.tuning"))
+
+class _Solvers(Mapping[str, Callable[..., Any]]):
+    """Solvers by name."""
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        if name not in _NAMES:
+            raise KeyError(name)
+        found: Callable[..., Any] = getattr(import_module(f"{__name__}.{name}"), name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
+
+
+SOLVERS: Mapping[str, Callable[..., Any]] = _Solvers()
+
+
+class _Package(ModuleType):
+    """The package, to which importing a module of a solver's name gives the solver."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _NAMES and isinstance(value, ModuleType):
+            value = getattr(value, name, value)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+__getattr__ = lazy_names(
+    __name__,
+    {
+        **{name: f"{__name__}.{name}" for name in _NAMES},
+        "solve": f"{__name__}.auto",
+        "Solver": f"{__name__}.solver",
+        "SolveStats": f"{__name__}.stats",
+        **dict.fromkeys(("SolverTuning", "tune_for"), f"{__name__}.tuning"),
+    },
+)

@@ -19,9 +19,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.linalg import solve_banded
-from scipy.sparse.csgraph import reverse_cuthill_mckee
-from scipy.sparse.linalg import lsmr
 
 from akx.solvers.scaling import eps_of
 from akx.solvers.system import Rows, System, make_system
@@ -198,6 +195,8 @@ def _left_null_vector(
         return z - d, inner.stats.products
 
     def by_lsmr(z: NDArray[Any], left: int) -> tuple[NDArray[Any], int]:
+        from scipy.sparse.linalg import lsmr  # with all of SciPy's linear algebra, which few solves need
+
         y, _, steps, *_ = lsmr(A, z, atol=_ACCURACY, btol=0, conlim=0, maxiter=left // 2)
         return z - A @ y, 2 * steps
 
@@ -229,6 +228,9 @@ def _elimination(A: Any) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
     """x for b with A x = b, in the order of reverse Cuthill-McKee; None where its band is too wide for a mere look."""
     if A.shape[0] * int(np.diff(A.indptr).max(initial=0)) ** 2 > _ELIMINATED:  # the band holds the longest row
         return None
+    from scipy.linalg import solve_banded
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
     order = reverse_cuthill_mckee(abs(A), symmetric_mode=False)
     entries = A[order][:, order].tocoo()
     width = int(np.abs(entries.row - entries.col).max(initial=0))

@@ -19,14 +19,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
-from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from akx._given import check_number, converted, numbers_of
 from akx._numba import is_loaded
@@ -50,6 +49,8 @@ from akx.solvers.stats import SolveStats
 from akx.solvers.watch import Watch, Watched
 
 if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
+
     from akx.operator.powers import MatrixPowers
 
 __all__ = [
@@ -70,14 +71,14 @@ __all__ = [
 #: Vectors as rows: a NumPy array, or a DeviceArray.
 Rows = Any
 
-#: SciPy's operator of a matrix, as it makes one of sparse and dense ones.
-_OF_MATRIX = type(aslinearoperator(np.eye(1)))
-
 #: Seconds of a product by a plan beside the product itself.
 _OVERHEAD = 1e-5
 
 #: Steps after which a solver has done all that it does.
 _STEPS = 16
+
+#: Entries of a matrix whose steps take less than a millisecond.
+_SHORT = 100_000
 
 #: The caller's own units.
 _PLAIN = Units()
@@ -175,6 +176,8 @@ class System:
     _epoch: int = 0
     _pair: Rows | None = None
     _of_M: int | None = None
+    _arrays: tuple[NDArray[Any], ...] = ()
+    _steps: int = 0
 
     @property
     def n(self) -> int:
@@ -325,7 +328,9 @@ class System:
                 self._plain = plain_on(self.matrix, self.work.backend)
                 self._rent = None if self._plain is None else self._rent
             return
-        size = self.matrix.nnz, self.matrix.nbytes
+        matrix = self.matrix
+        self._arrays = matrix.indptr, matrix.indices, matrix.data
+        size = matrix.nnz, matrix.nbytes
         self._rent = tiers.rent_of(owner_of(self.given), "solve", *size, _OVERHEAD)
 
     @property
@@ -350,10 +355,6 @@ class System:
             self.cache.drop_plain(owner_of(self.matrix), self.work.backend)
         if isinstance(self.work, NumpyVectors):
             self.work.give_way(backend_of(self.work.backend).vectors(self.dtype, self.n, self.threads))
-
-    @cached_property
-    def _arrays(self) -> tuple[NDArray[Any], ...]:
-        return self.matrix.indptr, self.matrix.indices, self.matrix.data
 
     def precondition(self, r: Rows) -> Rows:
         """M r, a new array; r itself without a preconditioner.
@@ -466,7 +467,11 @@ class System:
         Where the watch is about to do something, `settle` is called first: it is to take what was queued ahead. It is
         not asked while products are plain ones.
         """
-        self.under_way.step()
+        self._steps -= 1
+        if self._steps < 0:  # of short ones with no code of others among them some at a time
+            is_short = self.M is None and self.callback is None and self.matrix.nnz < _SHORT
+            self._steps = _STEPS if is_short else 0
+            self.under_way.step()
         if self.watch is None or self._rent is not None or not self.watch.due(self.stats):
             return False
         if settle is not None:
@@ -695,7 +700,7 @@ class _Asked:
         threads: int | None,
         backend: str,
     ) -> None:
-        if isinstance(A, LinearOperator):
+        if _is_operator(A):
             raise ArgumentTypeError(
                 "A is a LinearOperator, which has no entries to block",
                 expected="a sparse matrix",
@@ -762,9 +767,25 @@ def _is_ours(M: Any) -> bool:
     return base is not None and isinstance(M, base.Preconditioner)
 
 
+def _is_operator(A: Any) -> bool:
+    """Whether it is an operator of SciPy, whose module nobody else has to import: it takes longer than a solve."""
+    linalg = sys.modules.get("scipy.sparse.linalg")
+    return linalg is not None and isinstance(A, linalg.LinearOperator)
+
+
+@lru_cache(maxsize=1)
+def _operator_of_matrix() -> type:
+    """SciPy's operator of a matrix, as it makes one of sparse and dense ones."""
+    from scipy.sparse.linalg import aslinearoperator
+
+    return type(aslinearoperator(np.eye(1)))
+
+
 def _operator_of(M: Any) -> LinearOperator:
+    from scipy.sparse.linalg import aslinearoperator
+
     try:
-        if not isinstance(M, LinearOperator):
+        if not _is_operator(M):
             found = M.aspreconditioner() if hasattr(M, "aspreconditioner") else converted(M)  # PyAMG's
             M = M if found is None else found
         return aslinearoperator(M)
@@ -784,7 +805,7 @@ def _makes_new_arrays(M: Any) -> bool:
 
     A subclass of akx's may do as it likes.
     """
-    return type(M) is _OF_MATRIX or type(M).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return type(M) is _operator_of_matrix() or type(M).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _of_foreign(make: Callable[[Any], Any], v: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -883,9 +904,12 @@ class _Given:
             Where an entry is not finite.
         """
         if not self.on_device:
-            with np.errstate(over="ignore"):
-                held = work.from_host(np.array(self.v.reshape(-1), dtype=work.dtype))
-                norm = float(work.norm(held))
+            if self.dtype == work.dtype:
+                held = work.from_host(self.v.reshape(-1).copy())
+            else:
+                with np.errstate(over="ignore"):
+                    held = work.from_host(self.v.reshape(-1).astype(work.dtype))
+            norm = float(work.norm(held))
         else:
             from akx.device.cuda import interchange
 

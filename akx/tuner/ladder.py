@@ -60,7 +60,6 @@ from akx.tuner.measure import Measurement, Precision
 from akx.tuner.result import EXHAUSTED, FEW_CALLS, NO_IMPROVEMENT
 from akx.tuner.space import Space
 from akx.tuner.verify import BASIS_KINDS, Comparison
-from akx.tuner.worker import Bench, is_hopeless
 
 __all__ = ["SWITCH", "Answer", "Like", "believed", "fitted", "is_measured", "like_plans", "limited", "renewed"]
 
@@ -429,6 +428,8 @@ def _measured(
 
     None where others go on measuring on the device.
     """
+    from akx.tuner.worker import Bench, is_hopeless  # with Numba, which no call needs that measures nothing
+
     problem = Comparison(matrix, key.k, basis=key.basis, start_vectors=key.start_vectors)
     bench = Bench(
         problem,
@@ -465,6 +466,8 @@ def _measured(
 
 def _magnitudes(predicted: Plan, trusted: Program, problem: Comparison, space: Space) -> NDArray[Any]:
     """The absolute powers, by the trusted program of a plan, which has its own values again behind it."""
+    from akx.tuner.worker import Bench
+
     bench = Bench(problem.magnitudes(), space, precision=_PRECISION, race=_RACE, keep=0, wary=False)
     trusted.update_values(problem.absolute_values())
     bench.run_verified(predicted, trusted)

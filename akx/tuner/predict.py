@@ -39,24 +39,27 @@ guesses, another schedule 1.2 times as fast as the best sweep; of those within 3
 is taken, and with indices of 16 bits where these fit and are not clearly slower. Where the entries of a sweep would
 wait for x, which is read anywhere and lies beyond the own caches, it is that which asks for x ahead of use. In doubt it
 is the plain sweep. What it costs is what `feasible` and `traffic` of these plans cost, some passes over the column
-indices, which preparing the plan does not pay for again.
+indices, which preparing the plan does not pay for again. A plan is predicted once: it is kept with the pattern, and on
+disk (:mod:`akx.kernels.facts`), under all that it depends on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from akx.device.choose import device_of, plan_threads
+from akx.device.choose import backend_of, device_of, plan_threads
 from akx.errors import BudgetError, InfeasibleError
 from akx.kernels import registry
 from akx.kernels.base import Schedule, Traffic, Work
+from akx.kernels.facts import fact, keep
 from akx.kernels.traits import VariantTraits
 from akx.matrix import Matrix
-from akx.options import traits
+from akx.options import Options, traits
 from akx.plan import Option, Plan
 from akx.tuner.calibration import figures_of
 from akx.tuner.machine import Figures
@@ -307,10 +310,23 @@ def predict(
     used = plan_threads(name, threads)
     here: Any = device_of(name) if device is None else device
     limited = replace(here, cores=used)
-    offered = (one for one in registry.schedules(name) if not plain or traits(name, one.name).is_plain)
-    schedules = {schedule.name: schedule for schedule in offered}
-    unseen = Space(name, k, used, limited, schedules, {})
-    return predicted(Model(matrix, unseen, figures_of(limited, used), start_vectors))
+    figures = figures_of(limited, used)
+
+    def may_be(declared: type[Options]) -> bool:
+        return (declared.is_plain or not plain) and (bool(limited.budget) or not declared.streams)
+
+    def found() -> Plan:
+        schedules = {one: registry.get(name, one) for one in registry.names(name) if may_be(traits(name, one))}
+        return predicted(Model(matrix, Space(name, k, used, limited, schedules, {}), figures, start_vectors))
+
+    if registry.has_others(name):  # nobody knows what their plans depend on
+        return found()
+    asked = (name, k, used, start_vectors, plain, matrix.dtype.name, limited, figures)
+    told = repr((asked, backend_of(name).told_by_values(matrix)))
+    key = ("akx.tuner.predict", hashlib.sha256(told.encode()).hexdigest()[:32])
+    plan = fact(matrix, key, found, written=Plan.to_json, read=Plan.from_json)
+    keep(matrix)
+    return plan
 
 
 def predicted(model: Model) -> Plan:

@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.launch import CallerStream, Event, default_stream
+from akx.device.cuda.launch import Event, Stream, default_stream
 from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.streams import beside_captures
 from akx.kernels.base import Coefficients
@@ -93,26 +93,25 @@ class Queued(Online):
         self._are_at(hosted=True)
         super().run(x, out, coefficients)
 
-    def run_for(self, caller: CallerStream, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> None:
-        """Queue a call on the stream of a caller; what is due behind those that are over by now is done."""
+    def work_of(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> Callable[[Stream], None]:
+        """What queues a call on a stream; what is due behind those that are over by now is done."""
         self._are_at(hosted=False)
         self._coefficients = coefficients
         self._read()
+        own = self._own.work_of(x, out, coefficients)
         if self._phase == OVER:
             self._holder.settled()
-            self._own.run_for(caller, x, out, coefficients)
-            return
+            return own
         self.untimed += 1
         is_full = len(self._pending) >= _AHEAD
-        if self._phase == DUEL and not is_full and self._is_queued_in_duel(caller, x, out, coefficients):
-            return
+        if self._phase == DUEL and not is_full and (work := self._duel_work(own, x, out, coefficients)) is not None:
+            return work
         if is_full or self.untimed < self.every:
-            self._own.run_for(caller, x, out, coefficients)
-            return
-        now, calls = self._now(), self._counted()
+            return own
+        now, calls = self._now(), max(1, self._counted())
         since, self._last = now - self._last, now
         self._pace_is(since / calls, calls)
-        self._time(self._own, partial(self._took, calls=calls, most=since), caller, x, out, coefficients)
+        return partial(self._time, own, partial(self._took, calls=calls, most=since))
 
     def _pace_is(self, seconds: float, calls: int) -> None:
         """So many calls came, one after so many seconds: how much later than before a step, if one is under way."""
@@ -202,20 +201,12 @@ class Queued(Online):
 
     # ------------------------------------------------------------------------------------------------ within calls
 
-    def _time(
-        self,
-        program: CudaProgram,
-        then: Callable[[float], None],
-        caller: CallerStream,
-        x: DeviceArray,
-        out: DeviceArray,
-        coefficients: Coefficients,
-    ) -> None:
+    def _time(self, work: Callable[[Stream], None], then: Callable[[float], None], stream: Stream) -> None:
         """Queue a call between two events."""
         begin, end = self._events.pop() if self._events else (Event(), Event())
-        begin.record(caller)
-        program.run_for(caller, x, out, coefficients)
-        end.record(caller)
+        begin.record(stream)
+        work(stream)
+        end.record(stream)
         self._pending.append(_Timed(begin, end, then))
 
     def _read(self) -> None:
@@ -226,31 +217,40 @@ class Queued(Online):
             self._events.append((one.begin, one.end))
             one.then(one.end.seconds_since(one.begin))
 
-    def _is_queued_in_duel(self, caller: CallerStream, x: DeviceArray, out: DeviceArray, coefficients: Any) -> bool:
-        """Whether the next call of the duel is queued; else the call is one like all others."""
+    def _duel_work(
+        self, own: Callable[[Stream], None], x: DeviceArray, out: DeviceArray, coefficients: Coefficients
+    ) -> Callable[[Stream], None] | None:
+        """What queues the next call of the duel; None where the call is one like all others."""
         candidate = self._candidate
         if candidate is None or candidate.is_lost:  # new values did not come to all programs
             self._drop()
-            return False
+            return None
         turn, begin = self._queued % 4 in (1, 2), self._now()
-        own = self._duel.candidate
-        if turn and not self.budget.covers((median(own) if own else candidate.expected) - self._seconds()):
-            return False
-        program = cast(CudaProgram, candidate.program) if turn else self._own
+        known = self._duel.candidate
+        if turn and not self.budget.covers((median(known) if known else candidate.expected) - self._seconds()):
+            return None
         then = partial(self._has_come, candidate=candidate, turn=turn, counts=self._queued >= _WARM)
-        try:
-            self._time(program, then, caller, x, out, coefficients)
-        except Exception as failure:
-            if not turn:
-                raise
-            self._failed(candidate, failure)
-            return False
-        finally:
-            if turn and self._queued < _WARM:  # its graph is made meanwhile
-                self.budget.spent += self._now() - begin
         self._queued += 1
-        self.untimed, self._last = 0, self._now()
-        return True
+        self.untimed, self._last = 0, begin
+        if not turn:
+            return partial(self._time, own, then)
+        try:
+            work = cast(CudaProgram, candidate.program).work_of(x, out, coefficients)
+        except Exception as failure:
+            self._failed(candidate, failure)
+            return None
+        finally:
+            if self._queued <= _WARM:  # its graph is made meanwhile
+                self.budget.spent += self._now() - begin
+
+        def instead(stream: Stream) -> None:
+            try:
+                self._time(work, then, stream)
+            except Exception as failure:
+                self._failed(candidate, failure)
+                own(stream)
+
+        return instead
 
     def _has_come(self, seconds: float, *, candidate: Candidate, turn: bool, counts: bool) -> None:
         """A call of a duel is over."""

@@ -59,6 +59,7 @@ class FakeDriver:
 
     CUstream = CUdeviceptr = int
     CUfunction_attribute = CUpointer_attribute = CUdevice_attribute = CUstreamCaptureMode = Names()
+    CUlaunchAttributeID = Names()
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -71,6 +72,7 @@ class FakeDriver:
         self.events: dict[int, Op] = {}
         self.recording: dict[int, list[Any]] = {}  # graphs that are being recorded
         self.held: dict[int, Any] = {}
+        self.locked: dict[int, Any] = {}  # of these the host's that are page-locked
         self.handles = 100
         self.time = 0.0
 
@@ -132,8 +134,9 @@ class FakeDriver:
         self.finish()
         return (0,)
 
-    def cuPointerGetAttribute(self, *_: Any) -> Any:
-        return 0, 0
+    def cuPointerGetAttribute(self, attribute: str, address: int) -> Any:
+        is_known = any(at <= address < at + one.size for at, one in self.locked.items())
+        return int(attribute.endswith("MEMORY_TYPE") and not is_known), 0
 
     def cuStreamCreate(self, flags: int) -> Any:
         made = self.new()
@@ -191,7 +194,9 @@ class FakeDriver:
         return 0, address
 
     def cuMemHostAlloc(self, size: int, flags: int) -> Any:
-        return self.cuMemAlloc(size)
+        _, address = self.cuMemAlloc(size)
+        self.locked[address] = self.held[address]
+        return 0, address
 
     def cuMemFree(self, address: int) -> Any:
         return (0,)
@@ -199,16 +204,11 @@ class FakeDriver:
     cuMemFreeHost = cuMemFree
 
     def cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: int) -> Any:
+        if any(at <= source < at + one.size for at, one in self.locked.items()):  # read as late as may be
+            self.queue(stream, lambda: ctypes.memmove(to, source, size) and None)
+            return (0,)
         octets = ctypes.string_at(source, size)
         self.queue(stream, lambda: ctypes.memmove(to, octets, size) and None)
-        return (0,)
-
-    def cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int) -> Any:
-        self.queue(stream, lambda: ctypes.memmove(to, source, size) and None)
-        return (0,)
-
-    def cuMemsetD8Async(self, to: int, value: int, size: int, stream: int) -> Any:
-        self.queue(stream, lambda: ctypes.memset(to, value, size) and None)
         return (0,)
 
     def cuMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int) -> Any:
@@ -216,7 +216,20 @@ class FakeDriver:
         self.queue(stream, lambda: ctypes.memmove(to, source, size) and None)
         return (0,)
 
+    def cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int) -> Any:
+        assert stream not in self.recording
+        self.queue(stream, lambda: ctypes.memmove(to, source, size) and None)
+        return (0,)
+
+    def cuMemsetD8Async(self, to: int, value: int, size: int, stream: int) -> Any:
+        assert stream not in self.recording
+        self.queue(stream, lambda: ctypes.memset(to, value, size) and None)
+        return (0,)
+
     # --------------------------------------------------------------------------------------------- kernels and graphs
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, *_: Any) -> Any:
+        return 0, 1
 
     def cuModuleLoadData(self, cubin: bytes) -> Any:
         return 0, cubin
@@ -230,6 +243,9 @@ class FakeDriver:
 
     def CUlaunchConfig(self) -> Any:
         return SimpleNamespace()
+
+    def CUlaunchAttribute(self) -> Any:
+        return SimpleNamespace(value=SimpleNamespace())
 
     def _bound(self, function: int, addresses: int) -> tuple[Callable[[], None], Any, list[Any]]:
         """What a launch does, and its arguments as the driver keeps them."""

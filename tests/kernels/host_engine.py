@@ -91,6 +91,13 @@ class HostKernel:
         self._function = getattr(library, f"launch_{name}")
         self._function.restype = ctypes.c_bool
 
+    def most_blocks(self, block: int) -> int:
+        """One: blocks run one after another, and cannot meet."""
+        return 1
+
+    def bound(self, grid: int, block: int, args: Any, *, cooperative: bool = False) -> HostBound:
+        return HostBound(self, grid, block, args)
+
     def launch(
         self, grid: int, block: int, args: Any, *, shared: int = 0, early: bool = False, stream: Any = None
     ) -> None:
@@ -106,6 +113,19 @@ class HostKernel:
         ended = self._function(ctypes.c_uint(grid), ctypes.c_uint(block), ctypes.c_size_t(shared), addresses)
         assert ended, f"threads of {self._name} wait for others that never come"
         del keep
+
+
+class HostBound:
+    """A launch that is made again and again."""
+
+    def __init__(self, kernel: HostKernel, grid: int, block: int, args: Any) -> None:
+        self._kernel, self._launched, self.args = kernel, (grid, block), list(args)
+
+    def put(self, place: int, value: int) -> None:
+        self.args[place] = np.uint64(value)
+
+    def launch(self, stream: Any) -> None:
+        self._kernel.launch(*self._launched, self.args)
 
 
 class HostProgram(Program):

@@ -36,6 +36,13 @@ class _Kernel:
     def __init__(self, launch: Callable[..., None]) -> None:
         self.launch = launch
 
+    def most_blocks(self, block: int) -> int:
+        """One: blocks run one after another, and cannot meet."""
+        return 1
+
+    def bound(self, grid: int, block: int, args: Any, *, cooperative: bool = False) -> Any:
+        return host_engine.HostBound(self, grid, block, args)
+
 
 class Device(ABC):
     """Kernels of the interpreter on memory of the host, one after another, and graphs of them.

@@ -11,7 +11,8 @@ from test_contract import KINDS, make_coefficients, make_matrix, random_numbers
 from akx.device.cuda.facts import CudaDevice
 from akx.formats.pcsr import PARTITION
 from akx.kernels import reference, registry
-from akx.kernels.cuda.sweep import Sweep, lay_out, macros
+from akx.kernels.cuda.sweep import Sweep
+from akx.kernels.cuda.sweep_layout import lay_out, macros
 from akx.kernels.cuda.sweep_space import VARIANTS
 from akx.matrix import Matrix
 from akx.plan import Plan

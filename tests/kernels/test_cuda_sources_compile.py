@@ -97,9 +97,15 @@ _ENDS: dict[str, list[Macros]] = {
         {"AKX_VALUE": "cdouble", "AKX_GIVEN": "cfloat"},
         {"AKX_VALUE": "double", "AKX_GIVEN": "float", "AKX_HALF": "float"},
     ],
-    "given.cu": [{}],
+    "canonical.cu": [{}],
+    "content.cu": [{}],
+    "csr_powers.cu": [
+        {"AKX_VALUE": "double", "AKX_INDEX": "u32", "AKX_VECTORS": 1, "AKX_LANES": 2},
+        {"AKX_VALUE": "cfloat", "AKX_INDEX": "u64", "AKX_VECTORS": 8, "AKX_LANES": 32},
+    ],
     "digest.cu": [{}],
     "slots.cu": [{}],
+    "lengths.cu": [{}],
     "values.cu": [{"AKX_VALUE": "cdouble", "AKX_GIVEN": "double", "AKX_EACH": 4}],
 }
 _OF_SOLVERS = {

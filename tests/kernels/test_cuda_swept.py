@@ -23,7 +23,7 @@ from test_cuda_layouts import H100
 
 from akx.device.cuda.facts import cuda_missing
 from akx.kernels import reference, registry
-from akx.kernels.cuda import hubs, slots, sweep, swept, translate, vbell
+from akx.kernels.cuda import hubs, lengths, slots, sweep, swept, translate, transpose, vbell
 from akx.kernels.cuda.hubs import HUBS
 from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, error_of
 from akx.matrix import Matrix
@@ -85,8 +85,9 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> CompiledDevice:
-    found = CompiledDevice(SimpleNamespace(sms=2), libraries, "sweep", "slots", "vbell", "hubs", "translate")
-    found.install(monkeypatch, libraries, [sweep, slots, swept, vbell, hubs, translate])
+    sources = ("sweep", "slots", "lengths", "transpose", "vbell", "hubs", "translate")
+    found = CompiledDevice(SimpleNamespace(sms=2), libraries, *sources)
+    found.install(monkeypatch, libraries, [sweep, slots, lengths, transpose, swept, vbell, hubs, translate])
     monkeypatch.setattr(translate, "_LARGE", 128)
     monkeypatch.setattr(hubs, "THREADS", 96)
     return found

@@ -16,7 +16,7 @@ from akx.device.cuda.facts import cuda_missing
 from akx.kernels import reference, registry
 from akx.kernels.cuda import values
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.sweep import lay_out
+from akx.kernels.cuda.sweep_layout import lay_out
 from akx.plan import Plan
 
 HERE = Path(__file__).parent

@@ -193,6 +193,8 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
         world = World(**{"cost": default_cost, **changes})
         schedules = {s.name: s for s in (FakeSchedule(world, "sweep", SWEEP), FakeSchedule(world, "front", FRONT))}
         monkeypatch.setattr(registry, "backends", lambda: ("cpu",))
+        monkeypatch.setattr(registry, "names", lambda backend: tuple(schedules))
+        monkeypatch.setattr(registry, "has_others", lambda backend: True)
         monkeypatch.setattr(registry, "schedules", lambda backend: tuple(schedules.values()))
         monkeypatch.setattr(registry, "get", lambda backend, name: schedules[name])
         monkeypatch.setattr(measure, "_CLOCK", ContextVar("world", default=world))

@@ -15,7 +15,17 @@ from akx.device.budget import within
 from akx.device.cuda.facts import CudaDevice
 from akx.formats.base import pattern_of
 from akx.kernels import registry
-from akx.kernels.cuda import diagonals, ghost, resident, sweep, sweep_work, vbell, wavefront, wavefront_work
+from akx.kernels.cuda import (
+    diagonals,
+    ghost,
+    resident,
+    sweep,
+    sweep_layout,
+    sweep_work,
+    vbell,
+    wavefront,
+    wavefront_work,
+)
 from akx.kernels.cuda.sweep_work import csr_work, sell_work
 from akx.kernels.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
 from akx.matrix import Matrix
@@ -534,6 +544,6 @@ def test_to_look_values_up_has_a_price(variant: str, each: float) -> None:
     assert looked.memory_bytes + looked.cache_bytes < done.memory_bytes + done.cache_bytes
     assert bool(looked.cycles > done.cycles) is (each > 0)
     if variant in ("sell-1", "csr-2"):
-        slots = sweep._slots(matrix, sweep._SELL, 4, 1) if variant == "sell-1" else matrix.nnz
+        slots = sweep_layout.slots_in(matrix, sweep_layout.SELL, 4, 1) if variant == "sell-1" else matrix.nnz
         price = 8 * 2 * each * slots / 32 / H100.sms
         assert 0.5 * price < looked.cycles - done.cycles < 1.001 * price  # lines of values are fewer as well

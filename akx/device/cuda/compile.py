@@ -115,8 +115,15 @@ def _key(source: Path, arguments: Sequence[str], arch: str) -> str:
     for part in parts:
         digest.update(part.encode() + b"\0")
     for path in _texts(source, arguments):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        about = path.stat()
+        digest.update(path.name.encode() + b"\0" + _digest_of(path, about.st_size, about.st_mtime_ns))
     return digest.hexdigest()[:40]
+
+
+@lru_cache(maxsize=256)
+def _digest_of(path: Path, size: int, time: int) -> bytes:
+    """Of a text, which most sources include: read once while it is as it was."""
+    return hashlib.sha256(path.read_bytes()).digest()
 
 
 def _texts(source: Path, arguments: Sequence[str]) -> Iterator[Path]:

@@ -220,16 +220,16 @@ def brings_memory(x: Any) -> bool:
 def make_result(x: Any, block: tuple[int, ...], dtype: np.dtype[Any], single: bool) -> tuple[DeviceArray, Any]:
     """A new array (k+1, b, n), and what the caller gets: V of the library of `x`, a view of it in Fortran order."""
     library = type(x).__module__.partition(".")[0]
+    k1, b, n = block
+    shape = (n, k1) if single else (n, b, k1)
     if library == "cupy":
-        base = sys.modules["cupy"].empty(block, dtype)
-        return wrap(base.data.ptr, block, dtype, base), base[:, 0].T if single else base.transpose(2, 1, 0)
+        made = sys.modules["cupy"].empty(shape, dtype, order="F")
+        return wrap(made.data.ptr, block, dtype, made), made
     if library == "torch":
         torch = sys.modules["torch"]
         base = torch.empty(block, dtype=getattr(torch, dtype.name), device=x.device)
         return wrap(base.data_ptr(), block, dtype, base), base[:, 0].T if single else base.permute(2, 1, 0)
     array = empty(block, dtype)
-    k1, b, n = block
-    shape = (n, k1) if single else (n, b, k1)
     strides = tuple(dtype.itemsize * prod(shape[:axis]) for axis in range(len(shape)))
     view = DeviceView(array, shape, strides)
     return array, sys.modules["numba.cuda"].as_cuda_array(view) if library == "numba" else view

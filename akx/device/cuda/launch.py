@@ -16,7 +16,7 @@ import numpy as np
 
 from akx.device.cuda.graphs import Graph, Launch, capture
 from akx.device.cuda.memory import DeviceArray
-from akx.device.cuda.runtime import pycuda_driver, runtime
+from akx.device.cuda.runtime import failed, pycuda_driver, runtime
 from akx.device.cuda.streams import (
     CallerStream,
     Event,
@@ -31,6 +31,7 @@ from akx.device.cuda.streams import (
 from akx.errors import ArgumentTypeError, DeviceError, LaunchError, brief
 
 __all__ = [
+    "Bound",
     "CallerStream",
     "Event",
     "Graph",
@@ -173,6 +174,17 @@ class Kernel:
             if on.launches is not None:
                 on.launches.append(Launch(int(self._function), keep, addresses))
 
+    def bound(self, grid: int, block: int, args: Sequence[Argument], *, cooperative: bool = False) -> Bound:
+        """A launch that is to be made again and again; what it is given is as for :meth:`launch`."""
+        return Bound(self, grid, block, args, cooperative)
+
+    def most_blocks(self, block: int) -> int:
+        """Blocks of so many threads that can be on the device at once."""
+        with runtime().active() as live:
+            each = live.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", self._function, block, 0, doing="asking")
+            attribute = live.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+            return int(each) * int(live.call("cuDeviceGetAttribute", attribute, live.device, doing="asking the GPU"))
+
     def most_clusters(self, cluster: int, block: int, shared: int) -> int:
         """Clusters that can be on the device at once, 0 where not even one can.
 
@@ -221,6 +233,38 @@ class Kernel:
         with runtime().active() as live:
             attribute = getattr(live.driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
             return int(live.call("cuFuncGetAttribute", attribute, self._function, doing=f"asking {self.name}"))
+
+
+class Bound:
+    """A launch whose arguments are laid out once, so that it costs the host a call of the driver alone.
+
+    Arrays among the arguments are held. For one thread at a time.
+    """
+
+    def __init__(self, kernel: Kernel, grid: int, block: int, args: Sequence[Argument], cooperative: bool) -> None:
+        self._name, self._function, self._held = kernel.name, kernel._function, list(args)
+        self._values, self._addresses = _packed(args)
+        driver = runtime().driver
+        self._start, self._where, self._raw = driver.cuLaunchKernelEx, ctypes.addressof(self._addresses), None
+        self._config = config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+        config.sharedMemBytes = 0
+        config.attrs = _attributes(driver, cooperative, 1)
+        config.numAttrs = len(config.attrs)
+
+    def put(self, place: int, value: int) -> None:
+        """Let launches from now on have another number, or address, as the argument at a place."""
+        self._values[place][0] = value
+
+    def launch_here(self, stream: Stream) -> None:
+        """Queue it, where the context is current."""
+        raw = stream.raw
+        if raw is not self._raw:
+            self._raw = self._config.hStream = raw
+        (code,) = self._start(self._config, self._function, self._where, 0)
+        if int(code) != 0:
+            raise failed(code, f"launching {self._name}")
 
 
 @contextlib.contextmanager

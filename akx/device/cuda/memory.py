@@ -28,6 +28,8 @@ from akx.errors import ArgumentError, DeviceMemoryError, brief
 __all__ = ["DeviceArray", "MemoryPool", "before_reuse", "empty", "memory_pool", "pinned", "to_device", "wrap"]
 
 _GRAIN = 512
+#: Bytes from which on an array of the host is sent by several threads.
+LARGE = 16 << 20
 
 
 class MemoryPool:
@@ -352,7 +354,11 @@ class DeviceArray:
         source = np.ascontiguousarray(values, dtype=self.dtype)
         if source.shape != self.shape:
             raise ArgumentError("values do not fit", expected=f"shape {self.shape}", found=f"shape {source.shape}")
-        if self.nbytes:
+        if self.nbytes >= LARGE and not _is_pinned(source.ctypes.data):
+            from akx.device.cuda.uploads import upload
+
+            upload(self.pointer, source)
+        elif self.nbytes:
             stream = default_stream()
             with runtime().active() as live:
                 live.call(
@@ -485,6 +491,15 @@ def pinned(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
     octets: NDArray[Any] = np.ctypeslib.as_array(buffer)
     array: NDArray[Any] = octets[: prod(extents) * np.dtype(dtype).itemsize].view(dtype).reshape(extents)
     return array
+
+
+def _is_pinned(address: int) -> bool:
+    """Whether memory of the host is page-locked, so that the device reads it by itself."""
+    live = runtime()
+    attribute = live.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    with live.active():
+        code, _ = live.driver.cuPointerGetAttribute(attribute, address)
+    return int(code) == 0
 
 
 def _unpin(address: int) -> None:

@@ -113,6 +113,12 @@ class CudaBackend(Backend):
 
         return CudaVariant
 
+    def told_by_values(self, matrix: Any) -> tuple[Any, ...]:
+        """In which ways they can be stored."""
+        from akx.kernels.cuda.stored import ways_of
+
+        return tuple(ways_of(matrix).items())
+
     def plain_products(self, indptr: NDArray[Any], indices: Any, data: Any) -> PlainProducts | None:
         from akx.kernels.cuda.plain import CudaPlainProducts
 

@@ -24,17 +24,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
 from akx.kernels.cuda.choices import ROOMS
+from akx.kernels.cuda.lengths import measured_rows
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import placed, values_of, way_of
 from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
+from akx.kernels.facts import fact
 from akx.matrix import Matrix
 from akx.options import CudaSweep
 from akx.plan import Plan
@@ -106,22 +108,26 @@ def hub_count(matrix: Matrix, room: int) -> int:
 
 
 def share(matrix: Matrix, room: int) -> float:
-    """Share of the entries that the hubs have; memoised with the pattern."""
-    key = ("akx.kernels.cuda.hubs", "share", hub_count(matrix, room))
-    if key not in matrix.pattern_cache:
+    """Share of the entries that the hubs have; a fact of the pattern."""
+    count = hub_count(matrix, room)
+
+    def found() -> float:
         counts = _counts(matrix)
-        most = np.partition(counts, counts.size - key[2])[counts.size - key[2] :]
-        matrix.pattern_cache[key] = float(most.sum()) / max(matrix.nnz, 1)
-    return float(matrix.pattern_cache[key])
+        most = np.partition(counts, counts.size - count)[counts.size - count :]
+        return float(most.sum()) / max(matrix.nnz, 1)
+
+    return fact(matrix, ("akx.kernels.cuda.hubs", "share", count), found)
 
 
 def slots_of(matrix: Matrix) -> int:
-    """Slots stored, padding included, whole chunks; memoised with the pattern."""
-    key = ("akx.kernels.cuda.hubs", "slots")
-    if key not in matrix.pattern_cache:
-        used = int(np.maximum(np.diff(matrix.indptr.astype(np.int64)), 1).sum())
-        matrix.pattern_cache[key] = -(-used // CHUNK) * CHUNK
-    return int(matrix.pattern_cache[key])
+    """Slots stored, padding included, whole chunks; a fact of the pattern."""
+
+    def found() -> int:
+        rows = measured_rows(matrix)
+        used = int(np.maximum(np.diff(matrix.indptr.astype(np.int64)), 1).sum()) if rows is None else rows.padded[1]
+        return -(-used // CHUNK) * CHUNK
+
+    return int(fact(matrix, ("akx.kernels.cuda.hubs", "slots"), found))
 
 
 def reason_against(matrix: Matrix, room: int, device: CudaDevice) -> str | None:

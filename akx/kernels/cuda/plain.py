@@ -26,7 +26,7 @@ from akx.device.cuda.memory import DeviceArray, empty, to_device
 from akx.kernels.base import PlainProducts
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 
-__all__ = ["CudaPlainProducts", "PlainProgram", "lanes_of"]
+__all__ = ["CudaPlainProducts", "PlainProgram", "groups_of", "lanes_of"]
 
 _SOURCE = Path(__file__).with_name("sweep.cu")
 _BLOCK, _CSR = 256, 1
@@ -90,7 +90,7 @@ class PlainProgram(CudaProgram):
         self._grid = -(-self.n * products.lanes // _BLOCK)
 
     def ready(self, vectors: int) -> None:
-        for together in _groups(vectors):
+        for together in groups_of(vectors):
             if together not in self._kernels:
                 self._kernels[together] = _kernel(self.dtype, self._lanes, together)
 
@@ -104,7 +104,7 @@ class PlainProgram(CudaProgram):
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
         n, size, none, first = self.n, x.size, np.uint64(0), x.pointer != out.pointer
         begin = 0
-        for together in _groups(x.shape[0]):
+        for together in groups_of(x.shape[0]):
             kernel, shape, at = self._kernels[together], (together, n), begin * n
             begin += together
             for j in range(self.k):
@@ -131,7 +131,7 @@ def _kernel(dtype: np.dtype[Any], lanes: int, vectors: int) -> Kernel:
     return load(_SOURCE, macros, device=cuda_device()).kernel("step")
 
 
-def _groups(vectors: int) -> list[int]:
+def groups_of(vectors: int) -> list[int]:
     """So many start vectors as sums of the numbers that kernels are there for."""
     found = []
     for together in _TOGETHER:

@@ -107,17 +107,20 @@ class CudaProgram(Program):
         On the device the work is queued on `stream`, and done when that has been synchronised.
         """
         if isinstance(x, DeviceArray):
-            self._prepared_call(x, out, coefficients)(self.stream)
+            self.work_of(x, out, coefficients)(self.stream)
             return
         held_x, held_out = self.staged(x.shape[0])
         held_x.set(x)
-        self._prepared_call(held_x, held_out, coefficients)(self.stream)
+        self.work_of(held_x, held_out, coefficients)(self.stream)
         out[0] = x
         held_out.view(x.size, (self.k, *x.shape)).get(out[1:])
 
-    def run_for(self, caller: CallerStream, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> None:
-        """:meth:`run` on the stream of a caller."""
-        caller.submit(self._prepared_call(x, out, coefficients))
+    def work_of(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> Callable[[Stream], None]:
+        """What queues a call on a stream, such as a caller's; all that may have to be made for it is made now."""
+        self.ready(x.shape[0])
+        self.take(coefficients)
+        graph = self._graph_for(x, out)
+        return partial(self._queue, x=x, out=out) if graph is None else graph.launch
 
     def graph_of(self, x: int, out: int, vectors: int, coefficients: Coefficients) -> Graph | None:
         """The graph of a call by its addresses; None where there is more to do than to launch it."""
@@ -211,13 +214,6 @@ class CudaProgram(Program):
             self._coefficients = coefficients
 
     # ------------------------------------------------------------------------------------------------ inside
-
-    def _prepared_call(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> Callable[[Stream], None]:
-        """What queues a call on a stream; all that may have to be made for it is made now."""
-        self.ready(x.shape[0])
-        self.take(coefficients)
-        graph = self._graph_for(x, out)
-        return partial(self._queue, x=x, out=out) if graph is None else graph.launch
 
     def _queue(self, stream: Stream, x: DeviceArray, out: DeviceArray) -> None:
         """Queue a call kernel by kernel."""

@@ -1,8 +1,8 @@
 """A pattern into sliced ELL or padded CSR on the device: one that is there, or that the host sends as it is.
 
 The arrays are those that :mod:`akx.formats.sell` and :mod:`akx.formats.pcsr` find, to the bit; the kernels are those of
-``slots.cuh``. The host has the lengths of the rows, of which it says where each slice or row begins, and in which order
-rows are.
+``slots.cuh``, and of ``lengths.cuh``, which say in which order rows are and where each slice or row begins. The host
+reads the number of slots, and 12 bytes for each partition of padded CSR.
 
 Bytes: the pattern read once, and by slices the ends of rows once more; for each slot its column and 4 of its entry
 written.
@@ -21,6 +21,7 @@ from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty, to_device
 from akx.formats import pcsr, sell
 from akx.formats.base import lengths_of, pattern_of
+from akx.kernels.cuda.lengths import WINDOW, order_in_windows, partitions_of, starts_of_rows, starts_of_slices
 from akx.matrix import Matrix
 
 __all__ = ["PaddedRows", "Slices", "padded_rows", "pattern_there", "ranges_of", "slices_of"]
@@ -40,12 +41,12 @@ class Slices(NamedTuple):
 
 
 class PaddedRows(NamedTuple):
-    """Padded CSR: columns and entries on the device; what rows, partitions and split rows have, of the host."""
+    """Padded CSR: all on the device but what split rows have; `start` in units of so many slots."""
 
-    start: NDArray[np.uint32]
+    start: DeviceArray
     column: DeviceArray
     entry: DeviceArray
-    row: NDArray[np.uint32]
+    row: DeviceArray
     split: NDArray[np.uint32]
     begin: NDArray[np.uint32]
     end: NDArray[np.uint32]
@@ -63,7 +64,8 @@ def pattern_there(matrix: Matrix) -> tuple[DeviceArray, DeviceArray]:
 
 def ranges_of(matrix: Matrix, sigma: int) -> tuple[DeviceArray, DeviceArray]:
     """The least and the greatest column of each slice."""
-    return _ranges(matrix.n, pattern_there(matrix), _order_of(matrix, sigma))
+    pattern = pattern_there(matrix)
+    return _ranges(matrix.n, pattern, _order_of(matrix, pattern[0], sigma))
 
 
 def _ranges(
@@ -78,9 +80,10 @@ def _ranges(
 
 def slices_of(matrix: Matrix, sigma: int, bits: int) -> Slices:
     """Sliced ELL of a matrix that fits: columns of 16 bits are relative to the least of their slice."""
-    starts, pattern = sell.starts_of(lengths_of(matrix), sigma, _WARP), pattern_there(matrix)
-    slots, order = int(starts[-1]), _order_of(matrix, sigma)
-    start, (least, _) = to_device(starts.astype(np.uint32)), _ranges(matrix.n, pattern, order)
+    pattern = pattern_there(matrix)
+    order = _order_of(matrix, pattern[0], sigma)
+    start, slots = starts_of_slices(pattern[0], order)
+    least, _ = _ranges(matrix.n, pattern, order)
     column, entry = empty(slots, np.uint16 if bits == 16 else np.uint32), empty(slots, np.uint32)
     slices = least.size
     where: Any = np.uint64(0) if order is None else order
@@ -94,20 +97,24 @@ def slices_of(matrix: Matrix, sigma: int, bits: int) -> Slices:
 
 def padded_rows(matrix: Matrix, pad: int) -> PaddedRows:
     """Padded CSR of a matrix."""
-    start, row, split, begin, end = pcsr.cuts_of(lengths_of(matrix), pad)
-    slots = pcsr.PARTITION * (row.size - 1)
-    column, entry, first = empty(slots, np.uint32), empty(slots, np.uint32), to_device(start)
-    used = int(start[-1])
+    pattern = pattern_there(matrix)
+    start, used = starts_of_rows(pattern[0], pad)
+    partitions = -(-used // pcsr.PARTITION)
+    slots = pcsr.PARTITION * partitions
+    column, entry = empty(slots, np.uint32), empty(slots, np.uint32)
     for array in (column, entry):  # of no row
         array.view(used, (slots - used,)).fill_bytes(0)
-    _launch("lay_rows", matrix.n, [np.uint32(matrix.n), *pattern_there(matrix), first, column, entry])
-    return PaddedRows(start, column, entry, row, split, begin, end)
+    _launch("lay_rows", matrix.n, [np.uint32(matrix.n), *pattern, start, column, entry])
+    row, split = partitions_of(start, partitions, pcsr.PARTITION)
+    return PaddedRows(start, column, entry, row, *split)
 
 
-def _order_of(matrix: Matrix, sigma: int) -> DeviceArray | None:
+def _order_of(matrix: Matrix, pointer: DeviceArray, sigma: int) -> DeviceArray | None:
     """The rows in the order in which they are stored, whole slices of them; None where that is their own."""
     if sigma == 1:
         return None
+    if WINDOW % sigma == 0:
+        return order_in_windows(pointer, sigma)
     order = np.zeros(-(-matrix.n // _WARP) * _WARP, dtype=np.uint32)
     order[: matrix.n] = sell.order_of(lengths_of(matrix), sigma)
     return to_device(order)

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Plan

@@ -36,7 +36,7 @@ from akx.kernels.base import Parameter, Program, Schedule, Traffic, check_feasib
 from akx.kernels.cpu.shared import block_of
 from akx.kernels.cuda.hybrid import HostShare, Split, host_plan, host_reason, split_of
 from akx.kernels.cuda.stream_program import Ordered, StreamProgram, kind_of, movers
-from akx.kernels.cuda.sweep import near
+from akx.kernels.cuda.sweep_layout import near
 from akx.kernels.cuda.window import BACKS, Window, choose_window, reach, smallest_window, stored_bytes
 from akx.matrix import Matrix
 from akx.options import CudaStream

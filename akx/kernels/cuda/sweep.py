@@ -35,117 +35,51 @@ from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
 from akx.device.cuda.runtime import STARTS_EARLY
 from akx.errors import DeviceMemoryError
-from akx.formats import pcsr, sell
-from akx.formats.base import Format, lengths_of, pattern_of
-from akx.kernels import registry
 from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.kernels.cuda import hubs, vbell
 from akx.kernels.cuda.hubs import HUBS
-from akx.kernels.cuda.outside import CudaVariant, OutsideProgram, outside_reason
-from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.slots import padded_rows, pattern_there, ranges_of, slices_of
+from akx.kernels.cuda.lengths import starts_of_rows
+from akx.kernels.cuda.outside import OutsideProgram, outside_reason
+from akx.kernels.cuda.slots import padded_rows, pattern_there, slices_of
 from akx.kernels.cuda.stored import (
     TABLE,
     error_of,
-    in_full,
     is_storable,
     placed,
     same_as_full,
-    stored_bytes,
     values_of,
     way_of,
 )
-from akx.kernels.cuda.swept import MappedProgram, how_data_comes, stored_name
+from akx.kernels.cuda.sweep_layout import (
+    CSR,
+    PCSR,
+    ROWS16,
+    SELL,
+    SLICE,
+    VBELL,
+    WITH_HUBS,
+    bytes_of,
+    kind_of,
+    lay_out,
+    macros,
+    near,
+    other_of,
+    slots_in,
+    storable,
+)
+from akx.kernels.cuda.swept import MappedProgram
 from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix
 from akx.options import CudaSweep
 from akx.plan import Plan
 
-__all__ = ["SCHEDULE", "Sweep", "lay_out", "macros", "near"]
+__all__ = ["SCHEDULE", "Sweep"]
 
 _SOURCE = Path(__file__).with_name("sweep.cu")
-_CSR, _ROWS16, _PCSR, _SELL, _HUBS, _VBELL = 1, 2, 3, 4, 5, 6
-_SLICE = 32
 _ROWS_PER_BLOCK = 128
 
 #: Slots per entry that a padded format may need.
-_MOST_PADDING = {_SELL: 2.0, _PCSR: 2.0, _ROWS16: 4.0}
-
-
-def _kind(variant: str) -> tuple[int, int, int]:
-    """The layout, threads per row and bits of a column."""
-    if variant == "rows16":
-        return _ROWS16, 16, 32
-    if variant == "pcsr":
-        return _PCSR, 1, 32
-    if variant == HUBS:
-        return _HUBS, 1, 32
-    name, lanes = variant.split("-")
-    if name == "vbell":
-        return _VBELL, int(lanes), 32
-    return (_CSR, int(lanes), 32) if name == "csr" else (_SELL, int(lanes), 16 if name == "sell16" else 32)
-
-
-def _slots(matrix: Matrix, kind: int, pad: int, sigma: int) -> int:
-    """Slots stored; memoised with the pattern."""
-    key = ("akx.kernels.cuda.slots", kind, pad, sigma)
-    if key not in matrix.pattern_cache:
-        if kind == _SELL:
-            found = sell.sell_slots(lengths_of(matrix), matrix.dtype, sigma, chunk=_SLICE)
-        else:
-            found = pcsr.pcsr_slots(lengths_of(matrix), 16 if kind == _ROWS16 else pad)
-        matrix.pattern_cache[key] = found
-    return int(matrix.pattern_cache[key])
-
-
-def near(matrix: Matrix, sigma: int) -> bool:
-    """Whether 16 bits hold the columns of every slice, relative to its least; memoised with the pattern."""
-    key = ("akx.kernels.cuda.near", sigma)
-    if key not in matrix.pattern_cache:
-        if matrix.on_device is not None:
-            low, high = (end.get() for end in ranges_of(matrix, sigma))
-            matrix.pattern_cache[key] = bool(np.all(high - low < 2**16))
-        else:
-            matrix.pattern_cache[key] = sell.sell_fits(pattern_of(matrix), matrix.dtype, sigma, 16, chunk=_SLICE)
-    return bool(matrix.pattern_cache[key])
-
-
-def lay_out(matrix: Matrix, plan: Plan) -> Format:
-    """The matrix's pattern in the plan's variant; values are zero. The caller has asked ``feasible``.
-
-    `hubs` and `vbell` have layouts of their own (:func:`akx.kernels.cuda.hubs.lay_out`, :mod:`akx.formats.vbell`).
-    """
-    kind, _, bits = _kind(plan.variant)
-    assert kind not in (_HUBS, _VBELL)
-    pattern = pattern_of(matrix)
-    if kind == _SELL:
-        sigma = plan.typed.sigma
-        return sell.from_csr(pattern, matrix.dtype, sigma=sigma, bits=bits, chunk=_SLICE)
-    pad = 1 if kind == _CSR else 16 if kind == _ROWS16 else plan.typed.pad
-    return pcsr.from_csr(pattern, matrix.dtype, pad=pad)
-
-
-def macros(plan: Plan, dtype: np.dtype[Any], vectors: int, stored: np.dtype[Any] | None = None) -> dict[str, int | str]:
-    """The macros of the plan's kernels for so many start vectors; `hubs` and `vbell` have their own.
-
-    `stored` is the type that values are stored as, their own by default.
-    """
-    kind, lanes, bits = _kind(plan.variant)
-    assert kind not in (_HUBS, _VBELL)
-    found: dict[str, int | str] = {
-        "AKX_VALUE": C_TYPES[dtype.name],
-        "AKX_STORED": stored_name(dtype if stored is None else stored),
-        "AKX_VECTORS": vectors,
-        "AKX_VARIANT": kind,
-        "AKX_ONCE": how_data_comes(plan),
-    }
-    if kind in (_CSR, _SELL):
-        found["AKX_LANES"] = lanes
-    if kind == _SELL:
-        found["AKX_INDEX"] = f"u{bits}"
-    if kind == _PCSR:
-        found |= {"AKX_PAD": plan.typed.pad, "AKX_AHEAD": plan.typed.ahead}
-    return found
+_MOST_PADDING = {SELL: 2.0, PCSR: 2.0, ROWS16: 4.0}
 
 
 class Sweep(Schedule):
@@ -175,18 +109,18 @@ class Sweep(Schedule):
         return Plan(self.backend, self.name, "csr-1", k=k)
 
     def _fits(self, variant: str, matrix: Matrix, device: CudaDevice) -> bool:
-        kind, lanes, _ = _kind(variant)
-        if kind == _HUBS:
+        kind, lanes, _ = kind_of(variant)
+        if kind == WITH_HUBS:
             return hubs.worthwhile(matrix, device)
-        if kind == _VBELL:
+        if kind == VBELL:
             return vbell.worthwhile(matrix, lanes)
         return self._variant_reason(variant, matrix, CudaSweep.pad, CudaSweep.sigma) is None
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         reason = self.reason_at_once(plan, matrix, device)
-        if reason is not None or _other(plan) is not None or _kind(plan.variant)[0] != _VBELL:
+        if reason is not None or other_of(plan) is not None or kind_of(plan.variant)[0] != VBELL:
             return reason
-        return vbell.reason_against(matrix, _kind(plan.variant)[1])
+        return vbell.reason_against(matrix, kind_of(plan.variant)[1])
 
     def reason_at_once(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """As :meth:`feasible`, but for what only the nodes of `vbell` tell, where these are not known.
@@ -201,39 +135,39 @@ class Sweep(Schedule):
             return f"a sweep does one power per pass, not {plan.k_per_pass}"
         if plan.partitioner != "natural":
             return f"no partitioner {plan.partitioner!r} here, expected natural"
-        other = _other(plan)
+        other = other_of(plan)
         if other is not None:
             return option_reason(plan, OPTIONS) or outside_reason(plan) or other.reason_against(matrix)
         if plan.variant not in VARIANTS:
             return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
-        kind = _kind(plan.variant)[0]
+        kind = kind_of(plan.variant)[0]
         reason = option_reason(plan, OPTIONS)
         if reason is not None:
             return reason
-        if kind != _SELL and plan.typed.sigma != 1:
+        if kind != SELL and plan.typed.sigma != 1:
             return f"sigma is for sliced ELL, not for {plan.variant}"
-        if kind != _PCSR and (plan.typed.pad, plan.typed.ahead) != (CudaSweep.pad, CudaSweep.ahead):
+        if kind != PCSR and (plan.typed.pad, plan.typed.ahead) != (CudaSweep.pad, CudaSweep.ahead):
             return f"pad and ahead are for pcsr, not for {plan.variant}"
         if plan.typed.keep and not plan.typed.once:
             return "keep is for matrix data that is marked: say once=True as well"
-        if kind in (_ROWS16, _PCSR, _HUBS) and plan.typed.block != CudaSweep.block:
+        if kind in (ROWS16, PCSR, WITH_HUBS) and plan.typed.block != CudaSweep.block:
             return f"{plan.variant} has blocks of one size: leave `block` at {CudaSweep.block}"
         room = plan.typed.hubs
-        if kind == _HUBS:
+        if kind == WITH_HUBS:
             return hubs.reason_against(matrix, room, device)
         if room not in (hubs.ROOM, hubs.usual_room(device)):
             return f"hubs is for the variant of this name, not for {plan.variant}"
-        if kind == _VBELL:
-            return vbell.known_reason(matrix, _kind(plan.variant)[1])
+        if kind == VBELL:
+            return vbell.known_reason(matrix, kind_of(plan.variant)[1])
         return self._variant_reason(plan.variant, matrix, plan.typed.pad, plan.typed.sigma)
 
     def _variant_reason(self, variant: str, matrix: Matrix, pad: int, sigma: int) -> str | None:
-        kind, lanes, bits = _kind(variant)
-        if kind == _VBELL:
+        kind, lanes, bits = kind_of(variant)
+        if kind == VBELL:
             return vbell.reason_against(matrix, lanes)
-        if kind == _CSR:
+        if kind == CSR:
             return None if matrix.nnz + matrix.n < 2**32 else "more than 2**32 entries"
-        slots = _slots(matrix, kind, pad, sigma)
+        slots = slots_in(matrix, kind, pad, sigma)
         if slots >= 2**32:
             return "more than 2**32 slots"
         if slots > _MOST_PADDING[kind] * matrix.nnz + 4096:
@@ -254,14 +188,14 @@ class Sweep(Schedule):
             return None
         if keep not in keeps(device):
             return f"L2 asked to keep {keep} MiB: it has {device.l2_bytes / 2**20:g}"
-        size = _bytes(plan, matrix) / 2**20
+        size = bytes_of(plan, matrix) / 2**20
         return f"L2 asked to keep {keep} MiB of {size:.1f}: leave `once` out" if keep > size else None
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
         return error_of(matrix, way_of(plan))
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
-        once = _bytes(plan, matrix)
+        once = bytes_of(plan, matrix)
         vector = float(matrix.n * matrix.dtype.itemsize)
         is_hubs = plan.variant == HUBS
         brought = 1024.0 * device.sms * plan.typed.hubs if is_hubs else 0.0
@@ -287,30 +221,30 @@ class Sweep(Schedule):
         return sweep_offers.offers(self, matrix, device, k)
 
     def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
-        other = _other(plan)
+        other = other_of(plan)
         if other is not None:
             other.pack(matrix)
             return
-        kind, lanes, _ = _kind(plan.variant)
-        if kind == _VBELL:
+        kind, lanes, _ = kind_of(plan.variant)
+        if kind == VBELL:
             vbell.reason_against(matrix, lanes)  # the device lays it out
-        elif kind == _HUBS:
+        elif kind == WITH_HUBS:
             hubs.lay_out(matrix, plan.typed.hubs, device.sms)
-        elif kind != _CSR:
+        elif kind != CSR:
             lay_out(matrix, plan)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device, way = cuda_device(), way_of(plan)
         is_blocks = plan.variant.startswith("vbell-") and self.reason_at_once(plan, matrix, device) is None
-        if is_blocks and (program := vbell.made_on_device(matrix, _storable(plan, matrix), device, way)) is not None:
+        if is_blocks and (program := vbell.made_on_device(matrix, storable(plan, matrix), device, way)) is not None:
             return program  # the host need not look for nodes: the device knows that there is such a layout
         check_feasible(self, plan, matrix, device)
-        other = _other(plan)
+        other = other_of(plan)
         if other is not None:
             return OutsideProgram(other, matrix, plan, device)
-        used = _storable(plan, matrix)
+        used = storable(plan, matrix)
         if is_blocks:
-            return vbell.VbellProgram(matrix, used, device, way, vbell.laid_out(matrix, _kind(plan.variant)[1]))
+            return vbell.VbellProgram(matrix, used, device, way, vbell.laid_out(matrix, kind_of(plan.variant)[1]))
         if plan.variant == HUBS:
             return hubs.HubsProgram(matrix, used, device, way)
         try:
@@ -318,36 +252,6 @@ class Sweep(Schedule):
         except DeviceMemoryError:
             pass  # what has been allocated so far is free again behind this
         return _SweepProgram(matrix, used, device, way, by_host=True)
-
-
-def _bytes(plan: Plan, matrix: Matrix) -> float:
-    """Bytes of the matrix as a plan has it."""
-    other = _other(plan)
-    if other is not None:
-        return other.stored_bytes(matrix)
-    kind, lanes, bits = _kind(plan.variant)
-    slots, indices = float(matrix.nnz), bits / 8
-    if kind == _HUBS:
-        slots = float(hubs.slots_of(matrix))
-    elif kind == _VBELL:
-        slots = float(vbell.slots(matrix, lanes))
-        indices *= vbell.nodes_of(matrix).blocks / max(vbell.nodes_of(matrix).slots, 1)
-    elif kind != _CSR:
-        slots = float(_slots(matrix, kind, plan.typed.pad, plan.typed.sigma))
-    rows = matrix.n / (_SLICE / 2) if kind == _SELL else slots / 16 if kind == _HUBS else float(matrix.n)
-    return slots * (stored_bytes(way_of(_storable(plan, matrix)), matrix.dtype) + indices) + 4.0 * rows
-
-
-def _other(plan: Plan) -> CudaVariant | None:
-    """The variant of another package that a plan has; None of akx's own."""
-    found = registry.variant("cuda", plan.variant)
-    assert found is None or isinstance(found, CudaVariant)
-    return found
-
-
-def _storable(plan: Plan, matrix: Matrix) -> Plan:
-    """The plan, with values in full where those of the matrix cannot be stored as it says."""
-    return plan if is_storable(plan, matrix) else in_full(plan)
 
 
 class _SweepProgram(MappedProgram):
@@ -359,12 +263,12 @@ class _SweepProgram(MappedProgram):
     def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice, planned: str, *, by_host: bool = False) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._plan, self._device = plan, device
-        self._kind, lanes, _ = _kind(plan.variant)
+        self._kind, lanes, _ = kind_of(plan.variant)
         self._block = plan.typed.block
         self._shares: dict[int, DeviceArray] = {}
         self._splits = self._partitions = 0
         self._slot: NDArray[Any] | None = None
-        if self._kind == _CSR:
+        if self._kind == CSR:
             self._slots = max(1, matrix.nnz)
             start, column = (self.held(array) for array in pattern_there(matrix))
             column = column if matrix.nnz else self.held(empty(1, np.uint32))
@@ -381,27 +285,31 @@ class _SweepProgram(MappedProgram):
 
     def _lay_out_there(self, matrix: Matrix, lanes: int) -> None:
         plan = self._plan
-        if self._kind == _SELL:
-            found: Any = slices_of(matrix, plan.typed.sigma, _kind(plan.variant)[2])
+        if self._kind == SELL:
+            found: Any = slices_of(matrix, plan.typed.sigma, kind_of(plan.variant)[2])
+        elif self._kind == ROWS16:
+            found = padded_rows(matrix, 16)
+            found = found._replace(start=starts_of_rows(pattern_there(matrix)[0], 16, 16)[0])
         else:
-            found = padded_rows(matrix, 16 if self._kind == _ROWS16 else plan.typed.pad)
+            found = padded_rows(matrix, plan.typed.pad)
         self.entry, self._slots = found.entry, max(1, found.entry.size)
         self._take_arrays(found, matrix.n, lanes)
 
     def _take_arrays(self, arrays: Any, n: int, lanes: int) -> None:
         column = self._placed(arrays.column if arrays.column.size else np.zeros(1, arrays.column.dtype))
-        if self._kind == _SELL:
+        if self._kind == SELL:
             start, base = self._placed(arrays.start), self._placed(arrays.base)
             order: Any = self._placed(arrays.row) if arrays.row.size else 0
             self._before, self._after = [start, base, column], [order]
-            self._grid = -(-(-(-n // _SLICE) * _SLICE) * lanes // self._block)
-        elif self._kind == _ROWS16:
-            start = self.hold((arrays.start // 16).astype(np.uint32))
+            self._grid = -(-(-(-n // SLICE) * SLICE) * lanes // self._block)
+        elif self._kind == ROWS16:
+            there = isinstance(arrays.start, DeviceArray)  # in rows of 16 then
+            start = self.held(arrays.start) if there else self.hold((arrays.start // 16).astype(np.uint32))
             self._before, self._after = [start, column], []
             self._grid = -(-n // _ROWS_PER_BLOCK)
         else:
             self._partitions, self._splits = arrays.row.size - 1, arrays.split.size
-            self._before, self._after = [self.hold(arrays.start), column], [self.hold(arrays.row)]
+            self._before, self._after = [self._placed(arrays.start), column], [self._placed(arrays.row)]
             self._after.append(np.uint32(self._partitions))
             self._grid = -(-self._partitions // self._plan.typed.ahead)
             if self._splits:
@@ -436,7 +344,7 @@ class _SweepProgram(MappedProgram):
 
     def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
         module = load(_SOURCE, macros(self._plan, self.dtype, vectors, stored), device=self._device)
-        if self._kind == _PCSR and vectors not in self._shares:
+        if self._kind == PCSR and vectors not in self._shares:
             self._shares[vectors] = self.held(empty((2, vectors, self._partitions), self.dtype))
         return {name: module.kernel(name) for name in (("step", "join") if self._splits else ("step",))}
 
@@ -445,7 +353,7 @@ class _SweepProgram(MappedProgram):
         kernels, n = self.kernels[vectors], np.uint32(self.n)
         extra = [np.uint64(argument) if isinstance(argument, int) else argument for argument in self._after]
         shares: list[Any] = []
-        if self._kind == _PCSR:
+        if self._kind == PCSR:
             both = self._shares[vectors]
             shares = [both, both.view(both.size // 2, (vectors, self._partitions))]
         matrix, kept = [n, *self._before, self._values, self._table, *extra], self.kept(self._before[-1])

@@ -7,7 +7,8 @@ from typing import Any
 
 from akx.device.cuda.facts import CudaDevice
 from akx.formats import pcsr
-from akx.kernels.cuda import hubs, sweep, sweep_space, vbell
+from akx.kernels.cuda import hubs, sweep_space, vbell
+from akx.kernels.cuda import sweep_layout as layout
 from akx.kernels.cuda.stored import FULL, TABLE, stored_bytes, way_of, ways_of
 from akx.kernels.cuda.sweep_work import (
     csr_work,
@@ -29,7 +30,7 @@ __all__ = ["offers", "work"]
 #: of one that is not.
 _KEPT, _EARLY, _EARLY_FAR = 0.5, 0.6, 0.3
 #: Layouts of which no lane comes back to a sector.
-_PASSING = (sweep._SELL, sweep._PCSR, sweep._HUBS, sweep._VBELL)
+_PASSING = (layout.SELL, layout.PCSR, layout.WITH_HUBS, layout.VBELL)
 #: Threads that vbell numbers, about.
 _MOST_LANES = 2**31
 #: Slots over those of rows as they come, from which on it is not worth it to sort rows unseen.
@@ -38,15 +39,15 @@ _SORTED = 0.9
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     """What the plan makes the device do, for so many start vectors."""
-    way = way_of(sweep._storable(plan, matrix))
+    way = way_of(layout.storable(plan, matrix))
     found = _passing(
         plan, matrix, device, vectors, _work(plan, matrix, device, vectors, stored_bytes(way, matrix.dtype))
     )
-    kind = None if way != TABLE else sweep._kind(plan.variant)[0]
-    if kind not in (sweep._CSR, sweep._SELL, sweep._PCSR):  # of others it is hidden by what they do
+    kind = None if way != TABLE else layout.kind_of(plan.variant)[0]
+    if kind not in (layout.CSR, layout.SELL, layout.PCSR):  # of others it is hidden by what they do
         return found
     slots = _stored(matrix, plan.variant, plan.typed.sigma, plan.typed.pad)
-    return looked_up(found, device, slots, float(plan.k * vectors), in_csr=kind == sweep._CSR)
+    return looked_up(found, device, slots, float(plan.k * vectors), in_csr=kind == layout.CSR)
 
 
 def _passing(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, found: Work) -> Work:
@@ -54,7 +55,7 @@ def _passing(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, found
     keep, is_early = int(plan.typed.keep), plan.typed.early
     if not keep and not is_early:
         return found
-    size = sweep._bytes(plan, matrix)
+    size = layout.bytes_of(plan, matrix)
     vector = float(matrix.n * matrix.dtype.itemsize * vectors)
     # Of what comes from memory, the matrix has its share; of that, what stays does not come.
     kept = min(2.0**20 * keep, _KEPT * device.l2_bytes, size) / max(size + 2.0 * vector, 1.0)
@@ -64,22 +65,22 @@ def _passing(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, found
 
 def _work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, value: int) -> Work:
     """The same for values of so many bytes that are where they are read."""
-    if sweep._other(plan) is not None:
-        return outside_work(matrix, device, plan.k, vectors, sweep._bytes(plan, matrix))
-    kind, lanes, bits = sweep._kind(plan.variant)
-    if kind == sweep._CSR:
+    if layout.other_of(plan) is not None:
+        return outside_work(matrix, device, plan.k, vectors, layout.bytes_of(plan, matrix))
+    kind, lanes, bits = layout.kind_of(plan.variant)
+    if kind == layout.CSR:
         return csr_work(matrix, device, plan.k, vectors, lanes, value)
-    if kind == sweep._VBELL:
+    if kind == layout.VBELL:
         return vbell_work(matrix, device, plan.k, vectors, lanes, value)
-    if kind == sweep._HUBS:
+    if kind == layout.WITH_HUBS:
         room = plan.typed.hubs
         share, slots = hubs.share(matrix, room), hubs.slots_of(matrix)
         return hubs_work(matrix, device, plan.k, vectors, slots, room * 1024, share, value)
     pad, sigma = plan.typed.pad, plan.typed.sigma
-    slots = sweep._slots(matrix, kind, pad, sigma)
-    if kind == sweep._SELL:
+    slots = layout.slots_in(matrix, kind, pad, sigma)
+    if kind == layout.SELL:
         return sell_work(matrix, device, plan.k, vectors, lanes, slots=slots, bits=bits, order=sigma > 1, value=value)
-    if kind == sweep._ROWS16:
+    if kind == layout.ROWS16:
         return rows16_work(matrix, device, plan.k, vectors, slots, value)
     return pcsr_work(matrix, device, plan.k, vectors, slots, pad, plan.typed.ahead, value)
 
@@ -94,17 +95,17 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     """
     plans = []
     for variant in sweep_space.preferred(matrix, device):
-        kind, lanes, bits = sweep._kind(variant)
-        if kind in (sweep._HUBS, sweep._VBELL) and not schedule._fits(variant, matrix, device):
+        kind, lanes, bits = layout.kind_of(variant)
+        if kind in (layout.WITH_HUBS, layout.VBELL) and not schedule._fits(variant, matrix, device):
             continue
-        if kind == sweep._VBELL and (matrix.nnz == 0 or matrix.n * lanes >= _MOST_LANES):
+        if kind == layout.VBELL and (matrix.nnz == 0 or matrix.n * lanes >= _MOST_LANES):
             continue
-        padded = kind == sweep._SELL and _SORTED * sweep._slots(matrix, kind, 4, 1) > matrix.nnz
+        padded = kind == layout.SELL and _SORTED * layout.slots_in(matrix, kind, 4, 1) > matrix.nnz
         for sigma in sweep_space.WINDOWS if padded else (1,):
-            if kind != sweep._HUBS and schedule._variant_reason(variant, matrix, 4, sigma) is not None:
+            if kind != layout.WITH_HUBS and schedule._variant_reason(variant, matrix, 4, sigma) is not None:
                 continue
             stored = _stored(matrix, variant, sigma)
-            if sigma > 1 and stored > _SORTED * sweep._slots(matrix, kind, 4, 1):
+            if sigma > 1 and stored > _SORTED * layout.slots_in(matrix, kind, 4, 1):
                 continue
             size = stored * (matrix.dtype.itemsize + bits / 8)
             beyond = size > sweep_space.FAR_BEYOND * device.l2_bytes
@@ -114,9 +115,9 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
                 options["keep"] = sweep_space.usual_keep(device)
             if sweep_space.begins_early(size, device):
                 options["early"] = True
-            if kind == sweep._HUBS:
+            if kind == layout.WITH_HUBS:
                 options["hubs"] = hubs.usual_room(device)
-            if kind == sweep._PCSR:
+            if kind == layout.PCSR:
                 places = max(1, device.sms * 2048 // 256)
                 partitions = stored // pcsr.PARTITION
                 options["ahead"] = max(
@@ -136,9 +137,9 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
 
 def _stored(matrix: Matrix, variant: str, sigma: int, pad: int = 4) -> int:
     """Slots of the layout."""
-    kind, lanes, _ = sweep._kind(variant)
-    if kind == sweep._VBELL:
+    kind, lanes, _ = layout.kind_of(variant)
+    if kind == layout.VBELL:
         return vbell.slots(matrix, lanes)
-    if kind == sweep._HUBS:
+    if kind == layout.WITH_HUBS:
         return hubs.slots_of(matrix)
-    return matrix.nnz if kind == sweep._CSR else sweep._slots(matrix, kind, pad, sigma)
+    return matrix.nnz if kind == layout.CSR else layout.slots_in(matrix, kind, pad, sigma)

@@ -67,14 +67,15 @@ template <int TEAM> struct Team {
     }
 };
 
-__device__ __forceinline__ void in_order(u32 *items, u32 low, u32 high) {
-    const u32 a = items[low], b = items[high];
+template <class T> __device__ __forceinline__ void in_order(T *items, u32 low, u32 high) {
+    const T a = items[low], b = items[high];
     if (b < a) items[low] = b, items[high] = a;
 }
 
 // Sort `count` items, fewer than 2^31, ascending, in place: a bitonic network whose comparisons all put the smaller item
 // first, so that those with a partner beyond the end, where there would be padding, need not be done.
-template <int TEAM> __device__ __forceinline__ void sort_items(const Team<TEAM> &team, u32 *items, u32 count) {
+template <int TEAM, class T>
+__device__ __forceinline__ void sort_items(const Team<TEAM> &team, T *items, u32 count) {
     for (u32 half = 1; half < count; half *= 2) {
         const u32 pairs = (count + 2 * half - 1) / (2 * half) * half;
         for (u32 p = team.rank; p < pairs; p += TEAM) {

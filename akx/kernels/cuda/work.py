@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.facts import CudaDevice
 from akx.kernels.base import Work
+from akx.kernels.cuda.lengths import measured_rows
+from akx.kernels.facts import fact
 from akx.matrix import Matrix
 
 __all__ = [
@@ -67,11 +69,13 @@ def multiply_cycles(device: CudaDevice, dtype: np.dtype[Any]) -> float:
 
 
 def longest_row(matrix: Matrix) -> int:
-    """Entries of the longest row; memoised with the pattern."""
-    key = ("akx.kernels.cuda.longest",)
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = int(np.diff(matrix.indptr).max(initial=0))
-    return int(matrix.pattern_cache[key])
+    """Entries of the longest row; a fact of the pattern."""
+
+    def found() -> int:
+        rows = measured_rows(matrix)
+        return int(np.diff(matrix.indptr).max(initial=0)) if rows is None else rows.longest
+
+    return fact(matrix, ("akx.kernels.cuda.longest",), found)
 
 
 def sampled_lengths(matrix: Matrix) -> NDArray[np.int64]:

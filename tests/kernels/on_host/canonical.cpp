@@ -1,7 +1,7 @@
-// Kernels of given.cu, to be run by cuda_on_host.h.
+// Kernels of canonical.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "../../../akx/kernels/cuda/given.cu"
+#include "../../../akx/kernels/cuda/canonical.cu"
 
 AKX_ON_HOST_KERNEL(narrow_index)
 AKX_ON_HOST_KERNEL(look_at_each_row)
@@ -10,4 +10,3 @@ AKX_ON_HOST_KERNEL(mark_other_entries)
 AKX_ON_HOST_KERNEL(list_marked_entries)
 AKX_ON_HOST_KERNEL(gather_values)
 AKX_ON_HOST_KERNEL(measure_values)
-AKX_ON_HOST_KERNEL(sum_all_words)

@@ -23,7 +23,19 @@ from akx.errors import ArgumentTypeError, DeviceMemoryError, MatrixError, Missin
 from akx.formats import pcsr, sell
 from akx.formats.base import pattern_of
 from akx.kernels import reference
-from akx.kernels.cuda import given, plain, slots, swept, translate, transpose, vbell
+from akx.kernels.cuda import canonical as canonicals
+from akx.kernels.cuda import (
+    content,
+    csr_powers,
+    device_matrix,
+    lengths,
+    plain,
+    slots,
+    swept,
+    translate,
+    transpose,
+    vbell,
+)
 from akx.kernels.cuda import sweep as sweeps
 from akx.kernels.cuda.stored import HALF, STORED, TABLE, encoded, error_of, ways_of
 from akx.kernels.cuda.values import entry_map
@@ -168,14 +180,40 @@ def scrambled(A: Any, index: str = "int32") -> Any:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("given")
+    return tmp_path_factory.mktemp("canonical")
 
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
     """Memory of the host behind arrays of the device; `waited` and `released` are the streams of callers."""
-    found: Any = CompiledDevice(H100, built, "given", "digest", "slots", "transpose", "sweep", "vbell", "translate")
-    found.install(monkeypatch, built, [given, slots, transpose, sweeps, swept, vbell, translate, plain, memory])
+    sources = (
+        "canonical",
+        "content",
+        "csr_powers",
+        "digest",
+        "slots",
+        "lengths",
+        "transpose",
+        "sweep",
+        "vbell",
+        "translate",
+    )
+    found: Any = CompiledDevice(H100, built, *sources)
+    modules = [
+        canonicals,
+        content,
+        csr_powers,
+        device_matrix,
+        slots,
+        lengths,
+        transpose,
+        sweeps,
+        swept,
+        vbell,
+        translate,
+        plain,
+    ]
+    found.install(monkeypatch, built, [*modules, memory])
     found.waited, found.released = [], []
     stream = SimpleNamespace(wait_for=found.waited.append, release_to=found.released.append)
     stream.is_capturing, stream.submit = False, lambda work: work(host_engine.HostStream())
@@ -189,8 +227,8 @@ def device(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
     monkeypatch.setattr(interchange, "_check_device", lambda array: None)
     monkeypatch.setattr(interchange, "empty", host_engine.empty)
     monkeypatch.setattr(interchange, "_copy_strided", _copy_strided)
-    monkeypatch.setattr(given, "cuda_missing", lambda: None)
-    monkeypatch.setattr(given, "pinned", np.empty)
+    monkeypatch.setattr(canonicals, "cuda_missing", lambda: None)
+    monkeypatch.setattr(device_matrix, "pinned", np.empty)
     monkeypatch.setattr(translate, "_LARGE", 128)
     return found
 
@@ -203,7 +241,7 @@ def _copy_strided(source: int, step: int, target: int, size: int, count: int) ->
 def is_the_hosts(found: Matrix, A: Any, **options: Any) -> None:
     """A matrix of the device is that of the host, in all that is known without a look at its entries, and in these."""
     expected = Matrix.from_any(A, **options)
-    assert isinstance(found, given.DeviceMatrix)
+    assert isinstance(found, device_matrix.DeviceMatrix)
     assert (found.n, found.nnz, found.dtype, found.nbytes) == (
         expected.n,
         expected.nnz,
@@ -276,7 +314,7 @@ def test_the_digest_is_the_hosts(device: Any, size: tuple[int, int]) -> None:
     indptr = np.append(0, np.cumsum(lengths)).astype(np.uint32)
     indices = rng.integers(0, n, nnz).astype(np.uint32)
     of_host = akx.matrix.Pattern(indptr, indices)
-    of_device = given._Pattern(host_engine.to_device(indptr), host_engine.to_device(indices))
+    of_device = device_matrix._Pattern(host_engine.to_device(indptr), host_engine.to_device(indices))
     assert of_device.digest == of_host.digest
     assert of_device.former_digest == of_host.former_digest
 
@@ -289,7 +327,7 @@ def test_what_is_not_for_the_kernels_goes_by_the_host(device: Any, monkeypatch: 
         found = Matrix.from_any((There(A.data), There(A.indices), There(A.indptr)))
         assert found.on_device is None
         np.testing.assert_array_equal(found.to_scipy().toarray(), Matrix.from_any(A).to_scipy().toarray())
-    monkeypatch.setattr(given, "_MOST", 10)  # of rows and entries
+    monkeypatch.setattr(canonicals, "_MOST", 10)  # of rows and entries
     found = Matrix.from_any(Cupyx(entries()))
     assert found.on_device is None
     np.testing.assert_allclose(found.to_scipy().toarray(), entries().toarray())
@@ -483,7 +521,9 @@ def test_layouts_are_the_hosts(device: Any) -> None:
     for pad in (1, 4, 16):
         expected = pcsr.from_csr(pattern_of(ours), ours.dtype, pad=pad)
         rows = slots.padded_rows(theirs, pad)
-        for name in ("start", "row", "split", "begin", "end"):
+        for name in ("start", "row"):
+            np.testing.assert_array_equal(getattr(rows, name).get(), getattr(expected.arrays, name))
+        for name in ("split", "begin", "end"):
             np.testing.assert_array_equal(getattr(rows, name), getattr(expected.arrays, name))
         np.testing.assert_array_equal(rows.column.get(), expected.arrays.column)
         np.testing.assert_array_equal(rows.entry.get(), entry_map(expected.slot, expected.stored))
@@ -619,7 +659,7 @@ def test_what_is_made_of_it_is_there_too(device: Any) -> None:
 
 
 def test_without_a_gpu_the_library_takes_it_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(given, "cuda_missing", lambda: "no GPU")
+    monkeypatch.setattr(canonicals, "cuda_missing", lambda: "no GPU")
     A = entries()
     found = Matrix.from_any(Cupyx(sp.csr_array(A)))
     assert found.on_device is None
@@ -673,3 +713,83 @@ def test_first_calls_prepare_nothing(device: Any, monkeypatch: pytest.MonkeyPatc
         np.testing.assert_allclose(V.get()[:, 2], A @ (A @ x), rtol=1e-10, atol=1e-12)
         A.data[5] += step // 2  # where it is
     akx.clear_cache()
+
+
+# ------------------------------------------------------------------------------------------- arrays read as they are
+
+
+def as_they_are(A: Any, k: int = 3) -> tuple[csr_powers.CsrPowers, Any, tuple[Any, ...]]:
+    """Powers of CSR arrays of the host, the word that is told what is wrong, and the arrays."""
+    arrays = tuple(map(host_engine.to_device, (A.data, A.indices, A.indptr)))
+    told = np.zeros(1, np.uint32)
+    sound, longest = content.is_sound(arrays, A.shape[0])
+    assert sound
+    return csr_powers.CsrPowers(arrays, A.shape[0], longest, k, told), told, arrays
+
+
+@on_the_host
+@pytest.mark.parametrize(("dtype", "index", "vectors"), [("float64", "int32", 1), ("complex64", "int64", 11)])
+def test_powers_of_arrays_as_they_are(device: Any, dtype: str, index: str, vectors: int) -> None:
+    """Entries in any order and twice, empty rows, a long one; groups of 8, 2 and 1 start vectors; any recurrence."""
+    data, indices, indptr = (one.held for one in scrambled(entries(dtype), index))
+    A = sp.csr_array((data[:-3], indices[:-3], indptr), shape=(70, 70))
+    matrix, rng = Matrix.from_any(A), np.random.default_rng(0)
+    program, told, _ = as_they_are(A)
+    x, coefficients = random_numbers(rng, (vectors, 70), dtype), make_coefficients("general", 3, dtype, rng)
+    room = host_engine.empty((5, vectors, 70), A.dtype)
+    out, found = room[0:4], []
+    for order in (0, 1, 7):
+        device.threads.order = order
+        room.fill_bytes(255)
+        program.run(host_engine.to_device(x), out, coefficients)
+        found.append(out.get())
+    assert {one.tobytes() for one in found} == {found[0].tobytes()}
+    assert set(room.get()[4].tobytes()) == {255}
+    assert reference.error_ratio(matrix, found[0], x, coefficients) <= 1
+    assert not told[0]
+
+
+@on_the_host
+@pytest.mark.parametrize("wrong", ["column", "negative", "row", "nan"])
+def test_what_is_wrong_in_arrays_as_they_are_is_told_and_not_followed(device: Any, wrong: str) -> None:
+    A = sp.csr_array(entries())
+    program, told, (data, index, pointer) = as_they_are(A)
+    assert program.nbytes < 500  # nothing is copied
+    place = {"column": (index, 2**20), "negative": (index, -1), "row": (pointer, 2**30), "nan": (data, np.nan)}[wrong]
+    host_engine.seen(place[0])[11] = place[1]
+    assert not content.is_sound((data, index, pointer), 70)[0]
+    out = host_engine.empty((4, 1, 70), A.dtype)
+    program.run(host_engine.to_device(np.ones((1, 70))), out, make_coefficients("monomial", 3, "float64", np.random))
+    assert told[0]
+
+
+@on_the_host
+def test_a_comparison_tells_what_is_behind_it(device: Any) -> None:
+    """Every byte counts, at the end and in arrays that begin anywhere too; products are only done where one differs."""
+    rng, told = np.random.default_rng(0), np.zeros(1, np.uint32)
+    octets = rng.integers(0, 255, 1000).astype(np.uint8)
+    held = host_engine.to_device(octets)
+    arrays = [held.view(3, (401,)), held.view(408, (7,)), held.view(416, (500,))]
+    known = content.sums_of(arrays)
+    comparison = content.Comparison(arrays, known, told)
+    comparison.queue(None)
+    assert (comparison.differs.get()[0], told[0]) == (0, 0)
+    for place in (3, 403, 408, 414, 416, 419, 915):
+        host_engine.seen(held)[place] ^= 64
+        comparison.queue(None)
+        assert (comparison.differs.get()[0], told[0]) == (1, 1)
+        assert content.sums_of(arrays) != known
+        host_engine.seen(held)[place] ^= 64
+        comparison.queue(None)
+        assert comparison.differs.get()[0] == 0
+        told[:] = 0
+    A = sp.csr_array(entries())
+    program, _, _ = as_they_are(A)
+    x, out = host_engine.to_device(np.ones((1, 70))), host_engine.empty((4, 1, 70), A.dtype)
+    program.run(x, out, make_coefficients("monomial", 3, "float64", rng))
+    right = out.get()
+    for word in (0, 1):
+        out.fill_bytes(255)
+        only = host_engine.to_device(np.array([word], np.uint32))
+        program.queue(None, x.pointer, out.pointer, 1, only=only.pointer)
+        assert (out.get().tobytes() == right.tobytes()) == bool(word)

@@ -1,5 +1,5 @@
-// The kernels of `given.cuh`.
-#include "given.cuh"
+// The kernels of `canonical.cuh`.
+#include "canonical.cuh"
 
 extern "C" __global__ void narrow_index(u32 type, u64 count, u64 limit, const void *in, u32 *out, u64 *found) {
     narrow_any(type, count, limit, in, out, found);
@@ -22,7 +22,4 @@ extern "C" __global__ void gather_values(u32 from, u32 to, u32 count, const u32 
 }
 extern "C" __global__ void measure_values(u32 type, u64 count, const void *data, u64 *most) {
     measure_any(type, count, data, most);
-}
-extern "C" __global__ void sum_all_words(u32 bytes, u64 count, const void *words, u64 *sum) {
-    sum_any(bytes, count, words, sum);
 }

@@ -1,4 +1,4 @@
-// Sparse matrices as callers have them on the device: looked through, put in order and summed up there.
+// Sparse matrices as callers have them on the device: looked through and put in order there.
 //
 //   narrow        32 bits of an index, and whether it was out of range
 //   look_at_rows  whether row pointers ascend and columns do
@@ -7,14 +7,12 @@
 //   mark_others   1 for each entry that is not zero
 //   list_marked   where the marked entries are, from the sums of the marks before
 //   gather        out[q] = the sum over p of [begin[q], begin[q + 1]) of in[source[p]], one after another
-//   sum_words     the checksum of akx/_checksum.py, of words of any width
 //
-// Types are numbers of the launch (below), so that one module serves all of them.
+// Types are numbers of the launch (content.cuh), so that one module serves all of them.
 //
 // All who write to a word of `found` write the same; other atomics are of integers, so that their order does not matter.
 #pragma once
-#include "transpose.cuh"
-#include "values.cuh"
+#include "content.cuh"
 
 // ------------------------------------------------------------------------------------------------ indices and order
 
@@ -115,24 +113,7 @@ template <class F> __device__ __forceinline__ void measure(u64 count, const F *d
     if (threadIdx.x % WARP == 0) atomicMax(most, largest);
 }
 
-// ---------------------------------------------------------------------------------------------------------- checksums
-
-__device__ __forceinline__ u64 folded(u64 a) { return a ^ (a >> 32); }
-
-template <class W> __device__ __forceinline__ void sum_words(u64 count, const W *words, u64 *sum) {
-    u64 total = 0;
-    for (u64 p = own_number(); p < count; p += u64(gridDim.x) * blockDim.x) {
-        const u64 word = folded(folded(u64(load(words + p))) * 0xD6E8FEB86659FD93ull);
-        total += word * (folded(p * 0x9E3779B97F4A7C15ull) | 1);
-    }
-    for (int offset = WARP / 2; offset > 0; offset >>= 1) total += __shfl_xor_sync(ALL, total, offset);
-    if (threadIdx.x % WARP == 0) atomicAdd(sum, total);
-}
-
 // -------------------------------------------------------------------------------------------------- types by number
-
-enum Index { INT = 0, U32, I64, U64 };
-enum Value { FLOAT = 0, DOUBLE, CFLOAT, CDOUBLE };
 
 __device__ __forceinline__ void narrow_any(u32 type, u64 count, u64 limit, const void *in, u32 *out, u64 *found) {
     if (type == INT) narrow(count, limit, static_cast<const int *>(in), out, found);
@@ -170,12 +151,4 @@ __device__ __forceinline__ void gather_any(u32 from, u32 to, u32 count, const u3
     else if (to == DOUBLE) gather_from(from, count, begin, source, in, static_cast<double *>(out));
     else if (to == CFLOAT) gather_from(from, count, begin, source, in, static_cast<cfloat *>(out));
     else gather_from(from, count, begin, source, in, static_cast<cdouble *>(out));
-}
-
-// Words of so many bytes.
-__device__ __forceinline__ void sum_any(u32 bytes, u64 count, const void *words, u64 *sum) {
-    if (bytes == 1) sum_words(count, static_cast<const u8 *>(words), sum);
-    else if (bytes == 2) sum_words(count, static_cast<const u16 *>(words), sum);
-    else if (bytes == 4) sum_words(count, static_cast<const u32 *>(words), sum);
-    else sum_words(count, static_cast<const u64 *>(words), sum);
 }

@@ -1,0 +1,92 @@
+"""Large arrays of the host to the device: through page-locked buffers, by several threads.
+
+Memory that is not page-locked is copied by the driver at 5 GB/s on the host of an H100, page-locked memory at 49; to
+lock what is there takes as long as to copy it at 15. So threads copy pieces of it into buffers of theirs, two each, and
+queue them on streams of theirs: 42 GB/s with eight threads and pieces of 4 MB (27 with four).
+
+Bytes: the array is read and written once on the host, and read once more by the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.memory import pinned
+from akx.device.cuda.runtime import runtime
+from akx.device.cuda.streams import Mark, Stream, default_stream
+from akx.device.host import default_threads
+
+__all__ = ["upload"]
+
+#: Bytes of a piece, and the most threads.
+_PIECE, _THREADS = 4 << 20, 8
+#: Buffers that nobody uses now; appending and popping are atomic.
+_spare: list[_Buffers] = []
+#: The threads of this process.
+_WORKERS: dict[int, ThreadPoolExecutor] = {}
+
+
+class _Buffers:
+    """Two page-locked buffers, and a stream on which they are sent."""
+
+    def __init__(self) -> None:
+        self._stream = Stream(blocking=False)
+        self._buffers = [pinned(_PIECE, np.uint8) for _ in range(2)]
+        with runtime().active() as live:
+            self._events = [live.call("cuEventCreate", 2, doing="making an event") for _ in range(2)]
+
+    def send(self, pointer: int, address: int, nbytes: int, pieces: Iterable[int], behind: Mark) -> None:
+        """Send the pieces that begin at these places, and wait until they are there."""
+        behind.holds(self._stream)
+        with runtime().active() as live:
+            for turn, place in enumerate(pieces):
+                buffer, event = self._buffers[turn % 2].ctypes.data, self._events[turn % 2]
+                if turn > 1:
+                    live.call("cuEventSynchronize", event, doing="waiting for a copy")
+                size = min(_PIECE, nbytes - place)
+                ctypes.memmove(buffer, address + place, size)
+                live.call("cuMemcpyHtoDAsync", pointer + place, buffer, size, self._stream.raw, doing="copying")
+                live.call("cuEventRecord", event, self._stream.raw, doing="recording an event")
+        self._stream.synchronize()
+
+
+def upload(pointer: int, values: NDArray[Any]) -> None:
+    """Copy a contiguous array to an address of the device, behind all work so far; it is there on return."""
+    nbytes, behind = values.nbytes, Mark(default_stream())
+    count = max(1, min(_THREADS, default_threads(), nbytes // (2 * _PIECE)))
+    buffers = [_taken() for _ in range(count)]
+
+    def send(number: int) -> None:
+        pieces = range(number * _PIECE, nbytes, count * _PIECE)
+        buffers[number].send(pointer, values.ctypes.data, nbytes, pieces, behind)
+
+    others = [_workers().submit(send, number) for number in range(1, count)]
+    try:
+        send(0)
+    finally:
+        wrong = [one for one in others if one.exception() is not None]
+    for one in wrong:
+        one.result()
+    _spare.extend(buffers)
+
+
+def _taken() -> _Buffers:
+    try:
+        return _spare.pop()
+    except IndexError:
+        return _Buffers()
+
+
+def _workers() -> ThreadPoolExecutor:
+    found = _WORKERS.get(os.getpid())
+    if found is None:
+        _WORKERS.clear()
+        found = _WORKERS[os.getpid()] = ThreadPoolExecutor(_THREADS - 1, thread_name_prefix="akx-uploads")
+    return found

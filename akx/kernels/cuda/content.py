@@ -1,0 +1,105 @@
+"""What a caller's arrays on the device have in them: checksums, and whether a kernel can follow them (``content.cuh``).
+
+Bytes: each look reads the arrays once. A comparison waits for nothing. What it finds a word of the device says, for
+what is queued behind it, and a word of the host, for the next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.compile import load
+from akx.device.cuda.facts import cuda_device
+from akx.device.cuda.launch import Stream
+from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
+
+__all__ = ["INDICES", "VALUES", "Comparison", "address_of", "cleared", "host_word", "is_sound", "sums_of"]
+
+_SOURCE = Path(__file__).with_name("content.cu")
+#: Threads of a block, bytes that one reads at least, and blocks for each multiprocessor at most.
+_BLOCK, _EACH, _BLOCKS = 256, 32, 6
+#: The numbers of types that the kernels know.
+INDICES = {"int32": 0, "uint32": 1, "int64": 2, "uint64": 3}
+VALUES = {"float32": 0, "float64": 1, "complex64": 2, "complex128": 3}
+_NONE = np.uint64(0)
+
+
+def sums_of(arrays: Sequence[DeviceArray]) -> list[int]:
+    """The checksums of three arrays. Waits for the device."""
+    found, sums = empty(3, np.uint64), cleared(4, np.uint64)
+    _summing().launch(_grid(arrays), _BLOCK, [*_extents(arrays), sums, _NONE, found, _NONE, _NONE])
+    return [int(one) for one in found.get()]
+
+
+def is_sound(arrays: Sequence[DeviceArray], n: int) -> tuple[bool, int]:
+    """Whether kernels can follow CSR arrays (data, indices, row pointers), and values are finite; and the longest row.
+
+    Waits for the device.
+    """
+    data, index, pointer = arrays
+    entries = min(data.size, index.size)
+    found = cleared(4, np.uint64)
+    numbers = [VALUES[data.dtype.name], INDICES[index.dtype.name], n]
+    arguments: list[Any] = [*map(np.uint32, numbers), np.uint64(entries), pointer, index, data, found]
+    blocks = min(-(-32 * n // _BLOCK), 2 * _BLOCKS * cuda_device().sms)
+    load(_SOURCE, {}, device=cuda_device()).kernel("look_at_callers_csr").launch(blocks, _BLOCK, arguments)
+    *wrong, longest = found.get()
+    return not any(wrong), int(longest)
+
+
+class Comparison:
+    """Of three arrays where they are now, whether they have the checksums that they had; queued again and again.
+
+    Attributes
+    ----------
+    differs : DeviceArray
+        (1,), uint32: 1 behind a comparison that found another content, else 0.
+    """
+
+    def __init__(self, arrays: Sequence[DeviceArray], known: Sequence[int], told: NDArray[np.uint32]) -> None:
+        self.differs = cleared(1, np.uint32)
+        words = cleared(4, np.uint64), to_device(np.array(known, dtype=np.uint64)), _NONE, self.differs
+        arguments = [*_extents(arrays), *words, address_of(told)]
+        self._launch = _summing().bound(_grid(arrays), _BLOCK, arguments)
+
+    def queue(self, stream: Stream) -> None:
+        """Queue one on a stream, where the context is current."""
+        self._launch.launch_here(stream)
+
+
+def host_word() -> NDArray[np.uint32]:
+    """A word of the host that kernels write to, (1,), 0 so far."""
+    found: NDArray[np.uint32] = pinned(1, np.uint32)
+    found[:] = 0
+    return found
+
+
+def address_of(word: NDArray[np.uint32]) -> DeviceArray:
+    """Such a word as an argument of a kernel."""
+    return wrap(word.ctypes.data, word.shape, word.dtype, word)
+
+
+def _summing() -> Any:
+    return load(_SOURCE, {}, device=cuda_device()).kernel("sum_all_arrays")
+
+
+def _extents(arrays: Sequence[DeviceArray]) -> list[Any]:
+    """Bytes and address of each; they are not held."""
+    return [one for array in arrays for one in (np.uint64(array.nbytes), np.uint64(array.pointer))]
+
+
+def _grid(arrays: Sequence[DeviceArray]) -> int:
+    octets = sum(array.nbytes for array in arrays)
+    return max(1, min(-(-octets // (_EACH * _BLOCK)), _BLOCKS * cuda_device().sms))
+
+
+def cleared(count: int, dtype: Any) -> DeviceArray:
+    """Zeros on the device."""
+    found = empty(count, dtype)
+    found.fill_bytes(0)
+    return found

@@ -1,0 +1,122 @@
+"""Powers of a caller's CSR arrays on the device, read where they are: nothing is copied, and nothing can be stale.
+
+One cooperative launch for up to 8 start vectors does all steps (``csr_powers.cuh``), so that a second call costs what
+the hundredth does: there is no graph to be made. What the kernel finds that cannot be followed, or is not finite, it
+leaves out, or takes as it is, and sets a word of the host, which the next call looks at.
+
+Traffic per call: k times the matrix for each launch, unless it fits the L2 cache. Flops: 2 nnz k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.compile import load
+from akx.device.cuda.facts import cuda_device
+from akx.device.cuda.launch import Bound, Stream
+from akx.device.cuda.memory import DeviceArray
+from akx.device.cuda.runtime import runtime
+from akx.errors import PlanError
+from akx.kernels.base import Coefficients
+from akx.kernels.cuda.content import address_of, cleared
+from akx.kernels.cuda.plain import groups_of, lanes_of
+from akx.kernels.cuda.program import C_TYPES, CudaProgram
+
+__all__ = ["CsrPowers"]
+
+_SOURCE = Path(__file__).with_name("csr_powers.cu")
+_BLOCK = 512
+#: Places of arguments.
+_PITCH, _X, _OUT, _COEFFICIENTS, _ARRIVED, _ONLY = 6, 7, 8, 9, 10, 11
+
+
+class CsrPowers(CudaProgram):
+    """k steps with CSR arrays of a caller, for whoever holds these.
+
+    Parameters
+    ----------
+    arrays : sequence of DeviceArray
+        Data, indices and row pointers; both of indices of 32 bits, or both of 64. Not held.
+    n, longest : int
+        Rows, and the most entries of one.
+    k : int
+    told : ndarray
+        A word of the host that becomes 1 where something is wrong in the arrays.
+    """
+
+    def __init__(self, arrays: Sequence[DeviceArray], n: int, longest: int, k: int, told: NDArray[np.uint32]) -> None:
+        data, index, pointer = arrays
+        super().__init__(n, k, data.dtype)
+        entries = min(data.size, index.size)
+        self._lanes = lanes_of(n, entries, longest)
+        self._index = "u32" if index.dtype.itemsize == 4 else "u64"
+        #: Blocks that have come to a meeting: of calls, and of those in graphs of callers.
+        self._meetings = cleared(2, np.uint32)
+        places = [np.uint64(array.pointer) for array in (pointer, index, data)]
+        self._matrix: list[Any] = [np.uint32(n), np.uint64(entries), *places, np.uint32(k)]
+        self._told = address_of(told)
+        self._launches: dict[int, Bound] = {}
+        self._others: dict[int, tuple[int, ...]] = {}
+
+    def ready(self, vectors: int) -> None:
+        for together in groups_of(vectors):
+            if together not in self._launches:
+                self._launches[together] = self._bound(together)
+
+    def run(self, x: Any, out: Any, coefficients: Coefficients) -> None:
+        """As all programs do, of arrays on the device."""
+        self.ready(x.shape[0])
+        self.take(coefficients)
+        self.enqueue(x, out, self._on_device)
+
+    def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
+        with runtime().active():
+            self.queue(self.stream, x.pointer, out.pointer, x.shape[0])
+
+    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
+        """There are none but the caller's."""
+        raise PlanError("these are powers of arrays as they are", hint="change the arrays")
+
+    def queue(self, stream: Stream, x: int, out: int, vectors: int, *, only: int = 0, captured: bool = False) -> None:
+        """Queue a call by its addresses, with the coefficients of the last :meth:`take`; :meth:`ready` comes before.
+
+        The context is current.
+
+        Parameters
+        ----------
+        only : int
+            Address of a word of the device: nothing is done where that is 0 by then. 0 for in any case.
+        captured : bool
+            Whether it goes into a graph of a caller's, which may be launched at any time.
+        """
+        size = self.n * self.dtype.itemsize
+        others = vectors * self.n, self._on_device.pointer, self._meetings.pointer + 4 * captured, only
+        for together in groups_of(vectors):
+            one = self._launches[together]
+            one.put(_X, x)
+            one.put(_OUT, out)
+            if self._others.get(together) != others:
+                self._others[together] = others
+                for place, value in zip((_PITCH, _COEFFICIENTS, _ARRIVED, _ONLY), others, strict=True):
+                    one.put(place, value)
+            one.launch_here(stream)
+            x, out = x + together * size, out + together * size
+
+    def _bound(self, together: int) -> Bound:
+        macros: dict[str, int | str] = {
+            "AKX_VALUE": C_TYPES[self.dtype.name],
+            "AKX_INDEX": self._index,
+            "AKX_VECTORS": together,
+            "AKX_LANES": self._lanes,
+        }
+        kernel = load(_SOURCE, macros, device=cuda_device()).kernel("powers")
+        grid = max(1, min(-(-self.n * self._lanes // _BLOCK), kernel.most_blocks(_BLOCK)))
+        none = np.uint64(0)
+        arguments = [*self._matrix, none, none, none, none, none, none, self._told]
+        bound: Bound = kernel.bound(grid, _BLOCK, arguments, cooperative=True)
+        return bound

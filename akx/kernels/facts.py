@@ -1,0 +1,154 @@
+"""What is known of a pattern in few numbers: made once, kept with the matrix, and on disk by the fingerprint.
+
+Cost models go by such *facts*: slots of a layout, halos of parts, how far rows read. Each is named by a key of words
+and numbers, and is a number, a word, None, or a list of these; of what is not, the caller says how it is written. A
+plan that was predicted is a fact as well, so that none is predicted twice for the same pattern.
+
+A pattern has one file in the user's cache folder, ``features/FINGERPRINT.json``: a digest of what follows, and a JSON
+object. It counts where it was written by these very sources of akx, by their sizes and times. All else is made anew,
+and so is what is not as it was written. Files are written in one step; the oldest go where there are more than
+512. Where nothing can be written, nothing is kept.
+
+Small patterns are left out: facts of them are made in less time than a file takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from akx.matrix import Matrix
+
+__all__ = ["fact", "features_folder", "keep"]
+
+_T = TypeVar("_T")
+#: Entries of a pattern whose facts are kept on disk; most files.
+_LEAST_ENTRIES, _MOST_FILES = 20_000, 512
+#: Where a pattern has what is on disk, and what is new.
+_FILED = "akx.kernels.facts"
+_PACKAGE = Path(__file__).resolve().parents[1]
+#: Of the package, what facts come from.
+_FOLDERS = ("", "formats", "kernels", "kernels/cpu", "kernels/cpu/layouts", "kernels/cuda", "partition", "tuner")
+
+
+class _File:
+    """The facts of one pattern on disk, and those that are not there yet; as they are written."""
+
+    def __init__(self, fingerprint: str) -> None:
+        self.path = features_folder() / f"{fingerprint}.json"
+        self.there = _read(self.path)
+        self.fresh: dict[str, Any] = {}
+
+
+def fact(
+    matrix: Matrix,
+    key: tuple[Any, ...],
+    make: Callable[[], _T],
+    *,
+    written: Callable[[_T], Any] | None = None,
+    read: Callable[[Any], _T] | None = None,
+) -> _T:
+    """What is known of a pattern under a key: kept with it, or on disk, or made now.
+
+    Parameters
+    ----------
+    matrix : Matrix
+    key : tuple of str, int, float or bool
+    make : callable
+    written, read : callable, optional
+        From the fact to what JSON can hold, and back; without them it is that itself.
+    """
+    known = matrix.pattern_cache
+    if key in known:
+        found: _T = known[key]
+        return found
+    file, name = _file_of(matrix), " ".join(map(str, key))
+    if file is not None and name in file.there:
+        kept = file.there[name]
+        found = known[key] = kept if read is None else read(kept)
+        return found
+    found = known[key] = make()
+    if file is not None:
+        file.fresh[name] = found if written is None else written(found)
+    return found
+
+
+def keep(matrix: Matrix) -> None:
+    """Write what is new to disk."""
+    file: _File | None = matrix.pattern_cache.get(_FILED)
+    if file is not None and file.fresh:
+        file.there.update(file.fresh)
+        file.fresh.clear()
+        with contextlib.suppress(OSError):
+            _write(file.path, dict(file.there))
+
+
+def features_folder() -> Path:
+    """Where facts are kept."""
+    from platformdirs import user_cache_path
+
+    return Path(user_cache_path("akx", appauthor=False)) / "features"
+
+
+def _file_of(matrix: Matrix) -> _File | None:
+    """The file of a pattern; None of a small one, and of one whose fingerprint nobody has asked for."""
+    if matrix.nnz < _LEAST_ENTRIES:
+        return None
+    found: _File | None = matrix.pattern_cache.get(_FILED)
+    if found is None and "digest" in vars(matrix.pattern):
+        found = matrix.pattern_cache[_FILED] = _File(matrix.fingerprint)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _sources() -> str:
+    """What the sources of this akx are known by."""
+    digest = hashlib.sha256()
+    for folder in _FOLDERS:
+        with os.scandir(_PACKAGE / folder) as entries:
+            for entry in sorted(entries, key=lambda one: one.name):
+                if entry.name.endswith(".py"):
+                    about = entry.stat()
+                    digest.update(f"{folder}/{entry.name} {about.st_size} {about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        digest, _, text = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(text).hexdigest().encode() == digest:
+            found: Any = json.loads(text)
+            if found["sources"] == _sources():
+                return dict(found["facts"])
+    return {}
+
+
+def _write(path: Path, facts: dict[str, Any]) -> None:
+    text = json.dumps({"sources": _sources(), "facts": facts}).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        _make_room(path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _make_room(folder: Path) -> None:
+    """Let the files go that were written longest ago, where there are too many."""
+    with os.scandir(folder) as entries:
+        files = sorted((entry.stat().st_mtime_ns, entry.path) for entry in entries)
+    for _, path in files[: max(0, len(files) + 1 - _MOST_FILES)]:
+        with contextlib.suppress(OSError):
+            os.unlink(path)

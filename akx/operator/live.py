@@ -1,0 +1,301 @@
+"""Calls with a CSR matrix on the GPU that is its owner's, who may change it: queued at once, and waited for by nobody.
+
+A call that looks like one before, by CuPy's and PyTorch's own attributes (the arrays of the matrix where they were, x
+of the same kind), is queued on the stream of x without a word to the device:
+
+    tier 0    the products of the arrays as they are (:mod:`akx.kernels.cuda.csr_powers`): there is nothing to be stale
+    prepared  1. the checksums of the arrays, and whether they are those of what is kept, in a word of the device
+              2. the kept program
+              3. where the word says so, the products of the arrays as they are, in V once more; else that kernel ends
+
+So V is that of the matrix as it is when the stream comes to the call, whatever has been written to it by then, and
+whoever reads V on the stream or behind it never sees another. A word of the host tells the next call. That looks at the
+matrix as the first one did: it renews what is kept, or says what is wrong. In a capture the same goes into the caller's
+graph, and nothing is read or waited for.
+
+Host, per call: four arrays read, one to three launches. Device: one read of A beside the work, and two short kernels.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from akx.basis import make_basis
+from akx.device.cuda import interchange
+from akx.device.cuda.callers import Library, library_of
+from akx.device.cuda.launch import CallerStream, Stream
+from akx.device.cuda.memory import DeviceArray, wrap
+from akx.device.cuda.runtime import runtime
+from akx.device.forks import ForkSafeLock
+from akx.kernels.cuda.content import INDICES, VALUES, Comparison, host_word, is_sound
+from akx.kernels.cuda.csr_powers import CsrPowers
+from akx.operator.kept import Recent, recent
+from akx.operator.overflow import OverflowWatch
+from akx.operator.recurrence import Recurrence
+from akx.operator.tiers import AUTO, Rent, setting
+
+if TYPE_CHECKING:
+    from akx.kernels.cuda.canonical import Given
+    from akx.operator.powers import MatrixPowers
+
+__all__ = ["LiveMatrix", "again", "forget", "of_products", "remember"]
+
+#: Matrices that are remembered, each for one k, and kinds of start vectors of one.
+_MOST, _FORMS = 32, 16
+_MOST_ROWS = 2**31 - 1
+_LIVE: dict[tuple[int, int], LiveMatrix] = {}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What a look for an overflow asks of a matrix of which the host knows nothing."""
+
+    n: int
+    pattern: Any = None
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Start vectors by their look: what V is like."""
+
+    vectors: int
+    single: bool
+    x_bytes: int
+    shape: tuple[int, ...]
+    out_bytes: int
+    out_look: Any
+
+
+class LiveMatrix:
+    """The arrays of one matrix of a caller's as a call has found them, for calls of k steps.
+
+    Parameters
+    ----------
+    given : Given
+        Its arrays now; they are not held.
+    longest : int
+        The most entries of a row.
+    k : int
+    rent : Rent, optional
+        Of products of the arrays as they are; None for a prepared matrix.
+    """
+
+    def __init__(self, given: Given, longest: int, k: int, rent: Rent | None) -> None:
+        self.owner: Callable[[], Any] = lambda: None
+        self.n, self.k, self.dtype, self.rent = int(given.shape[0]), k, given.dtype, rent
+        self.looks, self._library = _looks(given.arrays)
+        self.told = host_word()
+        self.powers = CsrPowers(given.on_device, self.n, longest, k, self.told)
+        self._coefficients = Recurrence(make_basis("monomial", k), self.dtype).coefficients(self.dtype)
+        self.watch = OverflowWatch(_Rows(self.n), k)
+        self.forms: dict[Any, _Form] = {}
+        self._recent: Recent | None = None
+        self._token: Any = None
+        self._comparisons: tuple[Comparison, ...] = ()
+        self._lock = ForkSafeLock()
+
+    # --------------------------------------------------------------------------- as the operator of a first call
+
+    def operator(self, k: int) -> LiveMatrix:
+        """Itself: what a call asks for."""
+        return self
+
+    def program(self, vectors: int, basis: Any) -> tuple[CsrPowers, Any]:
+        """What does a call with so many start vectors, and the coefficients to give it, those of monomials."""
+        return self.powers, self._coefficients
+
+    # ------------------------------------------------------------------------------------------- what is known of calls
+
+    def know(self, x: Any, answer: Any, vectors: int, single: bool) -> None:
+        """Let the next call with such start vectors be queued at once; nothing of them was copied."""
+        library = library_of(type(x))
+        if library is not self._library or library_of(type(answer)) is not library or len(self.forms) >= _FORMS:
+            return
+        size, shape = self.dtype.itemsize, (self.k + 1, vectors, self.n)
+        x_bytes = vectors * self.n * size
+        out_look = library.read(answer)[1]
+        self.forms[library.read(x)[1]] = _Form(vectors, single, x_bytes, shape, (self.k + 1) * x_bytes, out_look)
+        self.powers.ready(vectors)
+        self.powers.take(self._coefficients)
+
+    def is_of(self, given: Given) -> bool:
+        """Whether it is for these arrays, of which nothing wrong has been told."""
+        return self.owner() is given.owner and not self.told[0] and self.looks == _looks(given.arrays)[0]
+
+    def is_prepared(self, token: Any) -> bool:
+        """Whether calls run on an operator for this content."""
+        return self._recent is not None and self._token is token
+
+    def prepare(self, found: Recent, arrays: list[DeviceArray]) -> None:
+        """Let calls from now on run on a prepared operator, while the arrays are what its token says."""
+        self._recent, self._token = found, found.token
+        known = [part[2] for part in found.token[3:]]
+        self._comparisons = tuple(Comparison(arrays, known, self.told) for _ in range(2))
+
+    # ------------------------------------------------------------------------------------------------------ the call
+
+    def call(self, owner: Any, looks: Any, x: Any, out: Any) -> Any:
+        """V; None where this is not like a call before, and nothing is done."""
+        library = self._library
+        if looks != self.looks or self.told[0] or library_of(type(x)) is not library:
+            return None
+        at, look = library.read(x)
+        form = self.forms.get(look)
+        if form is None or at % self.dtype.itemsize:
+            return None
+        to = at
+        if out is not None:
+            if library_of(type(out)) is not library:
+                return None
+            to, found = library.read(out)
+            if found != form.out_look or (at != to and at < to + form.out_bytes and to < at + form.x_bytes):
+                return None
+        operator = None
+        if self.rent is not None:
+            if setting() != AUTO or not self.rent.goes_on(self.k, form.vectors):
+                return None
+        else:
+            assert self._recent is not None
+            operator = self._recent.operator(owner, x)
+            if operator is None or self._recent.token is not self._token:
+                return None
+        if out is None:
+            powers, out = interchange.make_result(x, form.shape, self.dtype, form.single)
+            to = powers.pointer
+        if operator is None:
+            self._queue_products(library.stream(look), form, at, to)
+            return out
+        operator.looks_for_overflow = True
+        calls = operator._device_calls()
+        is_queued = calls.again_at(at, to, look, form.out_look, library.stream(look), self._around)
+        return out if is_queued else calls(x, out, None, self._around)
+
+    def _queue_products(self, stream: CallerStream, form: _Form, at: int, to: int) -> None:
+        """Queue products of the arrays as they are."""
+
+        def queue(on: Stream) -> None:
+            with self._lock:
+                self.powers.queue(on, at, to, form.vectors, captured=is_captured)
+
+        with runtime().active():
+            is_captured = stream.is_capturing
+            if is_captured:
+                queue(stream)
+                return
+            stream.submit(queue)
+            self.watch.looks = True
+            self.watch.look_on_device(lambda: wrap(to, form.shape, self.dtype, None), stream)
+
+    def _around(
+        self, work: Callable[[Stream], None], at: int, to: int, vectors: int, captured: bool
+    ) -> Callable[[Stream], None]:
+        """A look at the arrays before the work of a call, and their products behind it, where they have changed."""
+        comparison = self._comparisons[captured]
+
+        def queue(stream: Stream) -> None:
+            with self._lock:
+                comparison.queue(stream)
+                work(stream)
+                self.powers.queue(stream, at, to, vectors, only=comparison.differs.pointer, captured=captured)
+
+        return queue
+
+
+# ------------------------------------------------------------------------------------------------------- what is known
+
+
+def again(A: Any, x: Any, k: int, out: Any) -> Any:
+    """V of a call like one before, queued now; None where it has to be looked at."""
+    try:
+        found = _arrays_of(A) if _LIVE else None
+        if found is None:
+            return None
+        owner, arrays, shape = found
+        live = _LIVE.get((id(owner), k))
+        if live is None or live.owner() is not owner or (shape is not None and tuple(shape) != (live.n, live.n)):
+            return None
+        looks = _looks(arrays)[0]
+    except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError):
+        return None  # it cannot be read like this: the long way says why
+    answer = live.call(owner, looks, x, out)
+    if answer is None and live.told[0]:
+        _LIVE.pop((id(owner), k), None)
+    return answer
+
+
+def of_products(given: Given, dtype: Any, k: int, rent: Rent) -> LiveMatrix | None:
+    """What does products of a caller's arrays as they are; None where kernels cannot, or something is wrong."""
+    found = _LIVE.get((id(given.owner), k))
+    if found is not None and found.is_of(given) and found.rent is rent and found.dtype == dtype:
+        return found
+    if not _is_readable(given, dtype):
+        return None
+    sound, longest = is_sound(given.on_device, int(given.shape[0]))
+    return _kept(LiveMatrix(given, longest, k, rent), given.owner) if sound else None
+
+
+def remember(given: Given, k: int, operator: MatrixPowers, x: Any, answer: Any) -> None:
+    """Let calls like this one be queued at once, on an operator that is kept for a matrix of the caller's."""
+    entry, known = recent(operator, x), _LIVE.get((id(given.owner), k))
+    if entry is None or not _is_readable(given, operator.dtype):
+        return
+    if known is None or not known.is_of(given) or not known.is_prepared(entry.token):
+        known = LiveMatrix(given, -(-given.nnz // int(given.shape[0])), k, None)
+        known.prepare(entry, given.on_device)
+        _kept(known, given.owner)
+    start, single = interchange.start_of(x, known.n)
+    b, n = start.shape
+    size = known.dtype.itemsize
+    if start.dtype == known.dtype and start.strides[1] == size and (b == 1 or start.strides[0] == n * size):
+        known.know(x, answer, b, single)
+
+
+def forget() -> None:
+    """Look at all matrices in their next calls."""
+    _LIVE.clear()
+
+
+def _kept(one: LiveMatrix, owner: Any) -> LiveMatrix:
+    key = id(owner), one.k
+    if len(_LIVE) >= _MOST:
+        _LIVE.clear()
+    one.owner = weakref.ref(owner, lambda _: _LIVE.pop(key, None))
+    _LIVE[key] = one
+    return one
+
+
+def _is_readable(given: Given, dtype: Any) -> bool:
+    """Whether kernels read these arrays as they are, and results are of their type."""
+    if given.format != "csr" or given.dtype != dtype or dtype.name not in VALUES or not dtype.isnative:
+        return False
+    if len({library_of(type(one)) for one in given.arrays}) > 1 or not interchange.brings_memory(given.arrays[0]):
+        return False
+    _, index, pointer = given.on_device
+    n = int(given.shape[0])
+    is_same = index.dtype == pointer.dtype and index.dtype.name in INDICES
+    is_as_given = all(at == one.pointer for (at, _), one in zip(_looks(given.arrays)[0], given.on_device, strict=True))
+    return is_same and is_as_given and 0 < n < _MOST_ROWS and pointer.size == n + 1 and given.nnz > 0
+
+
+def _arrays_of(A: Any) -> tuple[Any, tuple[Any, Any, Any], Any] | None:
+    """Owner, arrays (data, indices, row pointers), and shape where that is told, of a CSR matrix of CuPy or PyTorch."""
+    kind = type(A)
+    if kind is tuple:
+        return (A[0], (A[0], A[1], A[2]), A[3] if len(A) > 3 else None) if len(A) in (3, 4) else None
+    library = kind.__module__.partition(".")[0]
+    if library == "cupyx":
+        return (A, (A.data, A.indices, A.indptr), A.shape) if A.format == "csr" else None
+    if library == "torch" and A.layout is sys.modules["torch"].sparse_csr:
+        held = A.detach()
+        return A, (held.values(), held.col_indices(), held.crow_indices()), A.shape
+    return None
+
+
+def _looks(arrays: tuple[Any, ...]) -> tuple[tuple[Any, ...], Library]:
+    """Where arrays are and what they look like; and their library."""
+    library = library_of(type(arrays[0]))
+    return tuple(library.read(one) for one in arrays), library

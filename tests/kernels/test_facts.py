@@ -1,0 +1,139 @@
+"""What is known of patterns is kept: with the matrix, and on disk by fingerprint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from akx.kernels import facts, registry
+from akx.kernels.facts import fact, keep
+from akx.matrix import Matrix
+from akx.tuner import predict
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder of the test's own, for patterns of any size."""
+    monkeypatch.setattr(facts, "_LEAST_ENTRIES", 0)
+    monkeypatch.setattr(facts, "features_folder", lambda: tmp_path / "features")
+    return tmp_path / "features"
+
+
+def matrix(n: int = 50) -> Matrix:
+    found = Matrix.from_any(sp.diags_array([1.0, 2.0, 1.0], offsets=[-1, 0, 1], shape=(n, n), format="csr"))
+    assert found.fingerprint
+    return found
+
+
+def made(of: Matrix, value: Any, key: tuple[Any, ...] = ("a fact", 1), **options: Any) -> tuple[Any, bool]:
+    """A fact, and whether it had to be made."""
+    calls = []
+    found = fact(of, key, lambda: calls.append(1) or value, **options)
+    return found, bool(calls)
+
+
+@pytest.mark.parametrize("value", [3, 0.1, None, True, "a word", [1, 2.5, None]])
+def test_a_fact_is_made_once(value: Any) -> None:
+    first = matrix()
+    assert made(first, value) == (value, True)
+    assert made(first, "other") == (value, False)
+    assert made(first, "other", ("a fact", 2)) == ("other", True)
+    keep(first)
+    assert made(matrix(), "other") == (value, False)
+    assert made(matrix(51), "other") == ("other", True)
+
+
+def test_what_json_has_not_is_written_and_read_as_it_is_told() -> None:
+    how: dict[str, Any] = {"written": np.ndarray.tolist, "read": np.asarray}
+    first, value = matrix(), np.array([0.1, 1 / 3, 1e300])
+    made(first, value, **how)
+    keep(first)
+    found, is_new = made(matrix(), None, **how)
+    assert not is_new
+    assert found.tobytes() == value.tobytes()
+
+
+def test_nothing_is_on_disk_of_small_patterns_and_of_those_without_a_fingerprint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nameless = Matrix.from_any(sp.eye_array(5, format="csr"))
+    made(nameless, 1)
+    keep(nameless)
+    monkeypatch.setattr(facts, "_LEAST_ENTRIES", 1000)
+    made(matrix(), 1)
+    keep(matrix())
+    assert not folder.exists()
+
+
+def test_a_file_of_other_sources_or_that_is_damaged_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = matrix()
+    made(first, 1)
+    keep(first)
+    (file,) = folder.iterdir()
+    text = file.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(facts, "_sources", lambda: "others")
+        assert made(matrix(), 2) == (2, True)
+    for wrong in (text[:-3], text.replace(b"a fact", b"no fact"), b"", b"\n", b"{}"):
+        file.write_bytes(wrong)
+        assert made(matrix(), 2) == (2, True)
+    file.write_bytes(text)
+    assert made(matrix(), 2) == (1, False)
+
+
+def test_sources_are_known_by_their_sizes_and_times() -> None:
+    assert facts._sources() == facts._sources()
+    assert len(facts._sources()) == 32
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(folder: Path) -> None:
+    folder.write_text("a file")
+    first = matrix()
+    made(first, 1)
+    keep(first)
+    assert made(first, 2) == (1, False)
+
+
+def test_the_oldest_files_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "_MOST_FILES", 3)
+    for n in range(50, 55):
+        one = matrix(n)
+        made(one, n)
+        keep(one)
+    assert len(list(folder.iterdir())) == 3
+    assert made(matrix(54), 0) == (54, False)
+    assert made(matrix(50), 0) == (0, True)
+
+
+def test_a_plan_is_predicted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    module: Any = sys.modules["akx.tuner.predict"]
+    calls: list[Any] = []
+    predicted = module.predicted
+    monkeypatch.setattr(module, "predicted", lambda model: calls.append(model) or predicted(model))
+    first = predict(matrix(500), 4, backend="cpu", threads=1)
+    again = matrix(500)
+    assert predict(again, 4, backend="cpu", threads=1) == first
+    assert len(calls) == 1
+    predict(again, 8, backend="cpu", threads=1)
+    predict(again, 4, backend="cpu", threads=1, start_vectors=2)
+    predict(again, 4, backend="cpu", threads=1, plain=True)
+    assert len(calls) == 4
+    monkeypatch.setattr(registry, "has_others", lambda backend: True)
+    predict(again, 4, backend="cpu", threads=1)
+    predict(again, 4, backend="cpu", threads=1)
+    assert len(calls) == 6
+
+
+def test_values_that_can_be_stored_otherwise_have_another_plan_on_a_gpu() -> None:
+    """The key of a prediction has the ways in which values can be stored."""
+    from akx.device.choose import backend_of
+
+    general = matrix().with_values(np.random.default_rng(1).random(matrix().nnz))
+    assert backend_of("cuda").told_by_values(matrix()) != backend_of("cuda").told_by_values(general)
+    assert backend_of("cpu").told_by_values(general) == ()
