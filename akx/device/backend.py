@@ -46,6 +46,10 @@ class TrialVectors:
     def fetch(self) -> None:
         """Bring the output to that of the problem, which judges it."""
 
+    def queue(self, program: Any) -> None:
+        """Queue the call once; on a GPU nothing is waited for."""
+        self.call(program)()
+
     def call(self, program: Any) -> Callable[[], None]:
         """The call to be timed; it may have methods ``warm(batch)`` and ``timed(batch)`` (:mod:`akx.tuner.measure`)."""
         return partial(program.run, self._problem.x, self._problem.out, self._problem.coefficients)

@@ -75,7 +75,7 @@ def explained(prepared: Prepared, dtype: np.dtype[Any], vectors: int, call: Call
     if planner.asked.tune is not None:
         call_of_kind = (dtype, vectors, planner.home)
         online = prepared.online.get(call_of_kind)
-        reason = reason_against_online(planner, call_of_kind)
+        reason = reason_against_online(planner, call_of_kind, prepared.programs.get((dtype, plan)))
         lines.append(f"online      {online.told() if online is not None else reason or 'no call so far'}")
     lines.append(f"prepared    in {prepared.seconds:.3f} s, {_mega(sum(prepared.held().values()))} held")
     return "\n".join(shown(line, _LINE) for line in lines)
@@ -104,7 +104,7 @@ def time_on_device(prepared: Prepared, dtype: np.dtype[Any], vectors: int) -> fl
     planner, k = prepared.planner, prepared.recurrence.basis.k
     x = np.random.default_rng(0).standard_normal((vectors, prepared.values.matrix.n)).astype(dtype)
     with prepared.lock:
-        program, coefficients = prepared.for_call(dtype, vectors, planner.home)
+        program, coefficients = prepared.for_solver(dtype, vectors, planner.home)
         plan, out = prepared.choice(dtype, vectors).plan, np.empty((k + 1, *x.shape), dtype)
         hosted = planner.asked.budget is not None or plan.traits.streams
         call = backend_of(plan.backend).call(program, x, out, coefficients, hosted=hosted)

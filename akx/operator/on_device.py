@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from akx.basis import Basis
 from akx.device.choose import array_backend
@@ -29,6 +29,9 @@ from akx.kernels.cuda.program import CudaProgram
 from akx.operator.overflow import OverflowWatch
 from akx.operator.prepared import Prepared
 from akx.operator.vectors import overlap
+
+if TYPE_CHECKING:
+    from akx.tuner.queued import Queued
 
 __all__ = ["Around", "DeviceCalls"]
 
@@ -45,9 +48,13 @@ _AGAIN = "call it once before capture, with arrays of this shape and type"
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of a call by the looks of x and out: nothing of them is copied, and both are on one stream."""
+    """What is known of a call by the looks of x and out: nothing of them is copied, and both are on one stream.
+
+    `online` tunes it while it is made, where something does.
+    """
 
     program: CudaProgram
+    online: Queued | None
     coefficients: Coefficients
     vectors: int
     grain: int
@@ -99,6 +106,12 @@ class DeviceCalls:
         return out if self.again(x, out) else self(x, out, None)
 
     def _queued(self, known: _Known, at: int, to: int, stream: CallerStream, around: Around | None) -> bool:
+        online = known.online
+        if online is not None:
+            online.untimed += 1
+            if online.untimed >= online.every:  # it is to be timed, or more is due
+                online.untimed -= 1
+                return False
         if at % known.grain or (at != to and at < to + known.out_bytes and to < at + known.x_bytes):
             return False
         live = self._live
@@ -149,13 +162,14 @@ class DeviceCalls:
             if is_captured:
                 self._capture(stream, block, powers, basis, around)
                 return answer
-            program, coefficients = prepared.for_call(dtype, vectors, self._there)
+            found, coefficients = prepared.for_call(dtype, vectors, self._there)
             if basis is not None:
                 coefficients = prepared.recurrence.coefficients_of(basis, dtype)
             if ready_on != start.stream:
                 stream.wait_for(ready_on)
             brings_memory = interchange.brings_memory(answer)
-            if isinstance(program, CudaProgram):
+            if found.is_recordable:
+                program = cast(CudaProgram, found)  # or what stands in the place of one
                 work = program.work_of(block, powers, coefficients)
                 stream.submit(work if around is None else around(work, *_places(block, powers), False))
                 if not brings_memory:  # V says of itself that it is ready on the legacy stream
@@ -164,10 +178,12 @@ class DeviceCalls:
                     self._forms[library_of(type(x)).read(x)[1]] = shape, dtype, single
                 if is_own and basis is None and out is not None and ready_on == start.stream:
                     sizes = dtype.itemsize, block.nbytes, powers.shape, powers.nbytes, brings_memory
-                    self._remember(x, out, _Known(program, coefficients, vectors, *sizes))
+                    own, online = prepared.own_program(found, (dtype, vectors, self._there))
+                    known = _Known(cast(CudaProgram, own), cast("Queued | None", online), coefficients, vectors, *sizes)
+                    self._remember(x, out, known)
             else:
                 default_stream().wait_for(start.stream)
-                program.run(block, powers, coefficients)  # type: ignore[arg-type]
+                found.run(block, powers, coefficients)  # type: ignore[arg-type]
                 interchange.hand_over(start)
             self._overflow.look_on_device(lambda: powers, stream)
         return answer
@@ -190,7 +206,7 @@ class DeviceCalls:
     ) -> None:
         """Queue the kernels of a call on a stream that its owner captures."""
         prepared, dtype = self._prepared, block.dtype
-        found = prepared.ready.get((dtype, block.shape[0], self._there))
+        found = prepared.for_capture(dtype, block.shape[0], self._there)
         if found is None:
             raise DeviceError("nothing is prepared for this call, and nothing can be in a capture", hint=_AGAIN)
         program, coefficients = found

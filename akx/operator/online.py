@@ -1,7 +1,4 @@
-"""Calls of an operator that are tuned as they are made: what :mod:`akx.tuner.online` needs of it.
-
-Only calls with vectors of the host: those of a GPU are queued, and what one has taken nobody knows before it is over.
-"""
+"""Calls of an operator that are tuned as they are made: what :mod:`akx.tuner.online` needs of it."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ __all__ = ["ONLINE", "Held", "check_tune", "make_online", "reason_against_online
 ONLINE = "online"
 
 
-def check_tune(tune: Any, *, plan: Plan | None = None, backend: str = "auto", budget: int | None = None) -> None:
+def check_tune(tune: Any, *, plan: Plan | None = None, budget: int | None = None) -> None:
     """Raise :class:`ArgumentError` for a way to tune that there is not, or that does not go with the rest."""
     if tune is None:
         return
@@ -38,20 +35,19 @@ def check_tune(tune: Any, *, plan: Plan | None = None, backend: str = "auto", bu
         raise ArgumentError(
             "a plan that is given is not tuned", found=f"tune={tune!r} and a plan", hint="leave one out"
         )
-    if budget is not None or (backend != "auto" and backend_of(backend).has_own_memory):
+    if budget is not None:
         raise ArgumentError(
-            "calls on a GPU cannot be tuned online yet",
-            expected="backend='auto' or 'cpu', and no memory budget",
-            found=f"backend={backend!r}",
+            "calls within a memory budget cannot be tuned online",
+            found=f"tune={tune!r} and memory_budget={budget}",
             hint="tune them beforehand: akx.tune, or `akx tune`",
         )
 
 
-def reason_against_online(planner: Planner, call: Call) -> str:
-    """Why calls of this kind are not tuned as they are made; "" where they are."""
+def reason_against_online(planner: Planner, call: Call, program: Program | None = None) -> str:
+    """Why calls of this kind, by this program, are not tuned as they are made; "" where they are."""
     asked: Asked = planner.asked
-    if backend_of(call[2]).has_own_memory:
-        return "not there yet for calls on a GPU"
+    if program is not None and backend_of(call[2]).has_own_memory and not program.is_recordable:
+        return "not there for plans that stream the matrix"
     if setting() == FIXED:
         return f"AKX_PREPARE={FIXED} holds the plan"
     if asked.basis not in BASIS_KINDS:
@@ -80,9 +76,16 @@ class Held:
             with prepared.lock:
                 getattr(prepared, name)(*arguments)
 
-    def hold(self, plan: Plan, program: Program) -> None:
-        """Have a candidate, which gets new values from now on."""
-        self._do("hold", self._call[0], plan, program)
+    def hold(self, plan: Plan, program: Program, given: Matrix) -> bool:
+        """Have a candidate, which gets new values from now on; not where `given` is not the matrix of now."""
+        prepared = self._prepared()
+        if prepared is None:
+            return False
+        with prepared.lock:
+            is_of_now = prepared.values.waiting is None and self.matrix() is given
+            if is_of_now:
+                prepared.hold(self._call[0], plan, program)
+            return is_of_now
 
     def let_go(self, plan: Plan) -> None:
         """Forget a candidate that is nobody's plan."""
@@ -100,7 +103,12 @@ class Held:
 def make_online(prepared: Any, call: Call, plan: Plan, program: Program) -> Online:
     """What does calls of a kind from now on, beginning with this plan."""
     from akx.tuner.candidates import Candidates  # with all of a search, which other operators do without
-    from akx.tuner.online import Online
+
+    kind: type[Online]
+    if backend_of(call[2]).has_own_memory:
+        from akx.tuner.queued import Queued as kind
+    else:
+        from akx.tuner.online import Online as kind
 
     planner: Planner = prepared.planner
     dtype, vectors, backend = call
@@ -114,4 +122,4 @@ def make_online(prepared: Any, call: Call, plan: Plan, program: Program) -> Onli
         device=planner.device(backend),
         database=planner.database,
     )
-    return Online(candidates, Held(prepared, call), plan, program)
+    return kind(candidates, Held(prepared, call), plan, program)

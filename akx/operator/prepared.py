@@ -112,6 +112,30 @@ class Prepared:
             found = self.ready[call] = program, self.recurrence.coefficients(dtype)
         return found
 
+    def for_solver(self, dtype: np.dtype[Any], vectors: int, backend: str) -> tuple[Program, Coefficients]:
+        """The same for who may record calls with other work: the program itself, where it can be recorded."""
+        call = (dtype, vectors, backend)
+        found, coefficients = self.for_call(*call)
+        own, _ = self.own_program(found, call)
+        return (own if own.is_recordable else found), coefficients
+
+    def own_program(self, found: Program, call: Call) -> tuple[Program, Online | None]:
+        """The program behind what does calls of a kind, and what tunes them while they are made, if anything does."""
+        online = self.online.get(call)
+        return (found, None) if online is None or found is not online else (online.program, online)
+
+    def for_capture(self, dtype: np.dtype[Any], vectors: int, backend: str) -> tuple[Program, Coefficients] | None:
+        """What is ready for a call and stays its program: it comes into a graph of the caller's. None if nothing is."""
+        call = (dtype, vectors, backend)
+        if (found := self.ready.get(call)) is None:
+            return None
+        own, online = self.own_program(found[0], call)
+        if online is not None:
+            online.end("a call was captured")
+            self.forget_ready(call)
+            self.ready[call] = own, found[1]
+        return own, found[1]
+
     def choice(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Choice:
         """The plan for a call, and why; vectors are of the host unless a backend is named."""
         call = (dtype, vectors, backend or self.planner.home)
@@ -175,7 +199,7 @@ class Prepared:
         """What tunes calls of a kind while it does them; the program itself where nothing is to be tried."""
         plan, found = self.choices.made[call].plan, self.online.get(call)
         if found is None:
-            if reason_against_online(self.planner, call):
+            if reason_against_online(self.planner, call, program):
                 return program
             found = self.online[call] = make_online(self, call, plan, program)
         for key in [key for key in self.stale if key[0] == call[0] and key in self._tried()]:
@@ -204,10 +228,15 @@ class Prepared:
         self.programs[call[0], choice.plan] = program
         self.choices.put(call, choice)
         self.let_go()
+        found = self.ready.get(call)
+        self.forget_ready(call)
+        if found is not None:
+            self.ready[call] = found
 
     def forget_ready(self, call: Call) -> None:
         """Have what the next call of a kind needs looked up by it."""
-        self.ready.pop(call, None)
+        for key in [key for key in self.ready if key == call or (key[2] == call[2] and type(key[1]) is not int)]:
+            self.ready.pop(key, None)  # calls with arrays on a device too
 
     def look_again(self) -> None:
         """Look every plan up again, and forget the programs of those that were replaced."""

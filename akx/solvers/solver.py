@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from akx._given import unknown_name
+from akx.device.choose import backend_of
 from akx.device.forks import ForkSafeLock
 from akx.errors import ArgumentError, MatrixError
 from akx.matrix import Matrix
@@ -117,7 +118,14 @@ class Solver:
         if tune is not None:
             from akx.operator.online import check_tune  # with the planner, which the functions do without at first
 
-            check_tune(tune, plan=plan, backend=backend)
+            check_tune(tune, plan=plan)
+            if backend != "auto" and backend_of(backend).queues:
+                raise ArgumentError(
+                    "products of a solver on a GPU cannot be tuned online: they are recorded with its own work",
+                    expected="backend='auto' or 'cpu'",
+                    found=f"backend={backend!r}",
+                    hint="tune them beforehand: akx.tune, or `akx tune`",
+                )
         special = {"restart": restart, "s": s, "basis": basis, "plan": plan, "callback_type": callback_type}
         usual = {"restart": None, "s": "auto", "basis": "auto", "plan": None, "callback_type": "pr_norm"}
         _check_options(method, {name: value for name, value in special.items() if value != usual[name]})

@@ -11,95 +11,50 @@ one, each when its price is there; before, plans in it are not in the space.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any
 
+from akx.device.backend import TrialVectors
 from akx.device.choose import HOST
-from akx.device.host import host_device
 from akx.errors import AkxError, DatabaseError
 from akx.kernels import registry
-from akx.kernels.base import Program
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanRecord, aged
-from akx.plandb.sketches import FEATURES
+from akx.plandb import PlanDatabase, aged
 from akx.tuner import measure
 from akx.tuner.calibration import figures_of
+from akx.tuner.first_runs import Candidate, FirstRuns
 from akx.tuner.history import TrialLog, as_measured_here, earlier_trials, without_figures
+from akx.tuner.keeping import Found, put
 from akx.tuner.ledger import Ledger
 from akx.tuner.predict import Model
 from akx.tuner.proposals import Proposals
-from akx.tuner.record import is_enough, is_final, made_here, usable
-from akx.tuner.result import COMPLETE, EXHAUSTED, FAILED, NO_IMPROVEMENT, PRUNED, Counts, Trial, fault_of
+from akx.tuner.record import is_enough, is_final, usable
+from akx.tuner.rehearsal import NoSampler, job
+from akx.tuner.result import COMPLETE, EXHAUSTED, FAILED, NO_IMPROVEMENT, PRUNED, Trial, fault_of
 from akx.tuner.seeds import known_seeds
 from akx.tuner.settings import Settings
-from akx.tuner.similar import features_of
 from akx.tuner.space import NATURAL, build_space, plan_key
-from akx.tuner.verify import Problem
-from akx.tuner.warmup import Code, Warmup
+from akx.tuner.warmup import Warmup
 
-__all__ = ["REUSED", "Candidate", "Candidates", "rehearse"]
+__all__ = ["LITTLE_MEMORY", "REUSED", "Candidate", "Candidates"]
 
 #: Seconds of preparing a plan, about: of any, for an entry, and for an entry in a new order.
-_PLAN, _ENTRY, _ORDER = 5e-3, 1e-7, 3e-6
-#: Seconds before the first one: of thinking, and for an entry and a power of what must come out.
-_BEGIN, _CHECKED = 0.02, 1e-8
+_PLAN, _ENTRY, _ORDER = 5e-3, 3e-8, 3e-6
+#: Seconds before the first one: of thinking, for an entry of that, and for one and a power of what must come out.
+_BEGIN, _BEGIN_ENTRY, _CHECKED = 0.02, 1e-8, 1e-8
+#: A plan that took less than this share of a call on another day is tried again.
+_BETTER = 0.99
 #: How far processes that compile stand back.
 _NICE = 19
-#: What is compiled before anything is thought of here: code that is no plan's.
-_THINKING: Code = ("thinking",)
 #: Plans that wait for their code at a time; nothing more is thought of then.
 _PUT_OFF = 4
-#: Plans that are thought of for that.
-_REHEARSED = 40
 #: Why there are no candidates where the database has a plan that a search has found; and how many a search tries.
-REUSED, _TRIAL_BUDGET = "reused", "trial budget"
-
-
-@dataclass(eq=False)
-class Candidate:
-    """A plan that is to be tried.
-
-    Attributes
-    ----------
-    plan : Plan
-    origin : str
-        Who asked for it.
-    program : Program
-    problem : Problem
-        On which it runs first, and what must come out.
-    expected : float
-        Seconds that a call is thought to take.
-    prepare_seconds : float
-    error : float
-        Of its first result over the bound, once it is known.
-    is_held, is_lost : bool
-        Whether it gets new values, and whether it has missed some.
-    """
-
-    plan: Plan
-    origin: str
-    program: Program
-    problem: Problem
-    expected: float
-    prepare_seconds: float
-    error: float = math.nan
-    is_held: bool = False
-    is_lost: bool = False
-
-
-class _NoSampler:
-    """In place of Optuna's, whose import alone would cost as much as many trials."""
-
-    def suggest(self, done: Ledger, refuse: Callable[[Plan], bool]) -> Plan | None:
-        return None
-
-    def tell(self, outcome: Trial) -> None:
-        pass
+REUSED, LITTLE_MEMORY, _TRIAL_BUDGET = "reused", "too little memory", "trial budget"
 
 
 class Candidates:
@@ -147,7 +102,7 @@ class Candidates:
         settings: Settings | None = None,
     ) -> None:
         self.waits = False
-        self.ended, self.price = "", _BEGIN + _ENTRY * matrix.nnz
+        self.ended, self.price = "", _BEGIN + _BEGIN_ENTRY * matrix.nnz
         self._prices: list[float] = []
         self.ledger: Ledger | None = None
         self.given, self._matrix = matrix, matrix.with_value_error(0.0)
@@ -155,7 +110,7 @@ class Candidates:
         self._backend, self._threads, self._device = backend, threads, device
         self._db, self._settings = database, settings or Settings()
         self._log: TrialLog | None = None
-        self._problem: Problem | None = None
+        self._first_runs = FirstRuns(matrix, k, basis, start_vectors, backend)
         self._stream: Iterator[tuple[str, Plan]] = iter(())
         self._later: list[tuple[str, Plan]] = []
         self._passed: set[Plan] = set()
@@ -166,15 +121,20 @@ class Candidates:
         return Warmup(self._matrix, self._vectors, count=1 if measure.is_real_time() else 0, nice=_NICE)
 
     def end_processes(self) -> None:
-        """End what compiles."""
+        """End what compiles, and where candidates run first."""
         if "warmup" in vars(self):
             self.warmup.close()
+        self._first_runs.forget()
+
+    @property
+    def vectors(self) -> TrialVectors:
+        """Those of first runs."""
+        return self._first_runs.vectors
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what results are compared with: twice in double precision beside the output."""
-        problem = self._problem
-        return 0 if problem is None else problem.x.nbytes + 3 * problem.out.nbytes
+        """Bytes of what results are compared with."""
+        return self._first_runs.nbytes
 
     def close(self) -> None:
         """Let go of everything but the trials; those that the database does not have are put there."""
@@ -182,7 +142,7 @@ class Candidates:
         self.end_processes()
         if self._log is not None:
             self._log.leave()
-        self._problem, self._stream, self._later = None, iter(()), []
+        self._stream, self._later = iter(()), []
 
     # ------------------------------------------------------------------------------------------------ what comes
 
@@ -201,17 +161,22 @@ class Candidates:
             With the values of now, which the program has then.
         """
         self.waits = False
+        if self.ledger is None and self._first_runs.lack_memory():
+            self.ended = LITTLE_MEMORY
+            return None
         if matrix is not self.given:
-            self.given, self._matrix, self._problem = matrix, matrix.with_value_error(0.0), None
+            self.given, self._matrix = matrix, matrix.with_value_error(0.0)
+            self._first_runs.forget(self._matrix)
         if self.ledger is None:
-            if not self.warmup.is_there(_THINKING):
-                self.warmup.want([(_THINKING, __name__, "rehearse", self._k)])
+            thinking = job(self._k)
+            if self._backend == HOST and not self.warmup.is_there(thinking[0]):
+                self.warmup.want([thinking])
                 self.waits = True
                 return None
             self.ledger = self._set_up(incumbent, seconds)
             return None  # each of these is a step of its own
-        if self._problem is None and not self.ended:
-            self._problem = Problem(self._matrix, self._k, basis=self._basis, start_vectors=self._vectors)
+        if not self._first_runs.is_known and not self.ended:
+            self._first_runs.know()
             self.price = self._usual_price()
             return None
         ledger = self.ledger
@@ -219,7 +184,7 @@ class Candidates:
             if len(ledger.trials) > self._settings.trials:
                 self.ended = _TRIAL_BUDGET
                 break
-            if len(self._later) >= _PUT_OFF and all(self.warmup.is_coming(plan) for _, plan in self._later):
+            if len(self._later) >= _PUT_OFF and all(self._is_coming(plan) for _, plan in self._later):
                 self.waits = True
                 return None
             origin, plan = self._proposed(ledger)
@@ -235,10 +200,14 @@ class Candidates:
                 continue
             if self._proposals.is_no_better(plan, ledger.best_seconds or seconds):
                 continue
-            if not self.warmup.is_coming(plan):
+            if not self._is_coming(plan):
                 return self._prepared(origin, plan, seconds)
             self._later.append((origin, plan))
         return None
+
+    def _is_coming(self, plan: Plan) -> bool:
+        """Whether the code of a plan is yet to come, by another process."""
+        return self._backend == HOST and self.warmup.is_coming(plan)
 
     def _set_up(self, incumbent: Plan, seconds: float) -> Ledger:
         """Look into the database, and begin with what is there."""
@@ -249,7 +218,6 @@ class Candidates:
         self._first, ledger = space.inside(incumbent), Ledger(space)
         begun = Trial(0, self._first, "predicted", COMPLETE, "", seconds, 0.0, samples=(seconds,))
         ledger.add(begun)
-        self._known = {self._first}
         old = usable(self._db.find(key).record, self._matrix, self._device, self._threads)
         if old is not None and not aged(old) and is_enough(old, None) and is_final(self._db, old):
             self.ended = REUSED
@@ -266,7 +234,7 @@ class Candidates:
             for trial in as_measured_here(run, {self._first: seconds}) or without_figures(run):
                 if trial.plan in ledger or space.values(trial.plan) is None:
                     continue
-                if trial.state == COMPLETE and (trial.seconds or math.inf) < seconds:  # a figure of another day
+                if trial.state == COMPLETE and (trial.seconds or math.inf) < _BETTER * seconds:  # on another day
                     self._later.append((trial.origin, trial.plan))
                     self._orders = list(dict.fromkeys((*self._orders, trial.plan.partitioner)))
                 else:
@@ -290,17 +258,19 @@ class Candidates:
             seed=settings.seed,
             keep=lambda plan: plan.partitioner in self._orders,
             avoid=self._passed.__contains__,
-            sampler=lambda space, seed: _NoSampler(),
+            sampler=lambda space, seed: NoSampler(),
             seeds=self._seeds,
             seconds=lambda: settings.seconds,
         )
-        plain = (("baseline", plan) for plan in islice(self._proposals.baselines(), 1))
-        self._stream = chain(plain, self._proposals.search())
+        plain = (("baseline", plan) for plan in islice(self._proposals.baselines(), int(self._backend == HOST)))
+        near = [plan for plan in self._proposals.threads_of(self._first) if space.values(plan) is not None]
+        threads = (("threads", plan) for plan in near)  # others may have the cores
+        self._stream = chain(plain, threads, self._proposals.search())
 
     def _proposed(self, ledger: Ledger) -> tuple[str, Plan | None]:
         """Who asks, and the plan: first what was put off, where its code is there by now."""
         for one in self._later:
-            if not self.warmup.is_coming(one[1]):
+            if not self._is_coming(one[1]):
                 self._later.remove(one)
                 return one
         return ("", None) if self._has_settled(ledger) else next(self._stream, ("", None))
@@ -327,15 +297,19 @@ class Candidates:
         begin = measure.now()
         try:
             expected = self._proposals.expected_seconds(plan)
-            program = self._space.schedules[plan.schedule].prepare(self._matrix, plan)
+            schedule = self._space.schedules[plan.schedule]
+            if lost := self._first_runs.reason_to_fear(plan, schedule):
+                self.tell(Trial(-1, plan, origin, FAILED, lost, prepare_seconds=measure.now() - begin))
+                return None
+            program = schedule.prepare(self._matrix, plan)
             program.ready(self._vectors)
-            assert self._problem is not None
-            self._problem.poison()
+            problem = self._first_runs.problem
+            problem.poison()
         except Exception as failure:  # of whatever kind: calls have their plan
             is_ours = isinstance(failure, AkxError)
             self.tell(Trial(-1, plan, origin, PRUNED if is_ours else FAILED, str(failure), prepare_seconds=0.0))
             return None
-        return Candidate(plan, origin, program, self._problem, expected or seconds, measure.now() - begin)
+        return Candidate(plan, origin, program, problem, expected or seconds, measure.now() - begin)
 
     def took(self, seconds: float) -> None:
         """Take note of what a candidate has cost beside calls: the next is expected to cost as much."""
@@ -366,7 +340,6 @@ class Candidates:
         trial = replace(trial, number=len(ledger.trials))
         ledger.add(trial)
         self._proposals.learn(trial)
-        self._known.add(trial.plan)
         if self._log is not None:
             self._log.trial(trial)
 
@@ -387,59 +360,8 @@ class Candidates:
         plan = self._space.inside(plan)
         if plan == self._first and not self.ended:
             return
-        seconds, first, old = ledger[self._first].seconds or math.inf, self._first, self._old
-        own = tuple(trial for trial in ledger.trials if trial.is_own)
-        name, before = f"{first.schedule}/{first.variant} threads={first.threads}", seconds
-        plain: object = first.to_json()
-        untuned: object = {"seconds": seconds, "plan": plain}
-        if old is not None:  # it has gained already
-            name, before = old.baseline_name, seconds * old.speedup
-            plain, untuned = old.provenance.get("baseline_plan"), old.provenance.get("untuned")
-        provenance = {
-            FEATURES: dict(features_of(self._matrix)),
-            **made_here(plan, self._key.device_class),
-            "matrix": {"rows": self._matrix.n, "nnz": self._matrix.nnz},
-            "baseline_plan": plain,
-            "untuned": untuned,
-            "stopped": self.ended,
-            "starved": self.ended not in (NO_IMPROVEMENT, EXHAUSTED, _TRIAL_BUDGET),
-            "online": True,
-        }
-        record = PlanRecord(
-            self._key,
-            plan,
-            seconds / gain,
-            name,
-            before,
-            tuning_seconds=spent,
-            provenance=provenance,
-            trials=Counts.of(own).to_json(),
-        )
-        with suppress(DatabaseError):
-            self._db.put(record, unless=lambda there: self._stays(there, record))
-            if self._log is not None:
+        found = Found(plan, gain, spent, self.ended, self.ended not in (NO_IMPROVEMENT, EXHAUSTED, _TRIAL_BUDGET))
+        put(self._db, self._key, self._matrix, found, ledger, self._first, self._old)
+        if self._log is not None:
+            with suppress(DatabaseError):
                 self._log.end()
-
-    def _stays(self, there: PlanRecord, record: PlanRecord) -> bool:
-        """Whether a plan that somebody else has kept meanwhile is the better founded one."""
-        if there.plan in self._known:
-            return False
-        return there.better_than(record) or (bool(record.provisional) and not there.provisional)
-
-
-def rehearse(k: int, matrix: Matrix, vectors: int) -> None:
-    """Think of plans as a search does, in a process that compiles: so no call waits for code that is no plan's."""
-    device = host_device()
-    space = build_space(matrix, k, device, backend=HOST, threads=device.cores, start_vectors=vectors)
-    model = Model(matrix, space, figures_of(space.device, space.threads), vectors)
-    ledger, first = Ledger(space), space.inside(model.predicted())
-    proposals = Proposals(model, ledger, seed=0, sampler=lambda space, seed: _NoSampler())
-    features_of(matrix)
-    Problem(matrix, k, start_vectors=vectors)
-    for origin, plan in chain((("predicted", first),), islice(proposals.search(), _REHEARSED)):
-        seconds = model.seconds(plan)
-        if plan not in ledger and 0 < seconds < math.inf:
-            number = len(ledger.trials)
-            ledger.add(Trial(number, plan, origin, COMPLETE, "", seconds, 0.0, 0.0, samples=(seconds,)))
-        elif plan not in ledger:
-            ledger.add(Trial(len(ledger.trials), plan, origin, PRUNED, "no model"))

@@ -18,17 +18,19 @@ def test_calls_are_compared_with_as_many_of_the_tuned_plan(
     time = SimpleNamespace(now=0.0)
 
     class Powers:
-        def __init__(self, A: Any, k: int, *, db: Any, tune: str | None = None) -> None:
+        def __init__(self, A: Any, k: int, *, db: Any, backend: str, tune: str | None = None) -> None:
             self.seconds = 2.2e-3 if tune else 2e-3
             self.plan = SimpleNamespace(label=lambda: "sweep")
-            search = SimpleNamespace(tried={"slower": 3, "adopted": 1}, budget=SimpleNamespace(spent=0.05))
+            budget, candidates = SimpleNamespace(spent=0.05), SimpleNamespace()
+            tried = {"slower": 3, "adopted": 1}
+            search = SimpleNamespace(tried=tried, budget=budget, _candidates=candidates)
             self._prepared = SimpleNamespace(online={0: search})
 
         def __call__(self, x: Any, out: Any) -> None:
             time.now += self.seconds
 
     monkeypatch.setattr(online.time, "perf_counter", lambda: time.now)
-    monkeypatch.setattr(online, "compile_kernels", lambda dtype, threads: 0)
+    monkeypatch.setattr(online, "_compile", lambda matrix: None)
     monkeypatch.setattr(online.akx, "MatrixPowers", Powers)
     monkeypatch.setattr(online.akx, "tune", lambda *arguments, **options: None)
     out = tmp_path / "online.json"
@@ -40,4 +42,4 @@ def test_calls_are_compared_with_as_many_of_the_tuned_plan(
     assert entry["seconds"] >= 2.0
     assert "| brick |" in capsys.readouterr().out
     assert online.main([*given, "--table"]) == 0
-    assert "| 1.100 | 1.100 | 1.100 | 4 | 2.5% |" in capsys.readouterr().out
+    assert "| 1.100 | 1.100 | 1.100 | 0.0% | 4 | 2.5% |" in capsys.readouterr().out

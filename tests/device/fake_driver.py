@@ -35,7 +35,7 @@ class Code(int):
 
 class Op:
     def __init__(self, work: Callable[[], None] | None, after: list[Op]) -> None:
-        self.work, self.after, self.done = work, after, work is None and not after
+        self.work, self.after, self.done, self.time = work, after, work is None and not after, 0.0
 
     @property
     def can_be_done(self) -> bool:
@@ -53,6 +53,8 @@ class FakeDriver:
         By name, what a kernel does, and the types of its arguments.
     context : int
         The context that is current.
+    time : float
+        Seconds of the device so far; kernels add theirs.
     """
 
     CUstream = CUdeviceptr = int
@@ -72,6 +74,7 @@ class FakeDriver:
         self.held: dict[int, Any] = {}
         self.locked: dict[int, Any] = {}  # of these the host's that are page-locked
         self.handles = 100
+        self.time = 0.0
 
     def __getattribute__(self, name: str) -> Any:
         found = object.__getattribute__(self, name)
@@ -99,6 +102,7 @@ class FakeDriver:
             op.done = True
             if op.work is not None:
                 op.work()
+            op.time = self.time
         self.ops = []
 
     # -------------------------------------------------------------------------------------------- device and streams
@@ -162,9 +166,20 @@ class FakeDriver:
         self.queue(stream, None, [self.events[event]])
         return (0,)
 
+    def cuEventQuery(self, event: int) -> Any:
+        return (0 if self.events[event].done else 600,)
+
     def cuEventSynchronize(self, event: int) -> Any:
         self.finish()
         return (0,)
+
+    def cuEventElapsedTime(self, begin: int, end: int) -> Any:
+        assert self.events[end].done
+        return 0, 1e3 * (self.events[end].time - self.events[begin].time)
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> Any:
+        self.mode, before = mode, getattr(self, "mode", "global")
+        return 0, before
 
     def cuEventDestroy(self, event: int) -> Any:
         return (0,)

@@ -280,5 +280,5 @@ def test_products_of_a_solver_may_be_tuned_as_they_are_made() -> None:
     assert tuned
     assert all(one.budget.total > 0 for one in tuned)
     assert pickle.loads(pickle.dumps(solver))._cache.tune == "online"
-    with pytest.raises(ArgumentError, match="cannot be tuned online yet"):
+    with pytest.raises(ArgumentError, match="recorded with its own work"):
         Solver(A, tune="online", backend="cuda")

@@ -25,6 +25,7 @@ __all__ = [
     "Mark",
     "OwnStream",
     "Stream",
+    "beside_captures",
     "default_stream",
     "keep_forever",
     "pycuda_context",
@@ -34,6 +35,8 @@ __all__ = [
 
 #: The handle of the legacy default stream.
 _LEGACY = 1
+#: CUDA_ERROR_NOT_READY.
+_NOT_READY = 600
 
 
 def keep_forever(made: Any) -> None:
@@ -306,6 +309,18 @@ def synchronize() -> None:
         live.call("cuCtxSynchronize", doing="waiting for the GPU")
 
 
+@contextlib.contextmanager
+def beside_captures() -> Iterator[None]:
+    """Within, this thread may make and wait for what it likes while other threads record graphs, and spoils none."""
+    live = runtime()
+    mode = live.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = live.call("cuThreadExchangeStreamCaptureMode", mode, doing="letting others record")
+    try:
+        yield
+    finally:
+        live.call("cuThreadExchangeStreamCaptureMode", before, doing="letting others record")
+
+
 class Event:
     """A mark in a stream, with the time when the device passed it."""
 
@@ -322,6 +337,15 @@ class Event:
         """Wait until the device has passed the mark."""
         with runtime().active() as live:
             live.call("cuEventSynchronize", self._event, doing="waiting for the GPU")
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether the device has passed the mark; nothing is waited for."""
+        with runtime().active() as live:
+            code, *_ = live.driver.cuEventQuery(self._event)
+        if int(code) not in (0, _NOT_READY):
+            raise failed(code, "asking for a mark in a stream")
+        return int(code) == 0
 
     def seconds_since(self, earlier: Event) -> float:
         """Seconds between two marks that the device has passed."""

@@ -116,6 +116,10 @@ class DeviceProblem(TrialVectors):
         """Bring the output to the host, for the problem to judge."""
         self._out.get(self._problem.out)
 
+    def queue(self, program: Any) -> None:
+        """Queue the call once; nothing is waited for."""
+        program.run(self._x, self._out, self._problem.coefficients)
+
     def call(self, program: Program) -> DeviceCall:
         """The call to be timed."""
         return DeviceCall.of(program, self._x, self._out, self._problem.coefficients)

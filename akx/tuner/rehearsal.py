@@ -1,0 +1,59 @@
+"""A search in thought, for its code: a process does it beside calls, so that none of them waits for the compiler."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import chain, islice
+
+from akx.device.choose import HOST
+from akx.device.host import host_device
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner.calibration import figures_of
+from akx.tuner.ledger import Ledger
+from akx.tuner.predict import Model
+from akx.tuner.proposals import Proposals
+from akx.tuner.result import COMPLETE, PRUNED, Trial
+from akx.tuner.similar import features_of
+from akx.tuner.space import build_space
+from akx.tuner.verify import Problem
+from akx.tuner.warmup import Job
+
+__all__ = ["NoSampler", "job"]
+
+#: Plans that are thought of.
+_PLANS = 40
+
+
+def job(k: int) -> Job:
+    """What a process is asked for."""
+    return ("thinking",), __name__, "rehearse", k
+
+
+class NoSampler:
+    """In place of Optuna's, whose import alone would cost as much as many trials."""
+
+    def suggest(self, done: Ledger, refuse: Callable[[Plan], bool]) -> Plan | None:
+        return None
+
+    def tell(self, outcome: Trial) -> None:
+        pass
+
+
+def rehearse(k: int, matrix: Matrix, vectors: int) -> None:
+    """Think of plans as a search does, in a process that compiles: so no call waits for code that is no plan's."""
+    device = host_device()
+    space = build_space(matrix, k, device, backend=HOST, threads=device.cores, start_vectors=vectors)
+    model = Model(matrix, space, figures_of(space.device, space.threads), vectors)
+    ledger, first = Ledger(space), space.inside(model.predicted())
+    proposals = Proposals(model, ledger, seed=0, sampler=lambda space, seed: NoSampler())
+    features_of(matrix)
+    Problem(matrix, k, start_vectors=vectors)
+    for origin, plan in chain((("predicted", first),), islice(proposals.search(), _PLANS)):
+        seconds = model.seconds(plan)
+        if plan not in ledger and 0 < seconds < math.inf:
+            number = len(ledger.trials)
+            ledger.add(Trial(number, plan, origin, COMPLETE, "", seconds, 0.0, 0.0, samples=(seconds,)))
+        elif plan not in ledger:
+            ledger.add(Trial(len(ledger.trials), plan, origin, PRUNED, "no model"))
