@@ -43,7 +43,7 @@ Token = tuple[Any, ...]
 #: That of a matrix that cannot change.
 CONSTANT: Token = ("akx",)
 #: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
-_BYTES_PER_READER = 2 << 20
+_BYTES_PER_READER = 1 << 20
 #: Entries that are compared at once: what is in between stays in a near cache.
 _COMPARED = 1 << 16
 #: Seconds for which a file of plans is taken to be unchanged by other processes, and files that are remembered.
@@ -81,7 +81,7 @@ def content_of(A: Any, threads: int | None) -> Token:
 
 def is_copied(A: Any, matrix: Matrix) -> bool:
     """Whether the arrays of A are those of its canonical matrix, bit for bit; also False where a token is as quick."""
-    if isinstance(A, Parts) or A.format != "csr" or (is_loaded() and matrix.nbytes > 2 * _BYTES_PER_READER):
+    if isinstance(A, Parts) or A.format != "csr" or (is_loaded() and matrix.nbytes > 4 * _BYTES_PER_READER):
         return False
     is_like = A.shape == matrix.shape and _is_equal(A.indptr, matrix.indptr)
     return is_like and _is_equal(A.indices, matrix.indices) and _is_equal(A.data, matrix.data)
