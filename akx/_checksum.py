@@ -130,11 +130,11 @@ def _compiled() -> Any:
 
 
 def _by_word(words: NDArray[np.uint64], first: np.uint64) -> np.uint64:
-    total = np.uint64(0)
+    total, key = np.uint64(0), first * _STEP
     for i in range(words.size):
         word = words[i]
         word = (word ^ (word >> _FOLD)) * _FACTOR
         word = word ^ (word >> _FOLD)
-        key = (np.uint64(i) + first) * _STEP
         total += word * ((key ^ (key >> _FOLD)) | _ONE)
+        key += _STEP
     return total

@@ -740,6 +740,20 @@ def test_a_capture_has_the_matrix_as_it_is_then(live: Live, cupy: Any) -> None:
         live.is_right(x, out)
 
 
+def test_a_matrix_that_nobody_has_looked_at_is_not_read_in_a_capture(live: Live, cupy: Any) -> None:
+    """It is told, and the capture goes on; where an operator is kept, that is what the graph has."""
+    driver, (x, out) = live.case.driver, live.case.arrays()
+    cupy.current = Stream(11)
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match="call it once before capture"):
+        live.call(x, out)
+    assert set(driver.log) <= {"cuCtxGetCurrent", "cuStreamIsCapturing", "cuPointerGetAttribute"}
+    _, graph = driver.cuStreamEndCapture(11)
+    assert not graph
+    live.call(x, out)
+    live.is_right(x, out)
+
+
 def test_what_is_kept_goes_with_its_owner(live: Live) -> None:
     from akx.operator import live as lives
 

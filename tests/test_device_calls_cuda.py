@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 import akx
 from akx.device.cuda.runtime import cuda_missing
-from akx.errors import ArgumentError, DeviceError
+from akx.errors import ArgumentError, DeviceError, MatrixError
 from akx.plan import Plan
 
 pytestmark = [
@@ -283,6 +283,86 @@ def test_matrix_powers_by_identity(cupy: Any) -> None:
         is_right(2 * matrix(), x, out)
         akx.matrix_powers(A, x, K, out=out)
         is_right(matrix(), x, out)
+
+
+# ----------------------------------------------------------------------------------- matrices that callers may change
+
+
+def callers_matrix(cupy: Any, library: str, A: Any) -> tuple[Any, Any]:
+    """A matrix of a library, or a tuple of its arrays, and its values."""
+    if library == "torch":
+        torch = pytest.importorskip("torch")
+        arrays = (torch.as_tensor(array.astype("i8")).cuda() for array in (A.indptr, A.indices))
+        found = torch.sparse_csr_tensor(*arrays, torch.as_tensor(A.data).cuda(), size=A.shape)
+        return found, found.values()
+    arrays = tuple(map(cupy.asarray, (A.data, A.indices, A.indptr)))
+    if library == "tuple":
+        return arrays, arrays[0]
+    return pytest.importorskip("cupyx.scipy.sparse").csr_matrix(arrays, shape=A.shape), arrays[0]
+
+
+@pytest.mark.parametrize("prepare", ["auto", "always"])
+@pytest.mark.parametrize("library", ["cupy", "torch", "tuple"])
+def test_a_change_is_in_v_though_nothing_is_waited_for(
+    cupy: Any, library: str, prepare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls and changes in a row; what they were, all V say at the end. Back and forth, and other values in all."""
+    monkeypatch.setenv("AKX_PREPARE", prepare)
+    akx.clear_cache()
+    host = matrix()
+    A, values = callers_matrix(cupy, library, host)
+    x, _ = vector(cupy, 1)
+    if library == "torch":
+        x = pytest.importorskip("torch").as_tensor(x.get()).cuda()
+    for _ in range(4):
+        akx.matrix_powers(A, x, K)
+    found, expected = [], []
+    for factor in (1.0, 2.0, 0.5, 0.5, 2.0, 1.0, 1.5):
+        values *= factor
+        host.data *= factor
+        found += [akx.matrix_powers(A, x, K) for _ in range(2)]
+        expected += [powers(host, (x.get if hasattr(x, "get") else x.cpu().numpy)())] * 2
+    for V, wanted in zip(found, expected, strict=True):
+        here = V.get() if hasattr(V, "get") else V.cpu().numpy()
+        np.testing.assert_allclose(here, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("prepare", ["auto", "always"])
+def test_a_captured_call_has_the_matrix_as_it_is(cupy: Any, prepare: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AKX_PREPARE", prepare)
+    akx.clear_cache()
+    host = matrix()
+    A, values = callers_matrix(cupy, "cupy", host)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        x, out = vector(cupy, 1)
+        for _ in range(4):
+            akx.matrix_powers(A, x, K, out=out)
+        stream.synchronize()
+        stream.begin_capture()
+        akx.matrix_powers(A, x, K, out=out)
+        graph = stream.end_capture()
+        for factor in (1.0, 2.0, 0.5, 0.5):
+            values *= factor
+            host.data *= factor
+            graph.launch(stream)
+            stream.synchronize()
+            is_right(host, x, out)
+            akx.matrix_powers(A, x, K, out=out)
+            stream.synchronize()
+            is_right(host, x, out)
+
+
+@pytest.mark.parametrize("what", ["data", "indices", "indptr"])
+def test_what_is_wrong_is_not_followed_and_the_next_call_says_so(cupy: Any, what: str) -> None:
+    A, _ = callers_matrix(cupy, "cupy", matrix())
+    x, _ = vector(cupy, 1)
+    for _ in range(3):
+        akx.matrix_powers(A, x, K)
+    getattr(A, what)[17] = np.nan if what == "data" else 2**30
+    akx.matrix_powers(A, x, K)
+    cupy.cuda.Device().synchronize()
+    with pytest.raises(MatrixError):
+        akx.matrix_powers(A, x, K)
 
 
 def test_a_process_ends_without_a_word() -> None:

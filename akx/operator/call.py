@@ -110,20 +110,21 @@ def matrix_powers(
         and (type(k), type(basis), type(backend)) == (int, str, str)
         and (plan, dtype, threads, db, memory_budget, fraction, value_error) == _DEFAULTS
     )
-    is_live = is_like and type(A) not in CSR and type(A) is not Matrix and basis == "monomial" and backend in _THERE
+    is_ours = is_like and isinstance(A, Matrix)
+    is_live = is_like and not is_ours and type(A) not in CSR and basis == "monomial" and backend in _THERE
     if is_live and "akx.operator.live" in sys.modules:
         from akx.operator import live
 
         queued: NDArray[Any] | None = live.again(A, x, k, out)
         if queued is not None:
             return queued
-    if is_like and (type(A) is Matrix or type(A) in CSR):
+    if is_ours or (is_like and type(A) in CSR):
         like = id(A), k, basis, backend, type(x)
         known = _RECENT.get(like)
         kept = None if known is None else known.operator(A, x)
         if known is not None and kept is not None:
             kept.looks_for_overflow = True
-            if type(A) is Matrix:
+            if is_ours:
                 return kept(x, out=out)
             found: NDArray[Any] | None = _read_beside(known, kept, A, x, out)
             if found is not None:

@@ -45,7 +45,7 @@ Token = tuple[Any, ...]
 #: That of a matrix that cannot change.
 CONSTANT: Token = ("akx",)
 #: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
-_BYTES_PER_READER = 2 << 20
+_BYTES_PER_READER = 1 << 20
 #: Bytes of arrays that are copied for comparisons, and where the cache of a matrix has them.
 SMALL, _COPIES = 1 << 18, "akx.operator.copies"
 #: Entries that are compared at once: what is in between stays in a near cache.
@@ -118,7 +118,7 @@ def is_copied(A: Any, matrix: Matrix) -> bool:
     given, copies = (A.indptr, A.indices, A.data), matrix.cache.get(_COPIES)
     if copies is not None and copies.are_of(*given):
         return True
-    if is_loaded() and matrix.nbytes > 2 * _BYTES_PER_READER:
+    if is_loaded() and matrix.nbytes > 4 * _BYTES_PER_READER:
         return False
     own = matrix.indptr, matrix.indices, matrix.data
     is_same = all(map(_is_equal, given, own))

@@ -25,7 +25,7 @@ from akx.operator.kept import cache_of, canonical, derived, origin_of, owner_of
 from akx.operator.overflow import OverflowWatch
 from akx.operator.products import is_finite
 from akx.operator.recurrence import Recurrence
-from akx.operator.tiers import AUTO, Rent, rent_of, setting
+from akx.operator.tiers import AUTO, Rent, look_of, rent_of, setting
 from akx.operator.vectors import check_out, is_on_device, is_same, overlap, start_block
 
 __all__ = ["PlainOperator", "PlainPowers", "call_on_device", "device_rent", "give_back", "plain_on"]
@@ -151,7 +151,9 @@ def call_on_device(
         check_value_error(value_error)
     resolve_threads(threads)
     owner = A if given is A else given.owner
-    rent = rent_of(owner, (k, backend), given.nnz, given.nnz * (target.itemsize + 4), 0.0, on_device=True)
+    nbytes = given.nnz * (target.itemsize + 4)
+    overhead = look_of(nbytes) if given is not A and given.format == "csr" else 0.0
+    rent = rent_of(owner, (k, backend), given.nnz, nbytes, overhead, on_device=True)
     if rent is None:
         return None
     call = _Call(given.shape[0], x, k, make_basis(basis, k), out, target)

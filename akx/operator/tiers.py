@@ -50,6 +50,7 @@ __all__ = [
     "Rent",
     "ended",
     "forget",
+    "look_of",
     "plain_powers",
     "rent_of",
     "setting",
@@ -69,6 +70,8 @@ _NEAR, _FAR, _CACHE, _MEMORY, _SPARED = 0.65e-9, 2.8e-9, 8 << 20, 40 << 20, 0.55
 #: The same on a GPU, seconds for each byte of a product: one H100. A product is a kernel in a graph, and what a process
 #: pays once is the planner with all that it asks, and the kernels of a first plan from the disk.
 _GPU_PROCESS, _GPU_MATRIX, _GPU_ENTRY, _GPU_LAUNCH = 1.0, 3e-2, 4e-8, 1.5e-6
+#: Seconds of a prepared call for its look at a matrix that it does not wait for, and for each byte of it.
+_GPU_CALL, _GPU_CHECKED = 1.5e-5, 3.3e-13
 _GPU_NEAR, _GPU_FAR, _GPU_CACHE, _GPU_MEMORY, _GPU_SPARED = 2.2e-13, 5e-13, 30 << 20, 48 << 20, 0.6
 
 #: Entries of a result up to which new memory is zero sooner than old memory is made so.
@@ -172,6 +175,11 @@ def rent_of(
             return None
         found = _RENTS[key] = Rent(reference, entries, nbytes, overhead, on_device=on_device)
     return None if found.is_over and not found.is_coming() else found
+
+
+def look_of(nbytes: int) -> float:
+    """Seconds of the look at a matrix on a GPU that a prepared call has, and products of it as it is do not."""
+    return _GPU_CALL + _GPU_CHECKED * nbytes
 
 
 def ended(owner: Any, what: Any) -> Rent | None:

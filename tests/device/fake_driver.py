@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from akx.device.cuda import callers, memory, runtime, streams
+from akx.kernels.cuda import content
 
 LEGACY, CONTEXT = 1, 7
 CAPTURED = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
@@ -304,6 +305,7 @@ class FakeDriver:
         monkeypatch.setattr(runtime, "driver", lambda: self)
         monkeypatch.setattr(streams, "pycuda_driver", lambda: None)
         monkeypatch.setattr(streams, "_spare", [])
+        monkeypatch.setattr(content, "_spare", [])
         monkeypatch.setattr(memory, "_BEFORE_REUSE", [])
         monkeypatch.setattr(memory, "_unpin", lambda address: None)  # arrays may outlive the driver
         monkeypatch.setattr(callers, "_of_cupy", (None, None))

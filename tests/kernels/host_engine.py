@@ -53,7 +53,9 @@ def to_device(values: Any) -> DeviceArray:
 
 
 def pinned(shape: Any, dtype: Any) -> Any:
-    return np.full(shape, np.nan, dtype=dtype)
+    found = np.empty(shape, dtype=dtype)
+    found.view(np.uint8).fill(0xFF)  # NaN
+    return found
 
 
 def send(pointer: int, address: int, nbytes: int, stream: Any) -> None:
@@ -124,7 +126,7 @@ class HostBound:
     def put(self, place: int, value: int) -> None:
         self.args[place] = np.uint64(value)
 
-    def launch(self, stream: Any) -> None:
+    def launch_here(self, stream: Any) -> None:
         self._kernel.launch(*self._launched, self.args)
 
 

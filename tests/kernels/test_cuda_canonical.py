@@ -219,8 +219,9 @@ def device(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
     stream.is_capturing, stream.submit = False, lambda work: work(host_engine.HostStream())
     stream.come_back = lambda: None
     live = SimpleNamespace(active=contextlib.nullcontext, is_current=True)
-    for module in (callers, on_device):
+    for module in (callers, csr_powers, on_device):
         monkeypatch.setattr(module, "runtime", lambda: live)
+    for module in (callers, on_device):
         monkeypatch.setattr(module, "stream_of", lambda handle, **options: stream)
     for module in (interchange, on_device):
         monkeypatch.setattr(module, "default_stream", lambda: stream)

@@ -81,8 +81,8 @@ class Given(Parts):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
-        return self.on_device[0].dtype
+        """Of the values; nothing is queued for that."""
+        return interchange.dtype_of(self.arrays[0])
 
     @property
     def nnz(self) -> int:

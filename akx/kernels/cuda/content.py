@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.launch import Stream
+from akx.device.cuda.launch import Stream, default_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
 
 __all__ = ["INDICES", "VALUES", "Comparison", "address_of", "cleared", "host_word", "is_sound", "sums_of"]
@@ -27,13 +27,22 @@ _BLOCK, _EACH, _BLOCKS = 256, 32, 6
 INDICES = {"int32": 0, "uint32": 1, "int64": 2, "uint64": 3}
 VALUES = {"float32": 0, "float64": 1, "complex64": 2, "complex128": 3}
 _NONE = np.uint64(0)
+#: Words to form sums in that nobody uses now, and of the host, to have them; appending and popping are atomic.
+_spare: list[tuple[DeviceArray, NDArray[np.uint64]]] = []
 
 
 def sums_of(arrays: Sequence[DeviceArray]) -> list[int]:
     """The checksums of three arrays. Waits for the device."""
-    found, sums = empty(3, np.uint64), cleared(4, np.uint64)
-    _summing().launch(_grid(arrays), _BLOCK, [*_extents(arrays), sums, _NONE, found, _NONE, _NONE])
-    return [int(one) for one in found.get()]
+    try:
+        words, found = _spare.pop()
+    except IndexError:
+        words, found = cleared(4, np.uint64), pinned(3, np.uint64)
+    arguments = [*_extents(arrays), words, _NONE, address_of(found), _NONE, _NONE]
+    _summing().launch(_grid(arrays), _BLOCK, arguments)
+    default_stream().synchronize()
+    sums = [int(one) for one in found]
+    _spare.append((words, found))
+    return sums
 
 
 def is_sound(arrays: Sequence[DeviceArray], n: int) -> tuple[bool, int]:
@@ -79,7 +88,7 @@ def host_word() -> NDArray[np.uint32]:
     return found
 
 
-def address_of(word: NDArray[np.uint32]) -> DeviceArray:
+def address_of(word: NDArray[Any]) -> DeviceArray:
     """Such a word as an argument of a kernel."""
     return wrap(word.ctypes.data, word.shape, word.dtype, word)
 
