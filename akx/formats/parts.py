@@ -28,6 +28,7 @@ from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.nodes import MOST
 from akx.formats.supervariables import Supervariables
+from akx.partition.pieces import in_pieces
 
 __all__ = [
     "NOWHERE",
@@ -46,6 +47,8 @@ __all__ = [
 ]
 
 WARP = 32
+#: Rows that a thread lays out at least.
+_ROWS = 1 << 14
 #: The row of what fills a node up.
 NOWHERE = np.uint32(0xFFFFFFFF)
 #: One part, as the kernels read it; the last four are for :mod:`akx.formats.published`.
@@ -312,10 +315,19 @@ def slice_widths(nodes: Nodes, pattern: Pattern, shape: Shape) -> tuple[NDArray[
     first = np.zeros(per_part.size + 1, dtype=np.int64)
     np.cumsum(per_part, out=first[1:])
     width = np.zeros(int(first[-1]), dtype=np.int64)
-    _widths(
-        pattern.indptr, nodes.rows, nodes.ptr, nodes.computed, first, height, shape.bc // shape.br, shape.lanes, width
-    )
+    per = shape.bc // shape.br
+    of_nodes = (pattern.indptr, nodes.rows, nodes.ptr, nodes.computed, first)
+
+    def work(begin: int, end: int) -> None:
+        _widths(*of_nodes, height, per, shape.lanes, width, begin, end)
+
+    in_pieces(work, per_part.size, _least_parts(nodes))
     return width, first
+
+
+def _least_parts(nodes: Nodes) -> int:
+    """Parts that a thread takes at least."""
+    return max(1, _ROWS * nodes.computed.size // max(1, nodes.rows.size))
 
 
 def lay_out(
@@ -390,7 +402,7 @@ def lay_out(
     shifted = np.zeros(node.rows, dtype=np.int64)
     if listed and not local:
         shifted = blocked.rows[:, 0].astype(np.int64) - begin  # of the last nodes, whose blocks begin earlier
-    fits = _fill(
+    given = (
         pattern.indptr,
         pattern.indices,
         node.indptr,
@@ -420,7 +432,7 @@ def lay_out(
         columns,
         entry,
     )
-    if not fits:
+    if not all(in_pieces(lambda begin, end: bool(_fill(*given, begin, end)), count, _least_parts(nodes))):
         what = "rows" if listed else "nodes"
         raise InfeasibleError(f"columns of one slice lie more than 65,535 {what} apart")
     slices["base"] = base
@@ -473,9 +485,19 @@ def _node_pattern(indptr: Any, indices: Any, bc: int, node_ptr: Any, node_column
 
 @njit(cache=True, nogil=True)
 def _widths(
-    indptr: Any, rows: Any, ptr: Any, computed: Any, first: Any, height: int, per: int, lanes: int, width: Any
+    indptr: Any,
+    rows: Any,
+    ptr: Any,
+    computed: Any,
+    first: Any,
+    height: int,
+    per: int,
+    lanes: int,
+    width: Any,
+    begin_part: int,
+    end_part: int,
 ) -> None:
-    for g in range(computed.size):
+    for g in range(begin_part, end_part):
         for i in range(computed[g]):
             node = rows[ptr[g] + i]
             length = np.int64(indptr[node + np.uint64(1)]) - np.int64(indptr[node])
@@ -562,12 +584,17 @@ def _fill(
     base: Any,
     columns: Any,
     entry: Any,
+    begin_part: int,
+    end_part: int,
 ) -> bool:
-    """Columns and entries; a column is `named` so where it is not local, with `shifted` columns of zeros first."""
+    """Columns and entries of parts from one to another.
+
+    A column is `named` so where it is not local, with `shifted` columns of zeros first.
+    """
     height, per, area = 32 // lanes, bc // br, br * bc
     where, place_of = np.zeros(node_ptr.size, np.int64), np.zeros(node_ptr.size, np.int64)
     slots = np.zeros(max(width.max(), held.max()) if width.size else 0, np.int64)
-    for g in range(computed.size):
+    for g in range(begin_part, end_part):
         if local:
             for i in range(ptr[g + 1] - ptr[g]):
                 where[rows[ptr[g] + i]] = i

@@ -55,13 +55,20 @@ def published(parts: Parts) -> Published:
     found = (given[owner[read]] + place[read])[:, None] + np.arange(shape.bc)
     if parts.blocked.listed is not None:
         found = np.where(parts.blocked.listed[read] == NOWHERE, np.int64(NOWHERE), found)
-    pairs = np.unique(np.stack([reader, owner[read]], axis=1), axis=0)
-    back = ~np.isin(pairs[:, 1] * count + pairs[:, 0], pairs[:, 0] * count + pairs[:, 1])
-    waiting, watched = pairs[back, 1], pairs[back, 0]  # who is read from, and by whom
+    reads = np.zeros((count, count), dtype=bool)
+    reads[reader, owner[read]] = True
+    watched, waiting = np.nonzero(reads & ~reads.T)  # who reads and is not read from, and from whom
     assert (givens[watched] > 0).all(), "a part that reads publishes nothing"
-    of = np.concatenate([np.repeat(reader, shape.bc), waiting])
-    halo = np.concatenate([found.reshape(-1), given[watched]])[np.argsort(of, kind="stable")]
-    halos = np.bincount(of, minlength=count)
+    of_halo = shape.bc * np.bincount(reader, minlength=count)
+    halos = of_halo + np.bincount(waiting, minlength=count)
+    begin = np.cumsum(halos) - halos
+    halo = np.empty(int(halos.sum()), dtype=np.uint32)
+    places = begin - (np.cumsum(of_halo) - of_halo)
+    halo[np.arange(found.size) + np.repeat(places, of_halo)] = found.reshape(-1)
+    order = np.argsort(waiting, kind="stable")
+    before = np.cumsum(halos - of_halo) - (halos - of_halo)
+    at = np.arange(order.size) - np.repeat(before, halos - of_halo) + (begin + of_halo)[waiting[order]]
+    halo[at] = given[watched[order]]
     table["given"], table["givens"] = given[:-1], givens
-    table["halo"], table["halos"] = np.cumsum(halos) - halos, halos
-    return Published(table, halo.astype(np.uint32), int(given[-1]))
+    table["halo"], table["halos"] = begin, halos
+    return Published(table, halo, int(given[-1]))

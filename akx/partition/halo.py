@@ -19,8 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx._numba import njit
+from akx.partition.pieces import in_pieces
 
 __all__ = ["Halos", "halo_sizes", "halos"]
+
+
+#: Rows that a thread takes at least.
+_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -81,13 +86,27 @@ def halos(
     n = indptr.size - 1
     owner = part.astype(np.uint32)
     border = np.zeros(n, dtype=np.uint8)
-    _border(indptr, indices, owner, border)
+    in_pieces(lambda first, last: _border(indptr, indices, owner, border, first, last), n, _ROWS)
     entries: NDArray[Any] = np.diff(indptr.astype(np.int64)) if lengths is None else lengths
-    order = np.lexsort((np.arange(n), -entries, 1 - border, owner)).astype(np.uint32)
+    order = _in_order(owner, border, entries)
     own = np.bincount(owner, minlength=parts).astype(np.int64)
     on_border = np.bincount(owner[border > 0], minlength=parts).astype(np.int64)
-    rows, ptr, neighbours, neighbour_ptr = _halos(indptr, indices, owner, order, own)
+    place = np.concatenate([[0], np.cumsum(own)])
+
+    def found(first: int, last: int) -> tuple[NDArray[Any], ...]:
+        return tuple(_halos(indptr, indices, owner, order, place, first, last))
+
+    pieces = in_pieces(found, parts, max(1, _ROWS * parts // max(n, 1)))
+    rows, counts, neighbours, neighbour_counts = (np.concatenate(one) for one in zip(*pieces, strict=True))
+    ptr, neighbour_ptr = (np.concatenate([[0], np.cumsum(one)]) for one in (counts, neighbour_counts))
     return Halos(rows, ptr, own, on_border, neighbours, neighbour_ptr)
+
+
+def _in_order(owner: NDArray[np.uint32], border: NDArray[np.uint8], entries: NDArray[Any]) -> NDArray[np.uint32]:
+    """Rows part by part, those on the border first, by falling length, ties as they come: by one number of each."""
+    longest = int(entries.max(initial=0))
+    key = (2 * owner.astype(np.int64) + (1 - border)) * (longest + 1) + (longest - entries)
+    return np.argsort(key, kind="stable").astype(np.uint32)
 
 
 def halo_sizes(
@@ -137,8 +156,8 @@ def _sizes(indptr: Any, indices: Any, cuts: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _border(indptr: Any, indices: Any, owner: Any, border: Any) -> None:
-    for i in range(np.uint64(owner.size)):
+def _border(indptr: Any, indices: Any, owner: Any, border: Any, first: int, last: int) -> None:
+    for i in range(np.uint64(first), np.uint64(last)):
         for p in range(np.uint64(indptr[i]), np.uint64(indptr[i + np.uint64(1)])):
             j = indices[p]
             if owner[j] != owner[i]:
@@ -147,22 +166,23 @@ def _border(indptr: Any, indices: Any, owner: Any, border: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _halos(indptr: Any, indices: Any, owner: Any, order: Any, own: Any) -> Any:
-    n, parts = owner.size, own.size
-    seen = np.full(n, -1, np.int64)
-    met = np.full(parts, -1, np.int64)
-    rows = np.empty(2 * n + 64, np.uint32)
-    ptr = np.zeros(parts + 1, np.int64)
-    neighbours = np.empty(8 * parts + 64, np.uint32)
-    neighbour_ptr = np.zeros(parts + 1, np.int64)
-    tail, met_tail, place = 0, 0, 0
-    for g in range(parts):
-        while rows.size < tail + own[g]:
+def _halos(indptr: Any, indices: Any, owner: Any, order: Any, place: Any, begin_part: int, end_part: int) -> Any:
+    """Of parts from one to another: their rows, how many of each, the neighbours, and how many."""
+    n, parts = owner.size, place.size - 1
+    seen = np.full(n, -1, np.int32)
+    met = np.full(parts, -1, np.int32)
+    rows = np.empty(2 * (place[end_part] - place[begin_part]) + 64, np.uint32)
+    counts = np.zeros(end_part - begin_part, np.int64)
+    neighbours = np.empty(8 * (end_part - begin_part) + 64, np.uint32)
+    neighbour_counts = np.zeros(end_part - begin_part, np.int64)
+    tail, met_tail = 0, 0
+    for g in range(begin_part, end_part):
+        own = place[g + 1] - place[g]
+        while rows.size < tail + own:
             rows = _doubled(rows)
-        rows[tail : tail + own[g]] = order[place : place + own[g]]
-        place += own[g]
+        rows[tail : tail + own] = order[place[g] : place[g + 1]]
         begin = tail
-        tail += own[g]
+        tail += own
         first = tail
         met_first = met_tail
         for t in range(begin, first):
@@ -184,9 +204,9 @@ def _halos(indptr: Any, indices: Any, owner: Any, order: Any, own: Any) -> Any:
                         met_tail += 1
         rows[first:tail].sort()
         neighbours[met_first:met_tail].sort()
-        ptr[g + 1] = tail
-        neighbour_ptr[g + 1] = met_tail
-    return rows[:tail].copy(), ptr, neighbours[:met_tail].copy(), neighbour_ptr
+        counts[g - begin_part] = tail - begin
+        neighbour_counts[g - begin_part] = met_tail - met_first
+    return rows[:tail].copy(), counts, neighbours[:met_tail].copy(), neighbour_counts
 
 
 @njit(cache=True, nogil=True)

@@ -50,6 +50,7 @@ def patterns() -> dict[str, Any]:
         "power law": rows_of_lengths(power),
         "some empty": rows_of_lengths(rng.integers(0, 4, 1024)),
         "a long row": rows_of_lengths([1] * 60 + [90] + [0] * 30),
+        "a row that begins with a partition": rows_of_lengths([1] * 256 + [600] + [2] * 400),
     }
 
 

@@ -64,7 +64,7 @@ def done() -> Counter[str]:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, libraries: Path, done: Counter[str]) -> Any:
     """A GPU of the host."""
-    sources = "sweep", "vectors", "conjugate", "products", "mix", "advance", "blocks", "gram_schmidt"
+    sources = "sweep", "long_rows", "vectors", "conjugate", "products", "mix", "advance", "blocks", "gram_schmidt"
     found = program_on_host.CompiledDevice(SimpleNamespace(sms=2, arch="host"), libraries, *sources)
     modules = plain, vectors, conjugate, arnoldi, queues, memory, interchange
 
@@ -176,6 +176,29 @@ def test_first_calls_take_what_prepared_ones_do(device: Any, kind: str) -> None:
 )
 def test_threads_of_a_row_are_by_its_length(n: int, nnz: int, longest: int, lanes: int) -> None:
     assert plain.lanes_of(n, nnz, longest) == lanes
+
+
+@on_host
+@pytest.mark.parametrize("order", [0, 1, 7])
+@pytest.mark.parametrize(("dtype", "vectors"), [(np.float64, None), (np.complex64, 3)])
+def test_long_rows_have_blocks_of_their_own(
+    device: Any, monkeypatch: pytest.MonkeyPatch, dtype: Any, vectors: int | None, order: int
+) -> None:
+    """Right, and the same bits in every order of threads."""
+    A, x = matrix(dtype), start(float, vectors)
+    usual = plain.CudaPlainProducts(A.indptr, A.indices, A.data)
+    assert usual.long_rows is None
+    monkeypatch.setattr(plain, "_OWN_BLOCK", 9)
+    monkeypatch.setattr(plain, "_OVER_MEAN", 1)
+    found = plain.CudaPlainProducts(A.indptr, A.indices, A.data)
+    lengths = np.diff(A.indptr)
+    np.testing.assert_array_equal(found.long_rows.get(), np.flatnonzero(lengths > found.most))
+    assert found.long_rows.size > 1
+    assert found.lanes <= usual.lanes
+    device.threads.order = order
+    V = check_powers(A, A, x, NEWTON)
+    device.threads.order = 0
+    np.testing.assert_array_equal(V, check_powers(Matrix.from_any(A), A, x, NEWTON))
 
 
 @on_host

@@ -106,6 +106,10 @@ _ENDS: dict[str, list[Macros]] = {
     "digest.cu": [{}],
     "slots.cu": [{}],
     "lengths.cu": [{}],
+    "long_rows.cu": [
+        {"AKX_VALUE": value, "AKX_VECTORS": vectors, "AKX_LANES": lanes}
+        for value, vectors, lanes in (("cdouble", 8, 2), ("float", 1, 32))
+    ],
     "values.cu": [{"AKX_VALUE": "cdouble", "AKX_GIVEN": "double", "AKX_EACH": 4}],
 }
 _OF_SOLVERS = {

@@ -159,9 +159,8 @@ def partitions_of(starts: DeviceArray, partitions: int, partition: int) -> tuple
     arguments = [np.uint32(partitions), np.uint32(partition), np.uint32(rows), starts, *(found[i] for i in range(3))]
     _launch("place_partitions", -(-(partitions + 1) // _BLOCK), _BLOCK, arguments)
     row, begin, end = found.get().astype(np.int64)
-    begins_before = (row < rows) & (begin < partition * np.arange(partitions + 1))
-    split = np.flatnonzero(begins_before & np.append(True, row[1:] != row[:-1]))
-    # A row that begins before two partitions is split once.
+    split = np.flatnonzero((row < rows) & (begin < partition * np.arange(partitions + 1)))
+    split = split[np.append(True, row[split[1:]] != row[split[:-1]])[: split.size]]  # which may lie in more than two
     ends = np.stack([row[split], begin[split] // partition, (end[split] - 1) // partition])
     return found[0], ends.astype(np.uint32)
 

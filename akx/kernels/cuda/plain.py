@@ -1,4 +1,4 @@
-"""Plain products on the GPU: CSR arrays as they are, by one kernel of ``sweep.cu`` in few instances.
+"""Plain products on the GPU: CSR arrays as they are, by one kernel in few instances.
 
 v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}, the recurrence fused, one launch a step and 8, 4, 2 or 1 start vectors.
 What comes before the first result is the transfer of the arrays and, on a machine that has never run it, one small
@@ -6,7 +6,9 @@ kernel by NVRTC. Nothing is planned or laid out: this is what calls run on until
 (:mod:`akx.operator.plain`).
 
 Threads of a row are 2, 8 or 32, by the mean length of rows, and 32 where one row is so long that few threads would be
-waited for. They are instances that a tuned plan of `sweep` has too.
+waited for. They are instances of ``sweep.cu`` that a tuned plan of `sweep` has too. Where some rows are much longer
+than the mean, each of these has a block of its own, in the same launch (``long_rows.cuh``): in a graph with hubs all
+others would wait for them.
 
 Traffic per call: k times the matrix for each launch of start vectors, unless it fits the L2 cache. Flops: 2 nnz k.
 """
@@ -28,12 +30,14 @@ from akx.kernels.cuda.program import C_TYPES, CudaProgram
 
 __all__ = ["CudaPlainProducts", "PlainProgram", "groups_of", "lanes_of"]
 
-_SOURCE = Path(__file__).with_name("sweep.cu")
+_SOURCE, _WITH_LONG_ROWS = (Path(__file__).with_name(name) for name in ("sweep.cu", "long_rows.cu"))
 _BLOCK, _CSR = 256, 1
 #: Threads of a row, and the mean length of rows up to which they are so many.
 _LANES = ((2, 12.0), (8, 96.0), (32, float("inf")))
 #: A row that is longer has as many threads as there may be.
 _LONG = 1024
+#: A row that has a block of its own is longer than that, and so many times as long as the mean; and most such rows.
+_OWN_BLOCK, _OVER_MEAN, _FEW = 512, 16, 1 << 16
 #: Start vectors of a launch.
 _TOGETHER = (8, 4, 2, 1)
 
@@ -58,7 +62,13 @@ class CudaPlainProducts(PlainProducts):
     def __init__(self, indptr: NDArray[Any], indices: Any, data: Any) -> None:
         n, nnz = indptr.size - 1, int(indptr[-1])
         self.n, self.dtype = n, data.dtype
-        self.lanes = lanes_of(n, nnz, int(np.diff(indptr).max(initial=0)))
+        lengths = np.diff(indptr)
+        self.most = max(_OWN_BLOCK, int(_OVER_MEAN * nnz / max(n, 1)))
+        rows = np.flatnonzero(lengths > self.most)
+        rows = rows if 0 < rows.size <= _FEW else rows[:0]
+        #: The rows that have a block of their own, where there are such.
+        self.long_rows = to_device(rows.astype(np.uint32)) if rows.size else None
+        self.lanes = lanes_of(n, nnz, 0 if rows.size else int(lengths.max(initial=0)))
         self.arrays = [_sent(indptr, n + 1), _sent(indices, nnz)]
         self.values = empty(1, self.dtype)
         if nnz:
@@ -83,16 +93,22 @@ class PlainProgram(CudaProgram):
 
     def __init__(self, products: CudaPlainProducts, k: int) -> None:
         super().__init__(products.n, k, products.dtype)
-        self._lanes = products.lanes
+        self._lanes, rows = products.lanes, products.long_rows
         self._kernels: dict[int, Kernel] = {}
-        self._matrix: list[Any] = [np.uint32(self.n), *products.arrays, products.values, np.uint64(0)]
-        self._values = products.values
+        self._values, n = products.values, np.uint32(self.n)
         self._grid = -(-self.n * products.lanes // _BLOCK)
+        self._is_uneven = rows is not None
+        self._matrix: list[Any] = [n, *products.arrays, products.values, np.uint64(0)]
+        self._behind: list[Any] = [np.uint32(0)]
+        if rows is not None:
+            self._grid += rows.size
+            of_rows = [n, np.uint32(rows.size), np.uint32(products.most), rows]
+            self._matrix, self._behind = [*of_rows, *products.arrays, products.values], []
 
     def ready(self, vectors: int) -> None:
         for together in groups_of(vectors):
             if together not in self._kernels:
-                self._kernels[together] = _kernel(self.dtype, self._lanes, together)
+                self._kernels[together] = _kernel(self.dtype, self._lanes, together, self._is_uneven)
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         """Take new values, which all programs with these arrays have from now on."""
@@ -115,19 +131,15 @@ class PlainProgram(CudaProgram):
                 made = out.view((j + 1) * size + at, shape)
                 filled: Any = out.view(at, shape) if j == 0 and first else none
                 vectors = [own, before, made, filled, coefficients.view(3 * j, (3,))]
-                kernel.launch(self._grid, _BLOCK, [*self._matrix, *vectors, np.uint32(0)], stream=self.stream)
+                kernel.launch(self._grid, _BLOCK, [*self._matrix, *vectors, *self._behind], stream=self.stream)
 
 
-def _kernel(dtype: np.dtype[Any], lanes: int, vectors: int) -> Kernel:
-    """The kernel for so many start vectors of a type, with so many threads a row."""
-    macros: dict[str, int | str] = {
-        "AKX_VALUE": C_TYPES[dtype.name],
-        "AKX_STORED": C_TYPES[dtype.name],
-        "AKX_VECTORS": vectors,
-        "AKX_VARIANT": _CSR,
-        "AKX_ONCE": 0,
-        "AKX_LANES": lanes,
-    }
+def _kernel(dtype: np.dtype[Any], lanes: int, vectors: int, uneven: bool) -> Kernel:
+    """The kernel for so many start vectors of a type, with so many threads a row; `uneven`: some rows have blocks."""
+    macros: dict[str, int | str] = {"AKX_VALUE": C_TYPES[dtype.name], "AKX_VECTORS": vectors, "AKX_LANES": lanes}
+    if uneven:
+        return load(_WITH_LONG_ROWS, macros, device=cuda_device()).kernel("step")
+    macros |= {"AKX_STORED": C_TYPES[dtype.name], "AKX_VARIANT": _CSR, "AKX_ONCE": 0}
     return load(_SOURCE, macros, device=cuda_device()).kernel("step")
 
 
