@@ -4,9 +4,15 @@
     python -m benchmarks.powers --only brick --k 8       one matrix, merged into the file
     python -m benchmarks.powers --missing                what the file does not have yet
     python -m benchmarks.powers --only gallery           a group: gallery or real
+    python -m benchmarks.powers --vectors                by number of start vectors, into vectors.json, and its table
 
 After every (matrix, k) the file is written anew, so a run that is stopped loses nothing. With the default budgets a
 matrix with all five k takes about two minutes on two cores.
+
+With ``--vectors``, k = 8 and the values general: SciPy's loop, which keeps all blocks of vectors (n, b), beside first
+calls of ``akx.matrix_powers`` (plain products, as if preparing never paid), ``akx.MatrixPowers`` that makes its result
+and one that is given it. Nothing is tuned, what a user's clock shows around the public call counts, and all of them
+take turns. Where a result has more than a gigabyte a number of vectors is left out. Some 20 seconds a matrix.
 """
 
 from __future__ import annotations
@@ -14,22 +20,32 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy import sparse
 
-from benchmarks import record
+import akx
+from akx.operator import tiers
+from benchmarks import each, markdown, record, solving
+from benchmarks.answer import general
 from benchmarks.clock import Settings, interleave
 from benchmarks.contest import AkxContest, ContestMaker
 from benchmarks.matrices import Case, select
 
-__all__ = ["RESULTS", "main", "measure", "run"]
+__all__ = ["RESULTS", "VECTORS", "main", "measure", "run", "vectors", "vectors_table"]
 
 RESULTS = Path(__file__).resolve().parent / "results" / "cpu.json"
 POWERS = (1, 2, 4, 8, 16)
 _BEST = "akx"
+#: By number of start vectors: the file, the numbers, powers, the most bytes of a result, and how long is measured.
+VECTORS = RESULTS.with_name("vectors.json")
+_COUNTS, _K, _MOST_BYTES, _TURNS = (1, 2, 3, 4, 8, 16, 32, 64), 8, 1 << 30, Settings(seconds=1.5, rounds_max=200)
+_PAGE = RESULTS.parents[2] / "docs" / "benchmarks.md"
 
 
 def measure(
@@ -129,6 +145,82 @@ def run(
     return failures
 
 
+def vectors(case: Case, counts: Sequence[int] = _COUNTS, settings: Settings = _TURNS) -> dict[str, Any] | None:
+    """The entry of one matrix: by number of start vectors, seconds and spread of each contestant, and SciPy's over it.
+
+    Raises ArithmeticError where one of akx's differs from SciPy's result by more than rounding.
+    """
+    try:
+        A = general(case.load())
+    except ValueError:
+        return None
+    n, found, operator = A.shape[0], [], akx.MatrixPowers(A, _K, backend="cpu")
+    for count in counts:
+        if n * count * (_K + 1) * A.dtype.itemsize > _MOST_BYTES:
+            break
+        X = np.random.default_rng(1).uniform(0.5, 1.5, (n, count))[:, slice(None) if count > 1 else 0]
+        out = operator(X)
+        calls = {
+            "scipy": partial(_loop, A, X),
+            "first": partial(akx.matrix_powers, A, X, _K),
+            "prepared": partial(operator, X),
+            "out": partial(operator, X, out=out),
+        }
+        with _plain():
+            exact = calls["scipy"]()[-1]
+            scale = np.abs(exact).max(initial=np.finfo(float).tiny)
+            for name in ("first", "prepared", "out"):
+                if not np.abs(calls[name]()[..., -1] - exact).max() <= 1e-10 * scale:  # type: ignore[index]
+                    raise ArithmeticError(f"{name} is wrong")
+            timings = interleave(calls, settings, keep=tuple(calls))
+        scipy = timings["scipy"].seconds
+        times = {name: {"seconds": one.seconds, "spread": one.spread} for name, one in timings.items()}
+        found.append({"vectors": count, "times": times, **{name: scipy / timings[name].seconds for name in _OURS}})
+    return {"matrix": case.name, "rows": n, "nnz": int(A.nnz), "k": _K, "plan": operator.plan.label(), "by": found}
+
+
+_OURS = ("first", "prepared", "out")
+
+
+def _loop(A: sparse.csr_array, X: np.ndarray[Any, Any]) -> list[Any]:
+    V = [X]
+    for _ in range(_K):
+        V.append(A @ V[-1])
+    return V
+
+
+@contextmanager
+def _plain() -> Iterator[None]:
+    """Within, no rent is ever over: first calls stay what they are."""
+
+    def goes_on(rent: tiers.Rent, k: int, vectors: int = 1) -> bool:
+        rent.calls += 1
+        return True
+
+    real, tiers.Rent.goes_on = tiers.Rent.goes_on, goes_on  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        tiers.Rent.goes_on = real  # type: ignore[method-assign]
+
+
+def vectors_table(document: dict[str, Any]) -> str:
+    """A line for each matrix: how many times as fast as SciPy, first calls / prepared / with out; means and least."""
+    counts = sorted({one["vectors"] for entry in document["vectors"] for one in entry["by"]})
+    body, columns = [], {count: list[dict[str, float]]() for count in counts}
+    for entry in document["vectors"]:
+        by = {one["vectors"]: one for one in entry["by"]}
+        for count, one in by.items():
+            columns[count].append(one)
+        cells = [" / ".join(f"{by[b][name]:.2f}" for name in _OURS) if b in by else "" for b in counts]
+        body.append([entry["matrix"], f"{entry['rows']:,}", f"{entry['nnz']:,}", *cells])
+    for word, of in (("mean", record.geometric_mean), ("least", min)):
+        cells = [" / ".join(f"{of([one[name] for one in columns[b]]):.2f}" for name in _OURS) for b in counts]
+        body.append([word, "", "", *cells])
+    head = ["matrix", "rows", "entries", *(f"b = {count}" for count in counts)]
+    return f"{solving.origin(document, document['vectors'])}.\n\n{markdown.rows(head, body)}"
+
+
 def _line(entry: dict[str, Any]) -> str:
     times = "  ".join(f"{name} {seconds * 1e3:.3f}" for name, seconds in entry["baselines"].items())
     best = entry["best"]
@@ -139,6 +231,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 1 where a measurement failed, 2 for a bad argument."""
     from akx.device.host import resolve_threads
 
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if "--vectors" in given:
+        given.remove("--vectors")
+        return each.run(
+            given, vectors, vectors_table, name="powers --vectors", description="Matrix powers by start vectors.",
+            entries="vectors", results=VECTORS, page=_PAGE,
+        )  # fmt: skip
     parser = argparse.ArgumentParser(prog="python -m benchmarks.powers", description="Measure matrix powers.")
     parser.add_argument("--matrices", "--only", nargs="+", metavar="NAME", help="matrices, or the groups gallery, real")
     parser.add_argument("--k", nargs="+", type=int, default=list(POWERS), metavar="K", help="numbers of powers")
@@ -149,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--db", help="take plans from this database, and keep new ones there")
     parser.add_argument("--missing", action="store_true", help="only what the file does not have yet")
     parser.add_argument("--small", action="store_true", help="the gallery in its reduced form, to try the harness")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     if min(options.k) < 1:
         parser.error("--k needs numbers from 1 on")
     try:

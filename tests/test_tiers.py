@@ -330,3 +330,19 @@ def test_a_new_process_answers_without_a_compiler(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], check=True, env=environment, capture_output=True, text=True)
     assert done.stdout.split("]] ") == ["[[1.0, 1.0, 1.0], [1.0, 2.0, 4.0], [1.0, 3.0, 9.0", "False False\n"]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_threads_that_share_vectors_are_kept_and_a_forked_child_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_SHARED", 1)
+    A, X = random_matrix(), np.random.default_rng(1).random((60, 40))
+    first = akx.matrix_powers(A, X, 3, threads=3)
+    kept = {one for one in threading.enumerate() if one.name.startswith("akx-products")}
+    np.testing.assert_array_equal(akx.matrix_powers(A, X, 3, threads=3), first)
+    assert len({one for one in threading.enumerate() if one.name.startswith("akx-products")} - kept) <= 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads, which is the matter here
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(akx.matrix_powers(A, X, 3, threads=3), first) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -5,10 +5,10 @@ Nothing is compiled, planned or copied here; the arrays are the caller's as they
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache, partial
 from math import isfinite
 from typing import Any
@@ -25,7 +25,9 @@ __all__ = ["APART", "csr_product", "is_finite", "powers_into", "product_into"]
 
 #: Start vectors up to which each is done by itself, and how many are side by side else; entries times vectors and
 #: powers from which threads are worth their start.
-APART, _TOGETHER, _SHARED = 4, 16, 2_000_000
+APART, _TOGETHER, _SHARED = 4, 64, 16_000_000
+#: Threads that are kept at most; they are started as they are needed.
+_MOST_THREADS = 64
 #: Entries of vectors whose inner products BLAS forms without threads.
 _SHORT = 8192
 
@@ -84,15 +86,27 @@ def powers_into(
     left = deque(parts)
 
     def work() -> None:
-        with suppress(IndexError):  # there are no more
-            while True:
-                do(left.popleft())
+        while True:
+            try:
+                part = left.popleft()
+            except IndexError:  # there are no more
+                return
+            do(part)
 
-    with ThreadPoolExecutor(workers - 1, thread_name_prefix="akx-products") as pool:
-        others = [pool.submit(work) for _ in range(workers - 1)]
+    others = [_pool(os.getpid()).submit(work) for _ in range(workers - 1)]
+    try:
         work()
+    finally:  # nobody is to write to the result after this
+        left.clear()
         for other in others:
-            other.result()
+            if not other.cancel():
+                other.result()
+
+
+@cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """Threads that wait for work: to start some takes a tenth of a millisecond. A forked child has its own."""
+    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="akx-products")
 
 
 def _apart(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None, is_zero: bool) -> None:

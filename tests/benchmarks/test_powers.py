@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,6 +149,33 @@ def test_bad_arguments_end_with_code_2(arguments: list[str], capsys: pytest.Capt
         powers.main(arguments)
     assert refused.value.code == 2
     assert "error:" in capsys.readouterr().err
+
+
+def test_start_vectors_are_measured_by_number_and_what_is_wrong_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(calls: dict[str, Any], *_: object, **__: object) -> dict[str, clock.Timing]:
+        for call in calls.values():
+            call()
+        seconds = {"scipy": 4e-3, "first": 2e-3, "prepared": 1e-3, "out": 5e-4}
+        return {name: clock.Timing(seconds[name], 0.1, 7) for name in calls}
+
+    monkeypatch.setattr(powers, "interleave", timed)
+    path, page = tmp_path / "vectors.json", tmp_path / "page.md"
+    page.write_text("<!-- vectors:begin -->\n<!-- vectors:end -->\n")
+    monkeypatch.setattr(powers, "_MOST_BYTES", 9 * 8 * 300 * 4)
+    given = ["--vectors", "--reduced", "--only", "pentadiagonal", "-o", str(path), "--docs", str(page)]
+    assert powers.main(given) == 0
+    (entry,) = json.loads(path.read_text())["vectors"]
+    assert [one["vectors"] for one in entry["by"]] == [1, 2, 3, 4], "more take too much room"
+    assert {name: entry["by"][0][name] for name in ("first", "prepared", "out")} == {
+        "first": 2.0, "prepared": 4.0, "out": 8.0,
+    }  # fmt: skip
+    assert "| mean |  |  | 2.00 / 4.00 / 8.00 |" in page.read_text()
+    real = powers.akx.matrix_powers
+    monkeypatch.setattr(powers.akx, "matrix_powers", lambda *given: 1.001 * real(*given))
+    with pytest.raises(ArithmeticError, match="first is wrong"):
+        powers.main(given)
 
 
 def test_start_vectors_are_the_same_every_time_and_complex_for_complex() -> None:
