@@ -26,10 +26,18 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """See above."""
+    """See above. Compilers make much, and nearly all of it lives long: garbage is looked for less often."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_look_at_what_lives_long() -> None:
+    """A test that collects garbage would go through all that was compiled before it, for most of a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -22,13 +22,6 @@ from akx.errors import AkxError, ArgumentError, ArgumentTypeError, ExportError
 NUMPY_HAS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _little_to_look_through() -> None:
-    """Collections of garbage pass by what other tests have left: there are eighty of them here."""
-    gc.collect()
-    gc.freeze()
-
-
 class Owner:
     """Somebody's memory."""
 
