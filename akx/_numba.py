@@ -12,7 +12,6 @@ import os
 import stat
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -85,7 +84,6 @@ class _WhenCalled:
         functools.update_wrapper(self, function)
         self._function, self._asked = function, (signature, options)
         self._compiled: Any = None
-        self._lock = threading.RLock()
 
     def __call__(self, *arguments: Any) -> Any:
         return self.compiled(*arguments)
@@ -93,9 +91,8 @@ class _WhenCalled:
     @property
     def compiled(self) -> Any:
         """What Numba makes of it, which takes its place in its module."""
-        if self._compiled is None:
-            with self._lock:
-                self._compile()
+        if self._compiled is None:  # two threads may both do it, one after the other: Numba has a lock
+            self._compile()
         return self._compiled
 
     def _compile(self) -> None:

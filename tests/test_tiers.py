@@ -194,8 +194,10 @@ def test_a_process_prepares_its_first_matrix_when_all_its_calls_have_paid_for_nu
     assert 0 < len(prepared) < 39
 
 
-def test_a_second_call_does_little_beside_its_products(prepared: list[Any]) -> None:
+def test_a_later_call_does_little_beside_its_products(prepared: list[Any]) -> None:
     A, x = random_matrix(), np.ones(60)
+    for _ in range(3):  # until its indices are known
+        akx.matrix_powers(A, x, 8)
 
     constant = Matrix.from_any(A)
 
@@ -205,7 +207,7 @@ def test_a_second_call_does_little_beside_its_products(prepared: list[Any]) -> N
             v = A @ v
 
     of_scipy = calls_of(loop)
-    assert calls_of(lambda: akx.matrix_powers(A, x, 8)) < 0.4 * of_scipy
+    assert calls_of(lambda: akx.matrix_powers(A, x, 8)) < 0.3 * of_scipy
     assert calls_of(lambda: akx.matrix_powers(constant, x, 8)) < 0.3 * of_scipy
     assert prepared == []
 
