@@ -97,6 +97,7 @@ class LiveMatrix:
         self._token: Any = None
         self._comparisons: tuple[Comparison, ...] = ()
         self._lock = ForkSafeLock()
+        self.in_graphs: list[LiveMatrix] = []  # of callers: with their owner they go
 
     # --------------------------------------------------------------------------- as the operator of a first call
 
@@ -184,6 +185,7 @@ class LiveMatrix:
         with runtime().active():
             is_captured = stream.is_capturing
             if is_captured:
+                self._is_in_a_graph()
                 queue(stream)
                 return
             stream.submit(queue)
@@ -195,6 +197,8 @@ class LiveMatrix:
     ) -> Callable[[Stream], None]:
         """A look at the arrays before the work of a call, and their products behind it, where they have changed."""
         comparison = self._comparisons[captured]
+        if captured:
+            self._is_in_a_graph()
 
         def queue(stream: Stream) -> None:
             with self._lock:
@@ -203,6 +207,11 @@ class LiveMatrix:
                 self.powers.queue(stream, at, to, vectors, only=comparison.differs.pointer, captured=captured)
 
         return queue
+
+    def _is_in_a_graph(self) -> None:
+        """Stay as long as the owner does: the graph has addresses of words here."""
+        if self not in self.in_graphs:
+            self.in_graphs.append(self)
 
 
 # ------------------------------------------------------------------------------------------------------- what is known
@@ -221,10 +230,7 @@ def again(A: Any, x: Any, k: int, out: Any) -> Any:
         looks = _looks(arrays)[0]
     except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError):
         return None  # it cannot be read like this: the long way says why
-    answer = live.call(owner, looks, x, out)
-    if answer is None and live.told[0]:
-        _LIVE.pop((id(owner), k), None)
-    return answer
+    return live.call(owner, looks, x, out)
 
 
 def of_products(given: Given, dtype: Any, k: int, rent: Rent) -> LiveMatrix | None:
@@ -261,8 +267,11 @@ def forget() -> None:
 
 def _kept(one: LiveMatrix, owner: Any) -> LiveMatrix:
     key = id(owner), one.k
-    if len(_LIVE) >= _MOST:
-        _LIVE.clear()
+    before = _LIVE.pop(key, None)
+    if before is not None and before.owner() is owner:
+        one.in_graphs = before.in_graphs
+    while len(_LIVE) >= _MOST and (oldest := next((at for at in list(_LIVE) if not _LIVE[at].in_graphs), None)):
+        _LIVE.pop(oldest, None)
     one.owner = weakref.ref(owner, lambda _: _LIVE.pop(key, None))
     _LIVE[key] = one
     return one

@@ -291,6 +291,7 @@ class FakeDriver:
         monkeypatch.setattr(streams, "pycuda_driver", lambda: None)
         monkeypatch.setattr(streams, "_spare", [])
         monkeypatch.setattr(content, "_spare", [])
+        monkeypatch.setattr(content, "_words", [])
         monkeypatch.setattr(memory, "_BEFORE_REUSE", [])
         monkeypatch.setattr(memory, "_unpin", lambda address: None)  # arrays may outlive the driver
         monkeypatch.setattr(callers, "_of_cupy", (None, None))
