@@ -30,7 +30,6 @@ from akx.device.cuda.callers import Library, library_of
 from akx.device.cuda.launch import CallerStream, Stream
 from akx.device.cuda.memory import DeviceArray, wrap
 from akx.device.cuda.runtime import runtime
-from akx.device.forks import ForkSafeLock
 from akx.kernels.cuda.content import INDICES, VALUES, Comparison, host_word, is_sound
 from akx.kernels.cuda.csr_powers import CsrPowers
 from akx.operator.kept import Recent, recent
@@ -96,7 +95,6 @@ class LiveMatrix:
         self._recent: Recent | None = None
         self._token: Any = None
         self._comparisons: tuple[Comparison, ...] = ()
-        self._lock = ForkSafeLock()
         self.in_graphs: list[LiveMatrix] = []  # of callers: with their owner they go
 
     # --------------------------------------------------------------------------- as the operator of a first call
@@ -179,8 +177,7 @@ class LiveMatrix:
         """Queue products of the arrays as they are."""
 
         def queue(on: Stream) -> None:
-            with self._lock:
-                self.powers.queue(on, at, to, form.vectors, captured=is_captured)
+            self.powers.queue(on, at, to, form.vectors, captured=is_captured)
 
         with runtime().active():
             is_captured = stream.is_capturing
@@ -201,7 +198,7 @@ class LiveMatrix:
             self._is_in_a_graph()
 
         def queue(stream: Stream) -> None:
-            with self._lock:
+            with self.powers.lock:
                 comparison.queue(stream)
                 work(stream)
                 self.powers.queue(stream, at, to, vectors, only=comparison.differs.pointer, captured=captured)
