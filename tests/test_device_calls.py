@@ -21,7 +21,7 @@ from akx.device.cuda import memory
 from akx.device.cuda.launch import Module, default_stream
 from akx.device.cuda.runtime import give_back
 from akx.errors import AkxWarning, ArgumentError, DeviceError, MatrixError
-from akx.kernels.cuda import canonical, content, csr_powers, values
+from akx.kernels.cuda import canonical, content, csr_powers, program, values
 from akx.kernels.cuda.program import CudaProgram
 from akx.operator import cache
 from akx.operator import call as calls
@@ -211,6 +211,24 @@ def test_a_call_is_a_launch(case: Case) -> None:
     assert case.driver.log == LAUNCH
     case.is_right(x, out)
     assert len(names) <= 15, names
+
+
+def test_a_graph_is_recorded_when_it_would_have_paid(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second call does not wait for one; what is done for graphs is done once, whichever pair comes."""
+    monkeypatch.setattr(program, "_PAYS", 5)
+    (x, out), other = case.arrays(), case.arrays(1)
+    log, found = case.driver.log, []
+    for turn in range(30):
+        pair = other if turn % 3 == 2 else (x, out)
+        log.clear()
+        case.P(pair[0], out=pair[1])
+        found.append((log.count("cuStreamBeginCapture"), log.count("cuGraphInstantiate")))
+        case.is_right(*pair)
+    assert found[:5] == [(0, 0)] * 5
+    assert found[5] == (1, 1)
+    assert sum(recorded for recorded, _ in found) == 1
+    assert sum(made for _, made in found) == 3
+    assert found[-10:] == [(0, 0)] * 10
 
 
 def test_a_call_that_makes_v_is_a_launch_too(case: Case, cupy: Any) -> None:
