@@ -57,6 +57,15 @@ def _one_look_at_this_machine() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _graphs_from_the_second_call_on(request: pytest.FixtureRequest) -> Iterator[None]:
+    """On a GPU tests call three times, to have all that a call may be: kernel by kernel, recorded, and by the graph."""
+    with pytest.MonkeyPatch.context() as patched:
+        if request.node.get_closest_marker("cuda") is not None:
+            patched.setattr("akx.kernels.cuda.program._PAYS", 1)
+        yield
+
+
 @pytest.fixture
 def no_plans_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A database of the test's own."""

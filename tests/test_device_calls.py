@@ -17,10 +17,11 @@ import scipy.sparse as sp
 from device.fake_driver import FakeDriver, seen
 
 import akx
+from akx.device.cuda import memory
 from akx.device.cuda.launch import Module, default_stream
 from akx.device.cuda.runtime import give_back
 from akx.errors import AkxWarning, ArgumentError, DeviceError, MatrixError
-from akx.kernels.cuda import canonical, content, csr_powers, values
+from akx.kernels.cuda import canonical, content, csr_powers, program, values
 from akx.kernels.cuda.program import CudaProgram
 from akx.operator import cache
 from akx.operator import call as calls
@@ -210,6 +211,24 @@ def test_a_call_is_a_launch(case: Case) -> None:
     assert case.driver.log == LAUNCH
     case.is_right(x, out)
     assert len(names) <= 15, names
+
+
+def test_a_graph_is_recorded_when_it_would_have_paid(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second call does not wait for one; what is done for graphs is done once, whichever pair comes."""
+    monkeypatch.setattr(program, "_PAYS", 5)
+    (x, out), other = case.arrays(), case.arrays(1)
+    log, found = case.driver.log, []
+    for turn in range(30):
+        pair = other if turn % 3 == 2 else (x, out)
+        log.clear()
+        case.P(pair[0], out=pair[1])
+        found.append((log.count("cuStreamBeginCapture"), log.count("cuGraphInstantiate")))
+        case.is_right(*pair)
+    assert found[:5] == [(0, 0)] * 5
+    assert found[5] == (1, 1)
+    assert sum(recorded for recorded, _ in found) == 1
+    assert sum(made for _, made in found) == 3
+    assert found[-10:] == [(0, 0)] * 10
 
 
 def test_a_call_that_makes_v_is_a_launch_too(case: Case, cupy: Any) -> None:
@@ -738,6 +757,17 @@ def test_a_capture_has_the_matrix_as_it_is_then(live: Live, cupy: Any) -> None:
         live.host.data[:] *= factor
         replay(graph)
         live.is_right(x, out)
+        for _ in range(
+            2
+        ):  # what is known of the matrix is another now: words that the graph writes to are nobody else's
+            live.call(x, out)
+            driver.finish()
+        others = [memory.empty(one, np.uint8) for one in (4, 8, 24, 32, 96)]
+        for one in others:
+            seen(one.pointer, one.nbytes, np.uint8)[:] = 77
+        replay(graph)
+        live.is_right(x, out)
+        assert all((seen(one.pointer, one.nbytes, np.uint8) == 77).all() for one in others)
 
 
 def test_a_matrix_that_nobody_has_looked_at_is_not_read_in_a_capture(live: Live, cupy: Any) -> None:
@@ -764,6 +794,20 @@ def test_what_is_kept_goes_with_its_owner(live: Live) -> None:
     live.A = None
     gc.collect()
     assert not lives._LIVE
+
+
+@pytest.mark.parametrize("live", ["always"], indirect=True)
+def test_another_form_is_read_while_the_device_works(live: Live) -> None:
+    """It is waited for, behind what is kept, which is done again where that was of another content."""
+    live.A.format = "csc"
+    x, out = live.case.arrays()
+    for factor in (1.0, 1.0, 1.0, 1.0, 2.0, 1.0):
+        live.host.data *= factor
+        live.call(x, out)
+        live.is_right(x, out)
+    log = live.case.driver.log
+    assert log.index("cuGraphLaunch") < log.index("cuStreamSynchronize")
+    assert log.count("cuGraphLaunch") == 1
 
 
 def test_a_matrix_of_the_host_is_read_while_the_device_works(

@@ -352,6 +352,36 @@ def test_a_captured_call_has_the_matrix_as_it_is(cupy: Any, prepare: str, monkey
             is_right(host, x, out)
 
 
+@pytest.mark.parametrize("prepare", ["auto", "always"])
+def test_two_threads_and_one_matrix(cupy: Any, prepare: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each on a stream of its own, one of them with start vectors that are looked at in every call."""
+    monkeypatch.setenv("AKX_PREPARE", prepare)
+    akx.clear_cache()
+    A, _ = callers_matrix(cupy, "cupy", matrix())
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        try:
+            with cupy.cuda.Stream(non_blocking=True) as stream:
+                wide = cupy.zeros((N, 2))
+                wide[:, 0], _ = vector(cupy, seed)
+                x = wide[:, 0] if seed else wide[:, 0].copy()
+                found = [akx.matrix_powers(A, x, K) for _ in range(40)]
+                stream.synchronize()
+                expected = powers(matrix(), x.get())
+                for V in found:
+                    np.testing.assert_allclose(V.get(), expected, rtol=1e-12, atol=1e-12)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not wrong, wrong[0]
+
+
 @pytest.mark.parametrize("what", ["data", "indices", "indptr"])
 def test_what_is_wrong_is_not_followed_and_the_next_call_says_so(cupy: Any, what: str) -> None:
     A, _ = callers_matrix(cupy, "cupy", matrix())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import threading
 import time
 from itertools import product
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from forked import succeeds_in_a_child
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -18,6 +21,7 @@ from scipy.sparse.csgraph import connected_components, shortest_path
 from scipy.sparse.linalg import aslinearoperator
 
 import akx._canonical
+from akx._checksum import checksums
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError
 from akx.matrix import Features, Matrix, checksum, content_token
 
@@ -572,11 +576,21 @@ class TestChecksum:
         grown = a.reshape(-1, 3)[:4]
         assert checksum(np.asfortranarray(grown)) == checksum(grown)
 
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+    def test_threads_that_read_are_not_those_of_a_parent(self) -> None:
+        """They are kept, each has a share of every array, and a child begins with its own."""
+        a, b = np.arange(3 * 2**18, dtype=np.float64), np.arange(7, dtype=np.int32)
+        expected = [checksum(a), checksum(b)]
+        assert [checksums([a, b], threads=threads) for threads in (2, 3)] == [expected] * 2
+        child = succeeds_in_a_child(threading.Lock(), lambda: checksums([a, b], threads=3) == expected)
+        assert child
+
     def test_objects_have_no_checksum(self) -> None:
         with pytest.raises(ArgumentTypeError):
             checksum(np.array([None]))
 
     def test_is_fast(self) -> None:
+        pytest.importorskip("akx.kernels.cpu.jit")  # compiled where anything else is
         a = np.zeros(10_000_000)
         checksum(a[:8])
         best = min(self.seconds(a) for _ in range(3))

@@ -14,7 +14,7 @@ from akx.basis import Basis
 from akx.device.choose import HOST, array_backend
 from akx.matrix import Matrix, content_token
 from akx.matrix import there as matrix_there
-from akx.operator.freshness import content_of
+from akx.operator.freshness import content_of, read
 from akx.operator.tiers import CSR, ended, plain_powers
 from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.plan import Plan
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["matrix_powers"]
 
-#: Calls with an akx.Matrix and arrays on a device, by what tells one from another but for the content of these.
+#: Calls with arrays on a device, by what tells one from another but for their content.
 _RECENT: dict[tuple[Any, ...], Recent] = {}
 _MOST_RECENT = 32
 _DEFAULTS = (None,) * 7
@@ -118,7 +118,7 @@ def matrix_powers(
         queued: NDArray[Any] | None = live.again(A, x, k, out)
         if queued is not None:
             return queued
-    if is_ours or (is_like and type(A) in CSR):
+    if is_like:
         like = id(A), k, basis, backend, type(x)
         known = _RECENT.get(like)
         kept = None if known is None else known.operator(A, x)
@@ -208,7 +208,7 @@ def _read_beside(known: Recent, operator: MatrixPowers, A: Any, x: Any, out: Any
         out = operator(x)
     elif operator._on_device is None or not operator._on_device.again(x, out):
         return None
-    return out if content_of(A, None) == known.token else None
+    return out if content_of(read(A)[1], None) == known.token else None
 
 
 def _remember(like: tuple[Any, ...], operator: MatrixPowers, x: Any) -> None:

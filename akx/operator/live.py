@@ -30,7 +30,6 @@ from akx.device.cuda.callers import Library, library_of
 from akx.device.cuda.launch import CallerStream, Stream
 from akx.device.cuda.memory import DeviceArray, wrap
 from akx.device.cuda.runtime import runtime
-from akx.device.forks import ForkSafeLock
 from akx.kernels.cuda.content import INDICES, VALUES, Comparison, host_word, is_sound
 from akx.kernels.cuda.csr_powers import CsrPowers
 from akx.operator.kept import Recent, recent
@@ -96,7 +95,7 @@ class LiveMatrix:
         self._recent: Recent | None = None
         self._token: Any = None
         self._comparisons: tuple[Comparison, ...] = ()
-        self._lock = ForkSafeLock()
+        self.in_graphs: list[LiveMatrix] = []  # of callers: with their owner they go
 
     # --------------------------------------------------------------------------- as the operator of a first call
 
@@ -178,12 +177,12 @@ class LiveMatrix:
         """Queue products of the arrays as they are."""
 
         def queue(on: Stream) -> None:
-            with self._lock:
-                self.powers.queue(on, at, to, form.vectors, captured=is_captured)
+            self.powers.queue(on, at, to, form.vectors, captured=is_captured)
 
         with runtime().active():
             is_captured = stream.is_capturing
             if is_captured:
+                self._is_in_a_graph()
                 queue(stream)
                 return
             stream.submit(queue)
@@ -195,14 +194,21 @@ class LiveMatrix:
     ) -> Callable[[Stream], None]:
         """A look at the arrays before the work of a call, and their products behind it, where they have changed."""
         comparison = self._comparisons[captured]
+        if captured:
+            self._is_in_a_graph()
 
         def queue(stream: Stream) -> None:
-            with self._lock:
+            with self.powers.lock:
                 comparison.queue(stream)
                 work(stream)
                 self.powers.queue(stream, at, to, vectors, only=comparison.differs.pointer, captured=captured)
 
         return queue
+
+    def _is_in_a_graph(self) -> None:
+        """Stay as long as the owner does: the graph has addresses of words here."""
+        if self not in self.in_graphs:
+            self.in_graphs.append(self)
 
 
 # ------------------------------------------------------------------------------------------------------- what is known
@@ -221,10 +227,7 @@ def again(A: Any, x: Any, k: int, out: Any) -> Any:
         looks = _looks(arrays)[0]
     except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError):
         return None  # it cannot be read like this: the long way says why
-    answer = live.call(owner, looks, x, out)
-    if answer is None and live.told[0]:
-        _LIVE.pop((id(owner), k), None)
-    return answer
+    return live.call(owner, looks, x, out)
 
 
 def of_products(given: Given, dtype: Any, k: int, rent: Rent) -> LiveMatrix | None:
@@ -261,8 +264,11 @@ def forget() -> None:
 
 def _kept(one: LiveMatrix, owner: Any) -> LiveMatrix:
     key = id(owner), one.k
-    if len(_LIVE) >= _MOST:
-        _LIVE.clear()
+    before = _LIVE.pop(key, None)
+    if before is not None and before.owner() is owner:
+        one.in_graphs = before.in_graphs
+    while len(_LIVE) >= _MOST and (oldest := next((at for at in list(_LIVE) if not _LIVE[at].in_graphs), None)):
+        _LIVE.pop(oldest, None)
     one.owner = weakref.ref(owner, lambda _: _LIVE.pop(key, None))
     _LIVE[key] = one
     return one

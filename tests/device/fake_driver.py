@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from akx.device.cuda import callers, memory, runtime, streams
-from akx.kernels.cuda import content
+from akx.kernels.cuda import content, program
 
 LEGACY, CONTEXT = 1, 7
 CAPTURED = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
@@ -306,6 +306,8 @@ class FakeDriver:
         monkeypatch.setattr(streams, "pycuda_driver", lambda: None)
         monkeypatch.setattr(streams, "_spare", [])
         monkeypatch.setattr(content, "_spare", [])
+        monkeypatch.setattr(program, "_PAYS", 1)
+        monkeypatch.setattr(content, "_words", [])
         monkeypatch.setattr(memory, "_BEFORE_REUSE", [])
         monkeypatch.setattr(memory, "_unpin", lambda address: None)  # arrays may outlive the driver
         monkeypatch.setattr(callers, "_of_cupy", (None, None))

@@ -68,6 +68,10 @@ class HostStream:
     def synchronize(self) -> None:
         """Nothing: all is done."""
 
+    def submit(self, queue: Callable[[Any], None]) -> None:
+        """At once."""
+        queue(self)
+
     def wait_for(self, handle: int) -> None:
         """Nothing either."""
 

@@ -130,6 +130,7 @@ class Device(ABC):
             for name, one in made.items():
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, one)
+        monkeypatch.setattr(programs, "_PAYS", 1)
         monkeypatch.setattr(programs, "spare_stream", lambda: contextlib.nullcontext(host_engine.HostStream()))
 
 

@@ -203,7 +203,8 @@ class OwnStream(Stream):
 
     def submit(self, queue: Callable[[Stream], None]) -> None:
         """Queue work here, as :meth:`CallerStream.submit` does there."""
-        queue(self)
+        with self.lock:
+            queue(self)
 
     def come_back(self) -> None:
         """Let work from now on, here or on the legacy stream, wait for what was queued on streams of callers."""

@@ -6,6 +6,7 @@ what is queued behind it, and a word of the host, for the next call.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,10 @@ VALUES = {"float32": 0, "float64": 1, "complex64": 2, "complex128": 3}
 _NONE = np.uint64(0)
 #: Words to form sums in that nobody uses now, and of the host, to have them; appending and popping are atomic.
 _spare: list[tuple[DeviceArray, NDArray[np.uint64]]] = []
+#: Those of :func:`host_word`, and which comes next.
+_WORDS = 1024
+_words: list[NDArray[np.uint32]] = []
+_turns = itertools.count()
 
 
 def sums_of(arrays: Sequence[DeviceArray]) -> list[int]:
@@ -82,8 +87,14 @@ class Comparison:
 
 
 def host_word() -> NDArray[np.uint32]:
-    """A word of the host that kernels write to, (1,), 0 so far."""
-    found: NDArray[np.uint32] = pinned(1, np.uint32)
+    """A word of the host that kernels write to, (1,), 0 so far.
+
+    It is never given back, since kernels may be on their way that write to it: the same comes again after many others.
+    """
+    if not _words:
+        _words.append(pinned(_WORDS, np.uint32))
+    turn = next(_turns) % _WORDS
+    found = _words[0][turn : turn + 1]
     found[:] = 0
     return found
 

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.launch import Bound, Stream
+from akx.device.cuda.launch import Bound, Stream, default_stream
 from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.runtime import runtime
+from akx.device.forks import ForkSafeLock
 from akx.errors import PlanError
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.content import address_of, cleared
@@ -47,6 +48,11 @@ class CsrPowers(CudaProgram):
     k : int
     told : ndarray
         A word of the host that becomes 1 where something is wrong in the arrays.
+
+    Attributes
+    ----------
+    lock : ForkSafeLock
+        Held while a launch is laid out.
     """
 
     def __init__(self, arrays: Sequence[DeviceArray], n: int, longest: int, k: int, told: NDArray[np.uint32]) -> None:
@@ -60,6 +66,7 @@ class CsrPowers(CudaProgram):
         places = [np.uint64(array.pointer) for array in (pointer, index, data)]
         self._matrix: list[Any] = [np.uint32(n), np.uint64(entries), *places, np.uint32(k)]
         self._told = address_of(told)
+        self.lock = ForkSafeLock()
         self._launches: dict[int, Bound] = {}
         self._others: dict[int, tuple[int, ...]] = {}
 
@@ -72,7 +79,7 @@ class CsrPowers(CudaProgram):
         """As all programs do, of arrays on the device."""
         self.ready(x.shape[0])
         self.take(coefficients)
-        self.enqueue(x, out, self._on_device)
+        default_stream().submit(lambda stream: self._queue(stream, x, out))
 
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
         with runtime().active():
@@ -85,7 +92,7 @@ class CsrPowers(CudaProgram):
     def queue(self, stream: Stream, x: int, out: int, vectors: int, *, only: int = 0, captured: bool = False) -> None:
         """Queue a call by its addresses, with the coefficients of the last :meth:`take`; :meth:`ready` comes before.
 
-        The context is current.
+        The context is current. Who queues on a stream of a caller, or on akx's, has the lock of that.
 
         Parameters
         ----------
@@ -96,16 +103,17 @@ class CsrPowers(CudaProgram):
         """
         size = self.n * self.dtype.itemsize
         others = vectors * self.n, self._on_device.pointer, self._meetings.pointer + 4 * captured, only
-        for together in groups_of(vectors):
-            one = self._launches[together]
-            one.put(_X, x)
-            one.put(_OUT, out)
-            if self._others.get(together) != others:
-                self._others[together] = others
-                for place, value in zip((_PITCH, _COEFFICIENTS, _ARRIVED, _ONLY), others, strict=True):
-                    one.put(place, value)
-            one.launch_here(stream)
-            x, out = x + together * size, out + together * size
+        with self.lock:
+            for together in groups_of(vectors):
+                one = self._launches[together]
+                one.put(_X, x)
+                one.put(_OUT, out)
+                if self._others.get(together) != others:
+                    self._others[together] = others
+                    for place, value in zip((_PITCH, _COEFFICIENTS, _ARRIVED, _ONLY), others, strict=True):
+                        one.put(place, value)
+                one.launch_here(stream)
+                x, out = x + together * size, out + together * size
 
     def _bound(self, together: int) -> Bound:
         macros: dict[str, int | str] = {

@@ -1,8 +1,10 @@
 """What programs on the GPU share: where vectors come from, coefficients, and the graph of a call.
 
-A call is a sequence of kernels that only depends on the program and on the addresses of x and out. The first one with
-so many start vectors is queued kernel by kernel, the next one recorded as a graph, and all others are one launch. A
-pair of addresses that comes again has a graph of its own; for those that do not, one graph is moved from pair to pair.
+A call is a sequence of kernels that only depends on the program and on the addresses of x and out. The first ones with
+so many start vectors are queued kernel by kernel, the next one is recorded as a graph, and all others are one launch. A
+pair of addresses that comes often has a graph of its own; for those that do not, one graph is moved from pair to pair.
+To record a kernel takes the host as long as to queue it some five times (60 and 12 us on the host of an H100), and so
+does another graph beside moves of one: either is done when it would have paid.
 Coefficients are in device memory, so that new ones do not make a new graph. Arrays of the host are copied to and from
 arrays of the program. Work is queued on akx's own stream, or on that of a caller whose arrays are on the device.
 """
@@ -31,6 +33,8 @@ C_TYPES = {"float32": "float", "float64": "double", "complex64": "cfloat", "comp
 _GRAPHS, _PAIRS = 16, 64
 #: Times that a pair has to come for a graph that another one has to give way for.
 _OFTEN = 8
+#: Calls with so many start vectors before a graph is recorded, and those of a pair before it has one of its own.
+_PAYS = 5
 
 
 #: Addresses of x and out, and the number of start vectors.
@@ -57,6 +61,7 @@ class CudaProgram(Program):
         self._graphs: OrderedDict[_Pair, Graph] = OrderedDict()
         self._pairs: OrderedDict[_Pair, int] = OrderedDict()
         self._moving: dict[tuple[int, bool], Graph] = {}
+        self._one_by_one: dict[tuple[int, bool], int] = {}
         self._can_move = True
         self._captured: list[list[DeviceArray]] = []
         self._staging: tuple[DeviceArray, DeviceArray] | None = None
@@ -164,7 +169,7 @@ class CudaProgram(Program):
 
     def forget_graphs(self) -> None:
         """Forget all that was recorded: it has the kernels of now, and where the values are."""
-        for kept in (self._graphs, self._pairs, self._moving, self.recordings):
+        for kept in (self._graphs, self._pairs, self._moving, self._one_by_one, self.recordings):
             kept.clear()
 
     def staged(self, vectors: int) -> tuple[DeviceArray, DeviceArray]:
@@ -231,9 +236,11 @@ class CudaProgram(Program):
         if graph is not None:
             self._graphs.move_to_end(pair)
             return graph
-        is_first = not any((vectors, at == to) == form for at, to, vectors in self._pairs)
-        is_due = self._is_due(pair)
+        is_due, queued = self._is_due(pair), self._one_by_one.get(form, 0)
         self._note(pair)
+        if queued < _PAYS:
+            self._one_by_one[form] = queued + 1
+            return None
         if is_due:
             self._pairs[pair] = 0  # where it has to give way, it comes often again before another has to
             graph = self._graphs[pair] = self._copied(form, pair) or self._recorded(x, out)
@@ -243,7 +250,7 @@ class CudaProgram(Program):
         graph = self._moving.get(form)
         if graph is not None:
             return graph if self._moves(graph, pair) else None
-        if is_first or not self._can_move:
+        if not self._can_move:
             return None
         graph = self._copied(form, pair) or self._recorded(x, out)
         if graph.is_movable:
@@ -252,7 +259,7 @@ class CudaProgram(Program):
 
     def _is_due(self, pair: _Pair) -> bool:
         """Whether a pair has come so often that it has a graph of its own, the next time."""
-        return self._pairs.get(pair, 0) >= (1 if len(self._graphs) < _GRAPHS else _OFTEN)
+        return self._pairs.get(pair, 0) >= (_PAYS if len(self._graphs) < _GRAPHS else _OFTEN)
 
     def _note(self, pair: _Pair) -> None:
         """A pair has come."""
