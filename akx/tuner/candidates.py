@@ -168,8 +168,8 @@ class Candidates:
             self.given, self._matrix = matrix, matrix.with_value_error(0.0)
             self._first_runs.forget(self._matrix)
         if self.ledger is None:
-            thinking = job(self._k)
-            if self._backend == HOST and not self.warmup.is_there(thinking[0]):
+            thinking = job(self._k, self._device)
+            if not self.warmup.is_there(thinking[0]):
                 self.warmup.want([thinking])
                 self.waits = True
                 return None
