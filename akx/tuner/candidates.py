@@ -124,7 +124,7 @@ class Candidates:
         """End what compiles, and where candidates run first."""
         if "warmup" in vars(self):
             self.warmup.close()
-        self._first_runs.forget()
+        self._first_runs.end()
 
     @property
     def vectors(self) -> TrialVectors:

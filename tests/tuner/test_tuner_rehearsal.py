@@ -16,7 +16,10 @@ H100 = CudaDevice("H100", 0, (9, 0), 132, 232_448, 233_472, 65_536, 50 * 2**20, 
 
 
 @pytest.mark.parametrize("device", [None, H100], ids=["host", "GPU"])
-def test_it_comes_to_its_end_and_is_named_by_the_backend(device: CudaDevice | None) -> None:
+def test_it_comes_to_its_end_and_is_named_by_the_backend(
+    device: CudaDevice | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearsal, "_PLANS", 3)
     code, module, name, asked = pickle.loads(pickle.dumps(rehearsal.job(3, device)))
     assert code == ("thinking", "cpu" if device is None else "cuda")
     assert asked == (3, device or host_device())
