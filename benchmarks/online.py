@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 import akx
+from akx.device.choose import device_of
 from akx.plandb import PlanDatabase
 from akx.tuner.rehearsal import job
 from akx.tuner.warmup import Warmup, every_plan, job_of
@@ -57,8 +58,7 @@ def measured(case: Case, seconds: float = _SECONDS, tuned_before: Path | None = 
     """The entry of a matrix: calls, ``over``, that of the ``first`` and ``last`` quarter, plans, what was tried."""
     A = case.load()
     x, out, wait = _vectors(A.shape[0], backend)
-    if backend == "cpu":
-        _compile(akx.Matrix.from_any(A))
+    _compile(akx.Matrix.from_any(A), backend)
     with tempfile.TemporaryDirectory() as folder:
         known = PlanDatabase(tuned_before or Path(folder) / "tuned.db", layers=())
         empty = PlanDatabase(Path(folder) / "online.db", layers=())
@@ -97,14 +97,15 @@ def measured(case: Case, seconds: float = _SECONDS, tuned_before: Path | None = 
         }
 
 
-def _compile(matrix: akx.Matrix) -> None:
+def _compile(matrix: akx.Matrix, backend: str = "cpu") -> None:
     """Compile all that calls and searches may need, as ``akx doctor --warm`` does."""
     with contextlib.closing(Warmup(matrix)) as warmup:
         if not warmup.has_all:
             warmup.want_team()
-            warmup.want([job(_K), *map(job_of, every_plan(matrix, _K))])
+            warmup.want([job(_K, device_of(backend)), *map(job_of, every_plan(matrix, _K))])
             warmup.wait(3600.0)
-            warmup.leave_note_of_all()
+            if backend == "cpu":
+                warmup.leave_note_of_all()
 
 
 def _vectors(n: int, backend: str) -> tuple[Any, Any, Callable[[], object]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from akx.device.cuda.memory import DeviceArray
 from akx.operator.online import Held
 from akx.operator.planner import Choice
 from akx.plan import Plan
-from akx.tuner import exploration
+from akx.tuner import exploration, first_runs
 from akx.tuner.first_runs import Candidate
 from akx.tuner.queued import Queued
 from akx.tuner.verify import Problem
@@ -284,3 +285,39 @@ def test_vectors_of_the_host_have_a_clock_of_their_own(clocked: Case) -> None:
         np.testing.assert_allclose(out[1, 0], clocked.A @ x[0], rtol=1e-12)
     assert not online.search.tried["wrong"]
     assert isinstance(online.x, Array)
+
+
+class Ran:
+    """In place of the process that candidates run in first."""
+
+    def __init__(self, problem: Problem, log: list[str]) -> None:
+        self.log = log
+        log.append("start")
+
+    def reason_against(self, plan: Plan) -> str | None:
+        self.log.append(plan.variant)
+        return "lost it" if plan.variant == "csr-2" else None
+
+    def end(self) -> None:
+        self.log.append("end")
+
+    def close(self) -> None: ...
+
+
+def test_what_may_crash_runs_elsewhere_first(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process for all candidates, also where values change; none for schedules that cannot crash."""
+    log: list[str] = []
+    monkeypatch.setattr(first_runs, "Canary", lambda problem: Ran(problem, log))
+    matrix = case.P._prepared.values.of(DTYPE)
+    runs = first_runs.FirstRuns(matrix, K, "monomial", 1, "cuda")
+    runs.know()
+    safe, wary = SimpleNamespace(may_crash=False), SimpleNamespace(may_crash=True)
+    assert runs.reason_to_fear(_plan(0), safe) is None  # type: ignore[arg-type]
+    assert log == []
+    assert runs.reason_to_fear(_plan(0), wary) == "lost it"  # type: ignore[arg-type]
+    runs.forget(matrix.with_values(2.0 * matrix.data))
+    runs.know()
+    assert runs.reason_to_fear(_plan(1), wary) is None  # type: ignore[arg-type]
+    runs.end()
+    assert log == ["start", "csr-2", "csr-4", "end"]
+    assert first_runs.FirstRuns(matrix, K, "monomial", 1, "cpu").reason_to_fear(_plan(0), wary) is None  # type: ignore[arg-type]

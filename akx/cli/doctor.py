@@ -79,11 +79,13 @@ def _calibrate() -> None:
 
 def _warm(*, as_json: bool) -> int:
     """Compile what is not there yet, on all cores. Ctrl-C ends it; what was compiled by then is kept."""
+    from akx.device.choose import BACKENDS, device_of, is_usable
     from akx.solvers.system import compiling_job
     from akx.tuner.rehearsal import job
     from akx.tuner.warmup import Warmup, every_plan, job_of
 
     begin, pieces = time.perf_counter(), 0
+    devices = [device_of(one.name) for one in BACKENDS if is_usable(one.name)]
     with _bar(as_json) as report:
         for dtype in _TYPES:
             matrix = _grid(dtype)
@@ -92,7 +94,7 @@ def _warm(*, as_json: bool) -> int:
                     continue
                 warmup.want_team()
                 warmup.want(job_of(plan) for plan in every_plan(matrix, _POWERS))
-                warmup.want([*map(compiling_job, _SOLVERS), job(_POWERS)])
+                warmup.want([*map(compiling_job, _SOLVERS), *(job(_POWERS, device) for device in devices)])
                 pieces += warmup.wait(_LONG, partial(report, dtype))
                 warmup.leave_note_of_all()
     seconds = time.perf_counter() - begin

@@ -134,6 +134,8 @@ def _why(story: PlanStory) -> str:
     found, own = story.finalists, story.record.plan.label()
     if story.is_baseline:
         return _why_the_baseline(story)
+    if not found and story.record.provenance.get("online"):
+        return "tuned online: the fastest so far of those that did a user's calls in turns"
     if not found:
         return "not recorded"
     few = story.few_calls

@@ -25,6 +25,10 @@ class Search(Protocol):
         """Begin nothing more; a step may be under way."""
         ...
 
+    def interrupt(self) -> None:
+        """End the processes that a step may wait for."""
+        ...
+
     def end(self) -> None:
         """Let go of everything; no step is under way."""
         ...
@@ -51,6 +55,7 @@ def stop() -> None:
     deadline = time.monotonic() + _PATIENCE
     for one in list(_SEARCHES):
         one.stop()
+        one.interrupt()
     threads = list(_STEPS)
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))

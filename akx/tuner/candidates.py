@@ -124,7 +124,7 @@ class Candidates:
         """End what compiles, and where candidates run first."""
         if "warmup" in vars(self):
             self.warmup.close()
-        self._first_runs.forget()
+        self._first_runs.end()
 
     @property
     def vectors(self) -> TrialVectors:
@@ -168,8 +168,8 @@ class Candidates:
             self.given, self._matrix = matrix, matrix.with_value_error(0.0)
             self._first_runs.forget(self._matrix)
         if self.ledger is None:
-            thinking = job(self._k)
-            if self._backend == HOST and not self.warmup.is_there(thinking[0]):
+            thinking = job(self._k, self._device)
+            if not self.warmup.is_there(thinking[0]):
                 self.warmup.want([thinking])
                 self.waits = True
                 return None

@@ -186,6 +186,10 @@ class Exploration:
         """Begin nothing more; a step that is under way ends by itself."""
         self._due, self._phase, self.every = 0.0, OVER, 0
 
+    def interrupt(self) -> None:
+        """End the processes that a step may wait for."""
+        self._candidates.end_processes()
+
     def end(self, why: str = "") -> None:
         """Try nothing more."""
         self._candidates.ended = self._candidates.ended or why

@@ -106,17 +106,25 @@ class FirstRuns:
         return 3 * (held + vectors) > _FREE * available_bytes() or 0 < _FREE * free < 2 * held + vectors
 
     def reason_to_fear(self, plan: Plan, schedule: Schedule) -> str | None:
-        """Why a plan must not run in this process: it was lost, or hung, in the one where it ran first."""
+        """Why a plan must not run in this process: it was lost, or hung, in the one where it ran first.
+
+        That keeps the values with which it was started: what a plan crashes on is the pattern.
+        """
         if not (self._backend.may_crash and schedule.may_crash):
             return None
         if self._canary is None:
             self._canary = Canary(self.problem)
         return self._canary.reason_against(plan)
 
-    def forget(self, matrix: Matrix | None = None) -> None:
+    def forget(self, matrix: Matrix) -> None:
         """Forget the values of before, and what has them; `matrix` has those of now."""
-        self._matrix, self._problem = matrix or self._matrix, None
+        self._matrix, self._problem = matrix, None
         vars(self).pop("vectors", None)
+
+    def end(self) -> None:
+        """Forget everything; a thread that waits for the process that may crash gets an answer."""
+        self.forget(self._matrix)
         canary, self._canary = self._canary, None
         if canary is not None:
             canary.end()
+            canary.close()

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from itertools import chain, islice
 
-from akx.device.choose import HOST
+from akx.device.base import Device
+from akx.device.choose import plan_threads
 from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -26,9 +27,10 @@ __all__ = ["NoSampler", "job"]
 _PLANS = 40
 
 
-def job(k: int) -> Job:
-    """What a process is asked for."""
-    return ("thinking",), __name__, "rehearse", k
+def job(k: int, device: Device | None = None) -> Job:
+    """What a process is asked for: with a GPU it needs the facts of that, and no driver. By default for the host."""
+    device = device or host_device()
+    return ("thinking", device.backend), __name__, "rehearse", (k, device)
 
 
 class NoSampler:
@@ -41,10 +43,11 @@ class NoSampler:
         pass
 
 
-def rehearse(k: int, matrix: Matrix, vectors: int) -> None:
+def rehearse(asked: tuple[int, Device], matrix: Matrix, vectors: int) -> None:
     """Think of plans as a search does, in a process that compiles: so no call waits for code that is no plan's."""
-    device = host_device()
-    space = build_space(matrix, k, device, backend=HOST, threads=device.cores, start_vectors=vectors)
+    k, device = asked
+    backend = device.backend
+    space = build_space(matrix, k, device, backend=backend, threads=plan_threads(backend, None), start_vectors=vectors)
     model = Model(matrix, space, figures_of(space.device, space.threads), vectors)
     ledger, first = Ledger(space), space.inside(model.predicted())
     proposals = Proposals(model, ledger, seed=0, sampler=lambda space, seed: NoSampler())

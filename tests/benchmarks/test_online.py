@@ -30,7 +30,7 @@ def test_calls_are_compared_with_as_many_of_the_tuned_plan(
             time.now += self.seconds
 
     monkeypatch.setattr(online.time, "perf_counter", lambda: time.now)
-    monkeypatch.setattr(online, "_compile", lambda matrix: None)
+    monkeypatch.setattr(online, "_compile", lambda matrix, backend: None)
     monkeypatch.setattr(online.akx, "MatrixPowers", Powers)
     monkeypatch.setattr(online.akx, "tune", lambda *arguments, **options: None)
     out = tmp_path / "online.json"

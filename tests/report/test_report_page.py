@@ -172,6 +172,8 @@ def test_why_it_is_the_plan() -> None:
     )
     assert why((own, 1e-3)) == "the only one in the run-off"
     assert why() == "not recorded"
+    online = story(provenance={"online": True})
+    assert str(dict(plan_facts(online))["why"]).startswith("tuned online")
     assert why((own, 1e-3), (other, 0.99e-3), baseline_seconds=1e-3).startswith("nothing beat the baseline")
 
 
