@@ -31,7 +31,7 @@ from akx.tuner import measure
 from akx.tuner.calibration import figures_of
 from akx.tuner.history import TrialLog, as_measured_here, earlier_trials, without_figures
 from akx.tuner.ledger import Ledger
-from akx.tuner.predict import Model
+from akx.tuner.model import Model
 from akx.tuner.proposals import Proposals
 from akx.tuner.record import is_enough, is_final, made_here, usable
 from akx.tuner.result import COMPLETE, EXHAUSTED, FAILED, NO_IMPROVEMENT, PRUNED, Counts, Trial, fault_of
