@@ -49,7 +49,7 @@ CONSTANTS = (
     *((parts_work, name) for name in ("_VALUES", "_SLICE", "_NEAR", "_GLOBAL", "_HALO", "_FLAG", "_MEET")),
     *((parts_work, name) for name in ("_KEPT", "_GATHERED", "_PARTIAL", "_ALONE")),
     (ghost_offers, "_BEGIN"),
-    *((import_module("akx.tuner.predict"), name) for name in ("_REACHED", "_REACHED_NEAR")),  # it has such a function
+    *((import_module("akx.tuner.model"), name) for name in ("_REACHED", "_REACHED_NEAR")),  # it has such a function
 )
 #: Plans of each kind that take part, and how much longer than the fastest of them they may take.
 _PLANS, _SLOWEST = 24, 3.0

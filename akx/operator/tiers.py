@@ -68,8 +68,9 @@ _PROCESS, _MATRIX, _ENTRY, _CALL, _CHECKED = 0.7, 5e-3, 1e-7, 5e-5, 2e-10
 #: the share of it that a prepared one is spared.
 _NEAR, _FAR, _CACHE, _MEMORY, _SPARED = 0.65e-9, 2.8e-9, 8 << 20, 40 << 20, 0.55
 #: The same on a GPU, seconds for each byte of a product: one H100. A product is a kernel in a graph, and what a process
-#: pays once is the planner with all that it asks, and the kernels of a first plan from the disk.
-_GPU_PROCESS, _GPU_MATRIX, _GPU_ENTRY, _GPU_LAUNCH = 1.0, 3e-2, 4e-8, 1.5e-6
+#: pays once is the planner with all that it asks, and the kernels of a first plan from the disk. An entry has the price
+#: of a layout in parts, by the host; the device lays a plain product out in a hundredth of that.
+_GPU_PROCESS, _GPU_MATRIX, _GPU_ENTRY, _GPU_LAUNCH = 0.5, 2e-2, 3e-8, 1.5e-6
 #: Seconds of a prepared call for its look at a matrix that it does not wait for, and for each byte of it.
 _GPU_CALL, _GPU_CHECKED = 1.5e-5, 3.3e-13
 _GPU_NEAR, _GPU_FAR, _GPU_CACHE, _GPU_MEMORY, _GPU_SPARED = 2.2e-13, 5e-13, 30 << 20, 48 << 20, 0.6

@@ -31,7 +31,7 @@ from akx.tuner.first_runs import Candidate, FirstRuns
 from akx.tuner.history import TrialLog, as_measured_here, earlier_trials, without_figures
 from akx.tuner.keeping import Found, put
 from akx.tuner.ledger import Ledger
-from akx.tuner.predict import Model
+from akx.tuner.model import Model
 from akx.tuner.proposals import Proposals
 from akx.tuner.record import is_enough, is_final, usable
 from akx.tuner.rehearsal import NoSampler, job

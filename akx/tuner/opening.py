@@ -21,7 +21,7 @@ from itertools import islice
 
 from akx.plan import Plan
 from akx.tuner.ledger import Ledger
-from akx.tuner.predict import Model
+from akx.tuner.model import Model
 from akx.tuner.prospects import Prospects
 from akx.tuner.seeds import LIKE, PATTERN, SIMILAR, Seeds
 from akx.tuner.space import NATURAL, is_baseline

@@ -250,7 +250,8 @@ def note_of(what: tuple[object, ...], matrix: Matrix) -> Path | None:
 
     None where nothing is kept, or compiled.
     """
-    folder = getattr(getattr(_compiled, "stats", None), "cache_path", None)
+    compiled = getattr(_compiled, "compiled", _compiled)  # it takes its own place when it is asked for
+    folder = getattr(getattr(compiled, "stats", None), "cache_path", None)
     if folder is None:
         return None
     types = (matrix.dtype.name, matrix.indptr.dtype.name, matrix.indices.dtype.name, matrix.value_error > 0)

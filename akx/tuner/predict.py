@@ -1,36 +1,8 @@
-"""From the schedules' traffic models to seconds, and the plan for a call that nobody tuned.
+"""The plan for a call that nobody tuned, by the model of seconds (:mod:`akx.tuner.model`).
 
-The model of one call with b start vectors on a machine with the figures of :mod:`akx.tuner.machine`::
-
-    seconds = sqrt(far^2 + work^2) + synchronisations x price of one + waking the threads
-    far     = share x max(slow bytes / slow bandwidth, near bytes / last-level bandwidth)
-    work    = b (size (slots x price of a slot + rows x price of a row) + surprises x price of one
-                 + entries x share missed x price of a miss) / threads
-
-where slow bytes = matrix bytes + b x vector bytes, and the slow bandwidth is that of the last-level cache where the
-matrix and all vectors fit it. Within a memory budget of a GPU it is that of the link to the host, in both directions;
-powers go back and all else comes, so that the longer of the two, by itself, is a bound as well. Near bytes are what the
-cores read from the last-level cache: what a pass reads, once for all its powers and start vectors. The share is that of
-the matrix and all vectors which the own caches of the plan's cores do not hold, the size a factor that depends on the
-bytes of a value. Formats without column indices ask for nothing that has not been fetched ahead: the larger of both
-takes the place of the root. Slots are the values that the format stores, padding included, over all powers, redundant
-ones too; what a slot and a row take a core is known for each format (:class:`akx.kernels.traits.FormatCost`), and what
-a row takes more whose end the processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted, and an
-entry whose entry of x is not in the nearest cache. Where it is not, seconds are the largest of slow bytes / slow
-bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and what waits. It is a roofline with a price
-list, so it is optimistic; it ranks plans.
-
-On a GPU, formats and schedules differ in more than that, and each schedule says what a plan makes the device do
-(:class:`akx.kernels.base.Work`; :mod:`akx.kernels.cuda.work`): bytes by tier, cycles of the busiest multiprocessor,
-loads that wait for one another, kernels and exchanges::
-
-    seconds = loaded / slow bandwidth + sqrt(max(memory / slow, cache / last-level bandwidth)^2 + (cycles / clock)^2)
-              + chain / clock + kernels x price of one + exchanges x price of one
-
-at 0.85 of the slow bandwidth and 0.6 of that of the cache, of which gathers reach less. The plan is the best of the
-plain products in every variant, values as they are, and of paddings of its rows that promise the same the widest,
-unless one of the plans that schedules offer unseen (``offers``) promises to be 1.15 times as fast: another
-schedule, or plain products with values in fewer bytes.
+On a GPU the plan is the best of the plain products in every variant, values as they are, and of paddings of its rows
+that promise the same the widest, unless one of the plans that schedules offer unseen (``offers``) promises to be 1.15
+times as fast: another schedule, or plain products with values in fewer bytes.
 
 A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
 offers unseen (``untuned``) is looked at, in each format that fits the pattern and whose price is known, in the
@@ -48,23 +20,22 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from akx.device.choose import backend_of, device_of, plan_threads
 from akx.errors import BudgetError, InfeasibleError
 from akx.kernels import registry
-from akx.kernels.base import Schedule, Traffic, Work
+from akx.kernels.base import Schedule
 from akx.kernels.facts import fact, keep
-from akx.kernels.traits import VariantTraits
 from akx.matrix import Matrix
 from akx.options import Options, traits
 from akx.plan import Option, Plan
 from akx.tuner.calibration import figures_of
 from akx.tuner.machine import Figures
-from akx.tuner.result import Roofline
-from akx.tuner.rows import is_scattered, missed, surprises
+from akx.tuner.model import Model, traits_of
+from akx.tuner.rows import is_scattered
 from akx.tuner.space import (
     FULL,
     Space,
@@ -87,178 +58,8 @@ _EVEN = 1.03
 _OFFERED_GAIN = 1.15
 #: And values in fewer bytes than the same plan with values as they are: they have to be looked up, or widened.
 _STORED_GAIN = 1.05
-#: Share of the bandwidths of memory and of the last-level cache that kernels reach, and cycles a second of a GPU that
-#: does not tell.
-_REACHED, _REACHED_NEAR, _CLOCK = 0.85, 0.6, 1.5e9
 #: A sweep is predicted within a memory budget only where its layout would fit with so much padding.
 _MOST_STORED = 2.0
-
-
-@dataclass(frozen=True)
-class Model:
-    """Seconds of plans of one problem, as the traffic models have it.
-
-    Attributes
-    ----------
-    matrix : Matrix
-        The matrix.
-    space : Space
-        Where the schedules are.
-    figures : Figures
-        Of the machine, for the order of plans: calibrated or derived ones, so that the order is always the same.
-    start_vectors : int
-        Start vectors per call.
-    ceiling : Figures or None
-        Measured ones, for the roofline; `figures` where there are none.
-    """
-
-    matrix: Matrix
-    space: Space
-    figures: Figures
-    start_vectors: int = 1
-    ceiling: Figures | None = None
-
-    @property
-    def working_set(self) -> int:
-        """Bytes that one call touches in the plainest layout: CSR and all vectors."""
-        vectors = (self.space.k + 1) * self.matrix.n * self.matrix.dtype.itemsize * self.start_vectors
-        return self.matrix.nbytes + vectors
-
-    def traffic(self, plan: Plan) -> Traffic | None:
-        """The schedule's model of a plan, or None where it has none."""
-        try:
-            return self.space.schedules[plan.schedule].traffic(plan, self.matrix, self.space.device)
-        except Exception:  # a model only ranks: what it cannot rank comes last, and is judged by its trial
-            return None
-
-    def parts(self, traffic: Traffic, figures: Figures) -> dict[str, float]:
-        """Seconds by what takes them: ``"memory"``, ``"cache"``, ``"arithmetic"``, ``"synchronisation"``."""
-        b = self.start_vectors
-        slow = traffic.matrix_bytes + b * traffic.vector_bytes
-        memory = slow / figures.bandwidth(self.working_set)
-        if self.space.device.budget and figures.link_one_way:  # powers go back while the rest comes
-            back = min(slow, float(b * self.space.k * self.matrix.n * self.matrix.dtype.itemsize))
-            memory = max(memory, back / figures.link_one_way, (slow - back) / figures.link_one_way)
-        return {
-            "memory": memory,
-            "cache": b * traffic.cache_bytes / figures.cache_bandwidth,
-            "arithmetic": b * traffic.flops / figures.flops,
-            "synchronisation": traffic.synchronisations * figures.synchronisation,
-        }
-
-    def seconds(self, plan: Plan) -> float:
-        """Modelled seconds of one call; infinite where the schedule has no model of the plan."""
-        schedule = self.space.schedules.get(plan.schedule)
-        if schedule is not None and not self.space.device.budget:
-            try:
-                done = schedule.work(plan, self.matrix, self.space.device, self.start_vectors)
-            except Exception:  # as in :meth:`traffic`
-                return math.inf
-            if done is not None:
-                return self._done(done)
-        traffic = self.traffic(plan)
-        if traffic is None:
-            return math.inf
-        parts = self.parts(traffic, self.figures)
-        waiting, taken = parts.pop("synchronisation"), max(parts.values())
-        if plan.variant in self.figures.formats:
-            try:
-                work = self._work(plan, traffic)
-            except Exception:  # as in :meth:`traffic`
-                return math.inf
-            far = self._beyond(plan) * max(parts["memory"], self._near(plan, traffic))
-            taken = max(far, work) if not _traits(plan).has_columns else math.hypot(far, work)
-        waking = self.figures.waking if plan.threads > 1 else 0.0
-        return taken * self._share(plan) + waiting + waking
-
-    def rank(self, plans: Iterable[Plan]) -> list[Plan]:
-        """Plans by modelled seconds, fastest first; the order given where they are equal."""
-        return sorted(plans, key=self.seconds)
-
-    @property
-    def least_seconds(self) -> float:
-        """Seconds that no plan is thought to do with less than: values and vectors moved once, and nothing else.
-
-        They come from the fastest memory that holds them. Within a memory budget the values may stay where they are.
-        """
-        figures = self.figures if self.ceiling is None else self.ceiling
-        values = 0 if self.space.device.budget else self.matrix.nnz
-        vectors = (self.space.k + 2) * self.start_vectors * self.matrix.n
-        size = self.matrix.dtype.itemsize * (values + vectors)
-        cached = max(figures.cache_bandwidth, figures.last_level_bandwidth, figures.slow_bandwidth)
-        return size / (cached if size <= figures.last_level_bytes else figures.slow_bandwidth)
-
-    def predicted(self) -> Plan:
-        """The plan of a call that nobody tuned; see :func:`predict`."""
-        return predicted(self)
-
-    def roofline(self, plan: Plan, seconds: float) -> Roofline | None:
-        """The bound that slow memory and caches set to a plan, beside what it took."""
-        traffic = self.traffic(plan)
-        if traffic is None or seconds <= 0:
-            return None
-        parts = self.parts(traffic, self.figures if self.ceiling is None else self.ceiling)
-        parts.pop("arithmetic")  # the flop rate is a guess, no bound
-        parts.pop("synchronisation")
-        limit = max(parts, key=lambda name: parts[name])
-        return Roofline(
-            bound_seconds=parts[limit],
-            share=parts[limit] / seconds,
-            limit=limit,
-            bytes=traffic.matrix_bytes + self.start_vectors * traffic.vector_bytes,
-            flops=self.start_vectors * traffic.flops,
-            redundancy=traffic.redundancy,
-        )
-
-    def _done(self, work: Work) -> float:
-        """Seconds of what a device does, at its figures."""
-        slow, near = _REACHED * self.figures.slow_bandwidth, _REACHED_NEAR * self.figures.last_level_bandwidth
-        clock = self.space.device.clock_hz or _CLOCK
-        moved = max(work.memory_bytes / slow, work.cache_bytes / near)
-        waits = work.launches * self.figures.synchronisation + work.barriers * self.figures.barrier
-        return work.loaded_bytes / slow + math.hypot(moved, work.cycles / clock) + work.chain / clock + waits
-
-    def _beyond(self, plan: Plan) -> float:
-        """The share of what a call touches that its threads' own caches do not hold: prices are of data in them."""
-        held = min(plan.threads, self.space.threads) * int(self.space.device.l2_bytes)
-        return max(0.0, 1.0 - held / self.working_set)
-
-    def _near(self, plan: Plan, traffic: Traffic) -> float:
-        """Seconds of all threads for what they read from the last-level cache: what a pass reads, once.
-
-        Each part of the matrix comes once for all start vectors, which have it in turns (:mod:`akx.kernels.cpu.run`).
-        """
-        more = 2.0 * (self.start_vectors - 1) * self.matrix.n * self.matrix.dtype.itemsize * plan.k * traffic.redundancy
-        return (traffic.cache_bytes + more) / plan.k_per_pass / self.figures.last_level_bandwidth
-
-    def _work(self, plan: Plan, traffic: Traffic) -> float:
-        """Seconds of all threads for what a plan computes, its format having a price."""
-        cost = self.figures.formats[plan.variant]
-        schedule = self.space.schedules[plan.schedule]
-        padding, largest = schedule.padding(plan, self.matrix), schedule.largest_share(plan, self.matrix)
-        slots = traffic.flops / 2.0 * padding
-        times = plan.k * traffic.redundancy  # that a row is computed
-        is_sorted = bool(plan.typed.sigma > 1)
-        rows = times * self.matrix.n * (cost.row + cost.sorted * is_sorted)
-        work = _size_factor(plan, self.matrix.dtype.itemsize) * (slots * cost.slot + rows)
-        if cost.uneven:  # as long for numbers of any size, as it is below
-            work += times * surprises(self.matrix, plan.threads, self.figures.foreseen) * cost.uneven
-        if cost.scattered:
-            work += times * self.matrix.nnz * missed(self.matrix, self.space.device.l1_bytes) * cost.scattered
-        return self.start_vectors * work * largest / self.space.threads
-
-    def _share(self, plan: Plan) -> float:
-        """How much longer the work takes on the plan's threads than on all of them."""
-        return self.space.threads / max(1, min(plan.threads, self.space.threads))
-
-
-def _traits(plan: Plan) -> VariantTraits:
-    return registry.variant_traits(plan.backend, plan.variant)
-
-
-def _size_factor(plan: Plan, itemsize: int) -> float:
-    """How much longer a format takes for numbers of so many bytes than for those of 8, of which its price is."""
-    return _traits(plan).sizes.get(itemsize, itemsize / 8.0)
 
 
 def predict(
@@ -388,7 +189,7 @@ def _narrow(model: Model, best: Plan) -> Plan:
     They take half the bytes, and no longer on any processor that was measured: prices of the two differ by no more than
     what a calibration is off.
     """
-    name = _traits(best).narrow
+    name = traits_of(best).narrow
     if not name or name not in model.figures.formats:
         return best
     narrow = best.replace(variant=name)
@@ -405,7 +206,7 @@ def _asking_ahead(model: Model, best: Plan) -> Plan:
     than it everywhere else.
     """
     space, matrix = model.space, model.matrix
-    if not _traits(best).has_columns or not is_scattered(matrix, best.threads * int(space.device.l2_bytes)):
+    if not traits_of(best).has_columns or not is_scattered(matrix, best.threads * int(space.device.l2_bytes)):
         return best
     ahead = (best.replace(variant=name, options={}) for name in registry.variants_with(best.backend, "asks_ahead"))
     return next((plan for plan in ahead if space.feasible(plan, matrix) is None), best)

@@ -25,8 +25,8 @@ import numpy as np
 
 from akx.plan import Plan
 from akx.tuner.ledger import Ledger
+from akx.tuner.model import Model
 from akx.tuner.opening import Opening
-from akx.tuner.predict import Model
 from akx.tuner.prospects import Prospects
 from akx.tuner.result import Trial
 from akx.tuner.sampler import Sampler, Suggesting

@@ -14,7 +14,7 @@ from functools import cached_property
 from akx.plan import Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.meter import Meter
-from akx.tuner.predict import Model
+from akx.tuner.model import Model
 from akx.tuner.space import is_baseline
 from akx.tuner.surrogate import Surrogate
 

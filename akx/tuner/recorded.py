@@ -28,7 +28,7 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.machine import Figures
 from akx.tuner.measure import DISTURBED_SECONDS, Watch
-from akx.tuner.predict import Model
+from akx.tuner.model import Model
 from akx.tuner.recording import RecordedTrial, Recording
 from akx.tuner.result import COMPLETE, PRUNED, Roofline, Trial
 from akx.tuner.space import Costs, Space

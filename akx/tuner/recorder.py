@@ -21,7 +21,7 @@ from akx.errors import ArgumentError, FileFormatError
 from akx.kernels.base import Parameter
 from akx.plandb import PlanKey
 from akx.plandb.records import now
-from akx.tuner.predict import Model
+from akx.tuner.model import Model
 from akx.tuner.recording import KIND, RECORDING_SCHEMA, read_recording
 from akx.tuner.result import Trial, TuneResult
 from akx.tuner.seeds import NO_SEEDS, Seeds

@@ -44,7 +44,7 @@ from akx.tuner.history import NO_HISTORY, History, as_measured_here, may_be_othe
 from akx.tuner.ledger import Ledger
 from akx.tuner.measure import Measurement, Precision, Watch
 from akx.tuner.meter import CompileClock
-from akx.tuner.predict import Model
+from akx.tuner.model import Model
 from akx.tuner.proposals import SEARCHING, Proposals
 from akx.tuner.result import (
     COMPLETE,

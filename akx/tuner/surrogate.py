@@ -47,7 +47,7 @@ from scipy.special import ndtr
 
 from akx.plan import Option, Plan
 from akx.tuner.meter import Meter
-from akx.tuner.predict import Model
+from akx.tuner.model import Model
 from akx.tuner.result import FAILED, Trial
 from akx.tuner.space import Space
 

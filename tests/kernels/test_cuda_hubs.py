@@ -116,6 +116,7 @@ def test_hubs_are_what_most_entries_read() -> None:
     counts = np.bincount(matrix.indices, minlength=matrix.n)
     others = np.delete(np.arange(matrix.n), found.hubs)
     assert found.hubs.size == 4096
+    np.testing.assert_array_equal(found.hubs, np.sort(np.argsort(-counts, kind="stable")[:4096]))
     assert counts[found.hubs].min() >= counts[others].max()
     assert hubs.share(matrix, 32) == counts[found.hubs].sum() / matrix.nnz
     read = (found.column >= _HUB) & (found.entry > 0)

@@ -91,6 +91,8 @@ def is_the_hosts(A: Any, send: Any) -> None:
         row, split = lengths.partitions_of(begin, -(-used // 256), 256)
         for one, wanted in zip((begin.get(), row.get(), *split), pcsr.cuts_of(pattern, pad), strict=True):
             np.testing.assert_array_equal(one, wanted)
+    columns = transpose.counted(arrays[1], pattern.rows).get()
+    np.testing.assert_array_equal(columns, np.bincount(pattern.indices, minlength=pattern.rows))
     in_units, _ = lengths.starts_of_rows(arrays[0], 16, 16)
     np.testing.assert_array_equal(16 * in_units.get(), pcsr._starts(pattern, 16))
 

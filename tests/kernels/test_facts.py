@@ -137,3 +137,21 @@ def test_values_that_can_be_stored_otherwise_have_another_plan_on_a_gpu() -> Non
     general = matrix().with_values(np.random.default_rng(1).random(matrix().nnz))
     assert backend_of("cuda").told_by_values(matrix()) != backend_of("cuda").told_by_values(general)
     assert backend_of("cpu").told_by_values(general) == ()
+
+
+def test_whether_a_like_plan_is_feasible_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from akx.device.host import host_device
+    from akx.plan import Plan
+    from akx.tuner import ladder
+
+    asked: list[Plan] = []
+    space = SimpleNamespace(feasible=lambda plan, of: asked.append(plan) or "too large")
+    monkeypatch.setattr(ladder, "_space", lambda plan, device, threads: space)
+    plan = Plan("cpu", "sweep", "csr", k=4)
+    for one in (matrix(), matrix(), matrix()):
+        assert ladder._against(plan, one, host_device(), 1) == "too large"
+    assert asked == [plan]
+    ladder._against(plan, matrix(), host_device(), 2)
+    assert asked == [plan, plan]

@@ -36,6 +36,7 @@ from akx.kernels.cuda.lengths import measured_rows
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import placed, values_of, way_of
 from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
+from akx.kernels.cuda.transpose import counted
 from akx.kernels.facts import fact
 from akx.matrix import Matrix
 from akx.options import CudaSweep
@@ -157,7 +158,7 @@ def worthwhile(matrix: Matrix, device: CudaDevice) -> bool:
 def lay_out(matrix: Matrix, room: int, runs: int) -> LaidOut:
     """The matrix's pattern with `room` KiB of hubs, for so many runs."""
     count, n = hub_count(matrix, room), matrix.n
-    hubs = np.sort(np.argsort(-_counts(matrix), kind="stable")[:count]).astype(np.uint32)
+    hubs = _most_read(_counts(matrix), count)
     known_as = np.arange(n, dtype=np.uint32)
     known_as[hubs] = _HUB + np.arange(count, dtype=np.uint32)
     start = np.zeros(n + 1, dtype=np.int64)
@@ -259,11 +260,23 @@ class HubsProgram(SweptProgram):
 _SOURCE = Path(__file__).with_name("hubs.cu")
 
 
+def _most_read(counts: NDArray[np.int64], count: int) -> NDArray[np.uint32]:
+    """The columns with most entries, ascending; among equals the first."""
+    least = np.partition(counts, counts.size - count)[counts.size - count]
+    taken = counts > least
+    taken[np.flatnonzero(counts == least)[: count - int(np.count_nonzero(taken))]] = True
+    return np.flatnonzero(taken).astype(np.uint32)
+
+
 def _counts(matrix: Matrix) -> NDArray[np.int64]:
     """Entries of each column; memoised with the pattern."""
     key = ("akx.kernels.cuda.hubs", "counts")
     if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = np.bincount(matrix.indices, minlength=matrix.n)
+        there = matrix.on_device
+        counts = (
+            np.bincount(matrix.indices, minlength=matrix.n) if there is None else counted(there.column, matrix.n).get()
+        )
+        matrix.pattern_cache[key] = counts.astype(np.int64)
     found: NDArray[np.int64] = matrix.pattern_cache[key]
     return found
 

@@ -17,7 +17,7 @@ from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty
 from akx.kernels.cuda.program import C_TYPES
 
-__all__ = ["rows_of", "running_sums", "take", "transposed"]
+__all__ = ["counted", "rows_of", "running_sums", "take", "transposed"]
 
 _SOURCE = Path(__file__).with_name("transpose.cu")
 _BLOCK, _WARP = 256, 32
@@ -44,10 +44,8 @@ def transposed(pointer: DeviceArray, index: DeviceArray, columns: int) -> tuple[
         Queued, not waited for.
     """
     entries = np.uint32(index.size)
-    found = empty(columns + 1, np.uint32)
-    found.fill_bytes(0)
     blocks = max(1, -(-index.size // _BLOCK))
-    _kernel("count_entries").launch(blocks, _BLOCK, [entries, index, found])
+    found = counted(index, columns + 1)
     running_sums(found)
     following, source = empty(columns + 1, np.uint32), empty(index.size, np.uint32)
     following.copy_from(found)
@@ -58,6 +56,15 @@ def transposed(pointer: DeviceArray, index: DeviceArray, columns: int) -> tuple[
     _kernel("sort_rows").launch(one_each, _BLOCK, [np.uint32(columns), found, source, np.uint32(_LONG_ROW), far])
     _kernel("sort_long_rows").launch(cuda_device().sms, _LONG, [found, source, far], shared=_TEAM_BYTES)
     return found, source
+
+
+def counted(index: DeviceArray, columns: int) -> DeviceArray:
+    """Entries of each of so many columns, uint32."""
+    found = empty(columns, np.uint32)
+    found.fill_bytes(0)
+    blocks = max(1, -(-index.size // _BLOCK))
+    _kernel("count_entries").launch(blocks, _BLOCK, [np.uint32(index.size), index, found])
+    return found
 
 
 def running_sums(numbers: DeviceArray) -> None:
