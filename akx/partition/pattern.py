@@ -22,6 +22,8 @@ __all__ = ["off_diagonal", "signed", "symmetrized", "transposed", "unsigned_patt
 def unsigned_pattern(indptr: IndexArray, indices: IndexArray) -> tuple[NDArray[Any], NDArray[Any]]:
     """`indptr` (n+1,) and `indices` (nnz,) as unsigned arrays of one width, checked; views wherever possible.
 
+    They may not be written to, nor may those of :func:`symmetrized`: compiled code is for one kind.
+
     Raises
     ------
     ArgumentTypeError
@@ -47,7 +49,7 @@ def unsigned_pattern(indptr: IndexArray, indices: IndexArray) -> tuple[NDArray[A
     if columns.size and int(columns.max()) >= n:
         wrong = columns.view(kind)[int(np.argmax(columns))]
         raise ArgumentError("a column index is out of range", expected=f"0 .. {n - 1}", found=str(wrong))
-    return pointer, columns
+    return _read_only(pointer, columns)
 
 
 def signed(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
@@ -79,6 +81,11 @@ def symmetrized(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArray[An
     _union_count(indptr, indices, t_pointer, t_rows, pointer)
     columns = np.empty(int(pointer[-1]), dtype=indices.dtype)
     _union_fill(indptr, indices, t_pointer, t_rows, pointer, columns)
+    return _read_only(pointer, columns)
+
+
+def _read_only(pointer: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    pointer.flags.writeable = columns.flags.writeable = False
     return pointer, columns
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, product
 from typing import Any
@@ -119,6 +119,8 @@ class Space:
     device: Any
     schedules: Mapping[str, Schedule]
     parameters: Mapping[str, tuple[Parameter, ...]]
+    #: By what was asked for: a search asks several times for most plans, and checks each that it makes.
+    _made: dict[tuple[Any, ...], Plan] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def plain(self) -> str | None:
@@ -140,9 +142,12 @@ class Space:
 
     def plan(self, schedule: str, values: Mapping[str, Option]) -> Plan:
         """The plan of one choice of each parameter; those not given keep their defaults."""
-        known = {parameter.name: parameter.default for parameter in self.parameters[schedule]}
-        chosen: dict[str, Option] = {"threads": self.threads, **known, **values}
-        return Plan.from_parameters(self.backend, schedule, self.k, chosen)
+        key = (schedule, *((name, type(value), value) for name, value in values.items()))  # 1 == True == 1.0
+        if key not in self._made:
+            defaults = {parameter.name: parameter.default for parameter in self.parameters[schedule]}
+            chosen: dict[str, Option] = {"threads": self.threads, **defaults, **values}
+            self._made[key] = Plan.from_parameters(self.backend, schedule, self.k, chosen)
+        return self._made[key]
 
     def values(self, plan: Plan) -> dict[str, Option] | None:
         """The choices that make `plan`, or None where it lies outside the space.

@@ -65,6 +65,7 @@ def together(plan: Plan, matrix: Matrix, b: int, threads: int, seed: int = 0, ki
     for number, (power, depth) in enumerate(passes(plan.k, plan.k_per_pass)):
         before = memory.copy()
         host.run(number, memory, coefficients)  # with nothing of the other side's there
+        assert not any(v.flags.writeable for one in host._of_passes for v in (one.a, one.b, one.c)), "compiled anew"
         its = ~np.isnan(memory) & np.isnan(before)
         out = np.full((plan.k + 1, b, part.n), POISON, matrix.dtype)
         out[: power + 1] = before[: power + 1, :, : part.n]

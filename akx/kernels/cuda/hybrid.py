@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from akx.formats.base import Pattern
-from akx.kernels.base import Coefficients
+from akx.kernels.base import Coefficients, as_coefficients
 from akx.kernels.cpu.layout import known_of, lay_out, ordered
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.run import Tasks
@@ -207,7 +207,8 @@ class HostShare:
     def _of_pass(self, coefficients: Coefficients, power: int) -> Coefficients:
         """Those of a pass; behind those of a step that has no tasks where there is a vector before the first."""
         low, high = max(0, power - 1), min(power + self.split.depth, coefficients.a.size)
-        return Coefficients(*(v[low:high].copy() for v in (coefficients.a, coefficients.b, coefficients.c)))
+        a, b, c = (v[low:high].copy() for v in (coefficients.a, coefficients.b, coefficients.c))
+        return as_coefficients(a, b, c, a.dtype)  # of the kind that compiled code is for
 
 
 def _tasks(pattern: Pattern, layout: Any, split: Split, depth: int, threads: int, front: str, later: bool) -> Tasks:
