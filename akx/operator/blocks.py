@@ -30,6 +30,8 @@ __all__ = ["LANES", "block_code", "block_powers"]
 LANES = 8
 _TYPES = {np.dtype(np.float64): "double", np.dtype(np.float32): "float"}
 _INDICES = {np.dtype(np.int32): "i32", np.dtype(np.int64): "i64"}
+#: Multiplications of less than a tenth of a second.
+_SHORT = 300_000_000
 _LOCK = ForkSafeLock()
 #: What machine code lives in, as long as the process.
 _ENGINES: list[Any] = []
@@ -55,8 +57,11 @@ def block_powers(code: Any, A: tuple[NDArray[Any], ...], powers: NDArray[Any]) -
     turn(powers[0], pair[0, :, :vectors])
     x, y = (array.ctypes.data for array in pair)
     of_A, out, (behind, apart, _) = [array.ctypes.data for array in A], powers.ctypes.data, powers.strides
-    for j in range(1, count):
-        code(n, vectors, apart, *of_A, x, y, out + j * behind)
+    if A[1].size * LANES * (count - 1) < _SHORT:
+        code(n, vectors, count - 1, apart, behind, *of_A, x, y, out + behind)
+        return
+    for j in range(1, count):  # Ctrl-C comes in between
+        code(n, vectors, 1, apart, behind, *of_A, x, y, out + j * behind)
         x, y = y, x
 
 
@@ -85,22 +90,31 @@ def _made(number: str, index: str) -> Any:
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     _ENGINES.append(engine)
-    kinds = [ctypes.c_int64] * 3 + [ctypes.c_void_p] * 6
+    kinds = [ctypes.c_int64] * 5 + [ctypes.c_void_p] * 6
     return ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address("rows"))
 
 
 def _source(number: str, index: str) -> str:
-    """The function for rows 0 .. n - 1, eight at a time, then one at a time; `apart` is bytes from vector to vector."""
+    """The function for some powers: rows 0 .. n - 1, eight at a time, then one at a time.
+
+    `apart` and `behind` are bytes from a vector to the next, and from a power to the next.
+    """
     vector, size = f"<{LANES} x {number}>", 8 if number == "double" else 4
     widened = "bitcast i64 {0} to i64" if index == "i64" else "sext i32 {0} to i64"
     lines = [
-        "define void @rows(i64 %n, i64 %b, i64 %apart,",
-        "  ptr %indptr, ptr %indices, ptr %data, ptr %X, ptr %Y, ptr %V) {",
+        "define void @rows(i64 %n, i64 %b, i64 %powers, i64 %apart, i64 %behind,",
+        "  ptr %indptr, ptr %indices, ptr %data, ptr %X.0, ptr %Y.0, ptr %V.0) {",
         "entry:",
         f"  %whole = and i64 %n, -{LANES}",
+        "  br label %power",
+        "power:",
+        "  %done = phi i64 [1, %entry], [%done.next, %next]",
+        "  %X = phi ptr [%X.0, %entry], [%Y, %next]",
+        "  %Y = phi ptr [%Y.0, %entry], [%X, %next]",
+        "  %V = phi ptr [%V.0, %entry], [%V.next, %next]",
         "  br label %eight",
         "eight:",
-        "  %i = phi i64 [0, %entry], [%i.next, %eight.done]",
+        "  %i = phi i64 [0, %power], [%i.next, %eight.done]",
         "  %more = icmp slt i64 %i, %whole",
         "  br i1 %more, label %row0.begin, label %one",
     ]
@@ -146,7 +160,7 @@ def _source(number: str, index: str) -> str:
         "one:",
         "  %j = phi i64 [%whole, %eight], [%j.next, %one.done]",
         "  %left = icmp slt i64 %j, %n",
-        "  br i1 %left, label %rowx.begin, label %end",
+        "  br i1 %left, label %rowx.begin, label %next",
         "rowx.begin:",
         "  %ix = add i64 %j, 0",
         *_row("x", vector, index, number, size, widened, "last"),
@@ -165,6 +179,11 @@ def _source(number: str, index: str) -> str:
         "one.done:",
         "  %j.next = add i64 %j, 1",
         "  br label %one",
+        "next:",
+        "  %V.next = getelementptr i8, ptr %V, i64 %behind",
+        "  %done.next = add i64 %done, 1",
+        "  %goes_on = icmp slt i64 %done, %powers",
+        "  br i1 %goes_on, label %power, label %end",
         "end:",
         "  ret void",
         "}",
