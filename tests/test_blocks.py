@@ -28,7 +28,8 @@ def test_blocks_have_the_bits_of_each_vector_alone(
 ) -> None:
     monkeypatch.setattr(blocks, "_SHORT", short)  # all powers by one call, or each by its own
     A = random_arrays(n, number, index)
-    code = blocks.block_code(A, np.dtype(number))
+    assert blocks.fits_blocks(A, np.dtype(number))
+    code = blocks.block_code(A)
     assert code is not None
     powers = np.full((4, vectors + 2, n), np.nan, dtype=number)  # a part of more
     part = powers[:, 1:-1]
@@ -44,10 +45,10 @@ def test_blocks_have_the_bits_of_each_vector_alone(
 
 def test_other_types_have_no_code() -> None:
     indptr, indices, data = random_arrays(30)
-    assert blocks.block_code((indptr, indices, data), np.dtype(complex)) is None
-    assert blocks.block_code((indptr, indices, data.astype(np.float32)), np.dtype(float)) is None
-    assert blocks.block_code((indptr, indices.astype(np.int64), data), np.dtype(float)) is None
-    assert blocks.block_code((indptr, indices, np.repeat(data, 2)[::2]), np.dtype(float)) is None
+    assert not blocks.fits_blocks((indptr, indices, data), np.dtype(complex))
+    assert not blocks.fits_blocks((indptr, indices, data.astype(np.float32)), np.dtype(float))
+    assert not blocks.fits_blocks((indptr, indices.astype(np.int64), data), np.dtype(float))
+    assert not blocks.fits_blocks((indptr, indices, np.repeat(data, 2)[::2]), np.dtype(float))
 
 
 def test_an_llvm_that_cannot_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +58,7 @@ def test_an_llvm_that_cannot_is_done_without(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(blocks, "_made", fail)
     blocks._compiled.cache_clear()
     try:
-        assert blocks.block_code(random_arrays(30), np.dtype(float)) is None
+        assert blocks.block_code(random_arrays(30)) is None
     finally:
         blocks._compiled.cache_clear()
 
@@ -80,3 +81,15 @@ def test_code_is_made_after_so_many_products_and_changes_no_bit(vectors: int, mo
     monkeypatch.setattr(products, "_SHARED", 1)
     np.testing.assert_array_equal(akx.matrix_powers(A, X, 3, threads=2), V[0])
     np.testing.assert_array_equal(akx.matrix_powers(A, X, 3, out=np.empty((300, vectors, 4), order="F")), V[0])
+
+
+def test_blocks_of_a_matrix_in_a_cache_are_never_prepared_and_others_when_that_has_paid() -> None:
+    small, large = (tiers.Rent(lambda: None, size, 12 * size, 0.0) for size in (10**5, 10**8))
+    assert all(small.goes_on(8, 64, in_blocks=True) for _ in range(1000))
+    assert small._lost == 0
+    assert sum(large.goes_on(8, 64, in_blocks=True) for _ in range(1000)) < 20
+    one = tiers.Rent(lambda: None, 10**8, 12 * 10**8, 0.0)
+    one.goes_on(8)
+    other = tiers.Rent(lambda: None, 10**8, 12 * 10**8, 0.0)
+    other.goes_on(8, 16, in_blocks=True)
+    assert one._lost < other._lost < 2 * one._lost, "the matrix comes twice, and products are as quick"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from akx.device.forks import ForkSafeLock
 from akx.operator.results import new_result, turn
 
-__all__ = ["LANES", "block_code", "block_powers"]
+__all__ = ["LANES", "block_code", "block_powers", "fits_blocks"]
 
 #: Vectors at once.
 LANES = 8
@@ -37,16 +37,19 @@ _LOCK = ForkSafeLock()
 _ENGINES: list[Any] = []
 
 
-def block_code(A: tuple[NDArray[Any], ...], dtype: np.dtype[Any]) -> Any:
-    """The machine code for A = (indptr, indices, data) and vectors of a type; None where there is none."""
+def fits_blocks(A: tuple[NDArray[Any], ...], dtype: np.dtype[Any]) -> bool:
+    """Whether there is machine code for A = (indptr, indices, data) and vectors of a type, where there is LLVM."""
     indptr, indices, data = A
-    number, index = _TYPES.get(dtype), _INDICES.get(indices.dtype)
-    if number is None or index is None or data.dtype != dtype or indptr.dtype != indices.dtype:
-        return None
-    if not all(array.flags.c_contiguous and array.flags.aligned for array in A):
-        return None
+    if dtype not in _TYPES or data.dtype != dtype or indices.dtype not in _INDICES or indptr.dtype != indices.dtype:
+        return False
+    return all(array.flags.c_contiguous and array.flags.aligned for array in A)
+
+
+def block_code(A: tuple[NDArray[Any], ...]) -> Any:
+    """The machine code for arrays that :func:`fits_blocks` holds of; None without an LLVM that can make it."""
+    _, indices, data = A
     with _LOCK:
-        return _compiled(number, index)
+        return _compiled(_TYPES[data.dtype], _INDICES[indices.dtype])
 
 
 def block_powers(code: Any, A: tuple[NDArray[Any], ...], powers: NDArray[Any]) -> None:

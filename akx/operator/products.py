@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from akx.basis import Basis
 from akx.device.host import resolve_threads
-from akx.operator.blocks import LANES, block_code, block_powers
+from akx.operator.blocks import LANES, block_code, block_powers, fits_blocks
 from akx.operator.results import new_result, turn
 
-__all__ = ["APART", "csr_product", "is_finite", "powers_into", "product_into"]
+__all__ = ["APART", "csr_product", "is_finite", "is_for_blocks", "powers_into", "product_into"]
 
 #: Start vectors up to which each is done by itself, and how many are side by side else; entries times vectors and
 #: powers from which threads are worth their start.
@@ -113,16 +113,21 @@ def powers_into(
                 other.result()
 
 
+def is_for_blocks(A: tuple[NDArray[Any], ...], dtype: np.dtype[Any], vectors: int) -> bool:
+    """Whether so many vectors of a type are done in blocks, by machine code sooner or later, in the monomial basis."""
+    return vectors >= _LEAST and fits_blocks(A, dtype)
+
+
 def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None) -> Any:
     """Machine code for blocks, once what was done without has taken as long as to make it; else None."""
     global _done
     vectors = powers.shape[1]
-    if vectors < _LEAST or basis is not None:
+    if basis is not None or not is_for_blocks(A, powers.dtype, vectors):
         return None
     if _done < _COMPILED:
         _done += A[1].size * (len(powers) - 1) * vectors
         return None
-    return block_code(A, powers.dtype)
+    return block_code(A)
 
 
 @cache
