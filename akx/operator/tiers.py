@@ -11,6 +11,9 @@ matrix that is prepared pays for Numba too. On a GPU plain products are one kern
 constants of their own, which are careful guesses from figures of one H100. Calls so short that the checks of a prepared
 one are dearer than its gain stay as they are.
 
+The call that prepares imports Numba, which break-even counts. In a thread beside the calls the import costs more: both
+want the interpreter, and calls lost 0.6 s to one that takes 0.35 s alone.
+
 Where the code that preparing needs is not compiled yet, calls go on as they are until it is
 (:mod:`akx.operator.background`): this one switch is not at a fixed number.
 
