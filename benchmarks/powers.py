@@ -18,6 +18,7 @@ take turns. Where a result has more than a gigabyte a number of vectors is left 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from scipy import sparse
@@ -193,15 +195,12 @@ def _loop(A: sparse.csr_array, X: np.ndarray[Any, Any]) -> list[Any]:
 def _plain() -> Iterator[None]:
     """Within, no rent is ever over: first calls stay what they are."""
 
-    def goes_on(rent: tiers.Rent, k: int, vectors: int = 1) -> bool:
+    def goes_on(rent: tiers.Rent, k: int, vectors: int = 1, **_: bool) -> bool:
         rent.calls += 1
         return True
 
-    real, tiers.Rent.goes_on = tiers.Rent.goes_on, goes_on  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(tiers.Rent, "goes_on", goes_on), mock.patch.dict(os.environ, AKX_PREPARE=tiers.AUTO):
         yield
-    finally:
-        tiers.Rent.goes_on = real  # type: ignore[method-assign]
 
 
 def vectors_table(document: dict[str, Any]) -> str:

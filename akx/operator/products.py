@@ -1,6 +1,6 @@
 """Plain products of CSR arrays on the host, by SciPy's compiled code: what first calls are made of.
 
-Nothing is compiled, planned or copied here; the arrays are the caller's as they are.
+Nothing is planned or copied here; the arrays are the caller's as they are.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from numpy.typing import NDArray
 
 from akx.basis import Basis
 from akx.device.host import resolve_threads
+from akx.operator.blocks import LANES, block_code, block_powers, fits_blocks
 from akx.operator.results import new_result, turn
 
-__all__ = ["APART", "csr_product", "is_finite", "powers_into", "product_into"]
+__all__ = ["APART", "csr_product", "is_finite", "is_for_blocks", "powers_into", "product_into"]
 
 #: Start vectors up to which each is done by itself, and how many are side by side else; entries times vectors and
 #: powers from which threads are worth their start.
 APART, _TOGETHER, _SHARED = 4, 64, 16_000_000
+#: Start vectors from which machine code for blocks pays; entries times vectors and powers that SciPy does before it is
+#: made, and has done.
+_LEAST, _COMPILED, _done = 3, 300_000_000, 0
 #: Threads that are kept at most; they are started as they are needed.
 _MOST_THREADS = 64
 #: Entries of vectors whose inner products BLAS forms without threads.
@@ -63,7 +67,8 @@ def powers_into(
     `powers` is C-contiguous but for `b` = 1; `is_zero` says that powers[1:] is zero. Few vectors are done one after
     another, where they will be. Of more, some at a time are side by side, as SciPy has them, and are put where they
     will be after each product: entries of A are read once for all of these. Vectors have nothing to do with one
-    another, so that threads can share them.
+    another, so that threads can share them. When blocks have taken as long as it takes to make machine code for them
+    (:mod:`akx.operator.blocks`), that does them, with the same bits.
     """
     k, vectors = len(powers) - 1, powers.shape[1]
     if vectors == 1:
@@ -71,9 +76,14 @@ def powers_into(
         return
     is_long = A[1].size * k * vectors >= _SHARED
     workers = min(vectors, resolve_threads(threads)) if is_long else 1
-    if vectors <= APART:
+    code = _code_for(A, powers, basis)
+    do: Callable[[NDArray[Any]], None]
+    if code is not None:
+        parts = [powers[:, i : i + LANES] for i in range(0, vectors, LANES)]
+        do = partial(block_powers, code, A)
+    elif vectors <= APART:
         parts = [powers[:, i] for i in range(vectors)]
-        do: Callable[[NDArray[Any]], None] = partial(_apart, A, basis=basis, is_zero=is_zero)
+        do = partial(_apart, A, basis=basis, is_zero=is_zero)
     else:
         count = max(-(-vectors // _TOGETHER), min(workers, vectors // APART))
         parts = [powers[:, vectors * i // count : vectors * (i + 1) // count] for i in range(count)]
@@ -101,6 +111,23 @@ def powers_into(
         for other in others:
             if not other.cancel():
                 other.result()
+
+
+def is_for_blocks(A: tuple[NDArray[Any], ...], dtype: np.dtype[Any], vectors: int) -> bool:
+    """Whether so many vectors of a type are done in blocks, by machine code sooner or later, in the monomial basis."""
+    return vectors >= _LEAST and fits_blocks(A, dtype)
+
+
+def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None) -> Any:
+    """Machine code for blocks, once what was done without has taken as long as to make it; else None."""
+    global _done
+    vectors = powers.shape[1]
+    if basis is not None or not is_for_blocks(A, powers.dtype, vectors):
+        return None
+    if _done < _COMPILED:
+        _done += A[1].size * (len(powers) - 1) * vectors
+        return None
+    return block_code(A)
 
 
 @cache

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 __all__ = ["KEPT_BYTES", "forget", "new_result", "rows_of", "turn"]
 
 #: Bytes of a result from which its memory stays, and those that stay in all.
-_LEAST_BYTES, KEPT_BYTES = 1 << 20, 1 << 28
+_LEAST_BYTES, KEPT_BYTES = 1 << 20, 1 << 29
 #: Vectors up to which all entries are turned at once, and entries that are turned at once else.
 _FEW, _TURNED = 8, 4096
 #: The collector may give memory back at any moment, in any thread: single operations, and no lock.

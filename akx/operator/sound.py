@@ -44,8 +44,9 @@ class SoundPattern:
             self._copies, self.is_full = None, False
         self._calls += 1
         given = indptr, indices
-        if not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (*given, data)):
-            return None
+        for array in (indptr, indices, data):
+            if not isinstance(array, np.ndarray) or array.ndim != 1:
+                return None
         unsigned = _UNSIGNED.get(indices.dtype)
         if unsigned is None or indptr.dtype != indices.dtype or indptr.size != n + 1:
             return None

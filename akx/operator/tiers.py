@@ -11,6 +11,9 @@ matrix that is prepared pays for Numba too. On a GPU plain products are one kern
 constants of their own, which are careful guesses from figures of one H100. Calls so short that the checks of a prepared
 one are dearer than its gain stay as they are.
 
+The call that prepares imports Numba, which break-even counts. In a thread beside the calls the import costs more: both
+want the interpreter, and calls lost 0.6 s to one that takes 0.35 s alone.
+
 Where the code that preparing needs is not compiled yet, calls go on as they are until it is
 (:mod:`akx.operator.background`): this one switch is not at a fixed number.
 
@@ -36,8 +39,9 @@ from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, brief
 from akx.matrix import Matrix
+from akx.operator.blocks import LANES
 from akx.operator.overflow import OverflowWatch, is_looked_at
-from akx.operator.products import APART, is_finite, powers_into
+from akx.operator.products import APART, is_finite, is_for_blocks, powers_into
 from akx.operator.results import new_result, turn
 from akx.operator.sound import SoundPattern
 from akx.operator.vectors import check_out, is_same, start_block
@@ -128,20 +132,28 @@ class Rent:
             self._product = (_GPU_LAUNCH + nbytes * (_GPU_NEAR + far * (_GPU_FAR - _GPU_NEAR))) * _GPU_SPARED
         else:
             self._process, self._price = _PROCESS, _MATRIX + _ENTRY * entries
-            self._product = entries * (_NEAR + _share(nbytes, _CACHE, _MEMORY) * (_FAR - _NEAR)) * _SPARED
+            self._far = entries * _share(nbytes, _CACHE, _MEMORY) * (_FAR - _NEAR) * _SPARED
+            self._product = entries * _NEAR * _SPARED + self._far
 
     def is_coming(self) -> bool:
         """Whether it is over, but for code that is being compiled."""
         return self.coming is not None and self.coming()
 
-    def goes_on(self, k: int, vectors: int = 1) -> bool:
-        """Whether a call of k products is better done without preparing; it counts as one that was."""
+    def goes_on(self, k: int, vectors: int = 1, *, in_blocks: bool = False) -> bool:
+        """Whether a call of k products is better done without preparing; it counts as one that was.
+
+        Of vectors that are done in blocks (:mod:`akx.operator.blocks`) what counts is how often the matrix comes from
+        memory: where it is in a cache no plan is quicker.
+        """
         global _lost
         self.calls += 1
         if self.is_over:
             return self.is_coming()
-        times = vectors if vectors > APART else (1 + vectors) / 2  # groups are put in order, too
-        saved = self._product * k * times - self._overhead
+        if in_blocks:
+            saved = self._far * k * math.ceil(vectors / LANES) - self._overhead
+        else:
+            times = vectors if vectors > APART else (1 + vectors) / 2  # groups are put in order, too
+            saved = self._product * k * times - self._overhead
         if saved > 0:
             self._lost += saved
             _lost += saved
@@ -250,7 +262,10 @@ def plain_powers(
     arrays = (indptr, indices, data) if is_ours else rent.pattern.arrays_of(A, n)
     if is_ours and rent.calls == 2:  # a third one comes, and perhaps more
         rent.pattern.see_full(indices, n)
-    if arrays is None or not rent.goes_on(k, vectors):
+    if arrays is None:
+        return None
+    in_blocks = vectors > 1 and coefficients is None and is_for_blocks(arrays, target, vectors)
+    if not rent.goes_on(k, vectors, in_blocks=in_blocks):
         return None
     is_zero = False
     if out is not None:

@@ -11,6 +11,7 @@ import pytest
 from pretended import Seconds
 from scipy import sparse
 
+from akx.operator import tiers
 from benchmarks import clock, powers, record
 from benchmarks.clock import Settings
 from benchmarks.contest import Contest, start_vector
@@ -172,6 +173,11 @@ def test_start_vectors_are_measured_by_number_and_what_is_wrong_counts_nothing(
         "first": 2.0, "prepared": 4.0, "out": 8.0,
     }  # fmt: skip
     assert "| mean |  |  | 2.00 / 4.00 / 8.00 |" in page.read_text()
+    asked: list[int] = []
+    plain = tiers.powers_into
+    monkeypatch.setattr(tiers, "powers_into", lambda *given, **named: asked.append(1) or plain(*given, **named))
+    assert powers.main(given) == 0
+    assert len(asked) == 2 * 4, "first calls are plain products, each checked and measured once"
     real = powers.akx.matrix_powers
     monkeypatch.setattr(powers.akx, "matrix_powers", lambda *given: 1.001 * real(*given))
     with pytest.raises(ArithmeticError, match="first is wrong"):
