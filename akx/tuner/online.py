@@ -9,9 +9,9 @@ the predicted one. Beside them a thread prepares a candidate (:mod:`akx.tuner.ca
 3. duel         it takes every other call in place of the incumbent, until one of them is the faster
 
 What each of these costs comes from a budget of seconds of calls, and what is to be the plan in the end is decided as by
-:mod:`akx.tuner.bandit`. A step of the thread costs the processor time that it took, or what calls beside it took longer
-where that is more, within twice that time; a first run all of its time; a call of a duel what it takes longer than
-calls on the incumbent. Code that has to be compiled is compiled in a process that stands back behind all others.
+:mod:`akx.tuner.bandit`. A step of the thread costs the processor time that it took; a first run all of its time; a call
+of a duel what it takes longer than calls on the incumbent. Code that has to be compiled is compiled in a process that
+stands back behind all others.
 
 While nothing but the incumbent is at work, calls are timed only now and then: each for those that were not timed before
 it. Calls that are queued on a GPU are another class (:mod:`akx.tuner.queued`).
