@@ -28,7 +28,7 @@ from akx.tuner.worker import too_slow
 __all__ = ["DUEL", "FIRST", "HOPELESS", "IDLE", "OVER", "Exploration", "Holder"]
 
 #: A candidate whose first run takes so many times as long as a call is dropped.
-HOPELESS = 2.0
+HOPELESS = 1.5
 #: Calls on the incumbent that say what one takes: the last ones, and so many at least.
 _RECENT, _FEWEST = 31, 3
 #: Seconds of calls between two looks at whether code is compiled.

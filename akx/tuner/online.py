@@ -3,7 +3,7 @@
 :class:`Online` stands in the place of the program of a plan. Calls run on the incumbent: the plan of the database, else
 the predicted one. Beside them a thread prepares a candidate (:mod:`akx.tuner.candidates`), one step at a time; then
 
-1. first run    behind a call of the user's, on vectors of akx's own. One that takes twice as long is dropped
+1. first run    behind a call of the user's, on vectors of akx's own. One that takes half as long again is dropped
 2. check        the result is compared with the reference by the bound of all trials, beside the calls that follow: a
                 candidate that is wrong never computes what a user gets
 3. duel         it takes every other call in place of the incumbent, until one of them is the faster
