@@ -146,7 +146,7 @@ def clocked(case: Case) -> Iterator[Case]:
 
 
 def test_a_faster_candidate_becomes_the_plan(clocked: Case) -> None:
-    fast, slow = Timed(clocked, 0.4 * USUAL), Timed(clocked, 1.5 * USUAL)
+    fast, slow = Timed(clocked, 0.4 * USUAL), Timed(clocked, 1.3 * USUAL)
     online = Online(clocked, slow, fast)
     online.call(2500)
     assert online.search.tried == {"adopted": 1, "slower": 1, "wrong": 0, "failed": 0}
@@ -201,7 +201,7 @@ def test_regret_is_bounded(clocked: Case, slower: float, every: int) -> None:
 
 
 def test_a_slow_candidate_is_not_queued_far_ahead(clocked: Case) -> None:
-    other = Timed(clocked, 1.9 * USUAL)
+    other = Timed(clocked, 1.4 * USUAL)
     online = Online(clocked, other)
     while online.search._phase != exploration.DUEL:
         online.call(1)

@@ -39,7 +39,7 @@ from akx.tuner.result import COMPLETE, EXHAUSTED, FAILED, NO_IMPROVEMENT, PRUNED
 from akx.tuner.seeds import known_seeds
 from akx.tuner.settings import Settings
 from akx.tuner.space import NATURAL, build_space, plan_key
-from akx.tuner.warmup import Warmup
+from akx.tuner.warmup import Code, Warmup, code_of
 
 __all__ = ["LITTLE_MEMORY", "REUSED", "Candidate", "Candidates"]
 
@@ -49,6 +49,8 @@ _PLAN, _ENTRY, _ORDER = 5e-3, 3e-8, 3e-6
 _BEGIN, _BEGIN_ENTRY, _CHECKED = 0.02, 1e-8, 1e-8
 #: A plan that took less than this share of a call on another day is tried again.
 _BETTER = 0.99
+#: Code that this process has run: it is loaded.
+_LOADED: set[Code] = set()
 #: How far processes that compile stand back.
 _NICE = 19
 #: Plans that wait for their code at a time; nothing more is thought of then.
@@ -304,6 +306,10 @@ class Candidates:
             program = schedule.prepare(self._matrix, plan)
             program.ready(self._vectors)
             problem = self._first_runs.problem
+            code = code_of(plan)
+            if self._backend == HOST and measure.is_real_time() and code not in _LOADED:
+                program.run(problem.x, problem.out, problem.coefficients)  # a call would wait for its code
+                _LOADED.add(code)
             problem.poison()
         except Exception as failure:  # of whatever kind: calls have their plan
             is_ours = isinstance(failure, AkxError)

@@ -28,13 +28,11 @@ from akx.tuner.worker import too_slow
 __all__ = ["DUEL", "FIRST", "HOPELESS", "IDLE", "OVER", "Exploration", "Holder"]
 
 #: A candidate whose first run takes so many times as long as a call is dropped.
-HOPELESS = 2.0
+HOPELESS = 1.5
 #: Calls on the incumbent that say what one takes: the last ones, and so many at least.
 _RECENT, _FEWEST = 31, 3
 #: Seconds of calls between two looks at whether code is compiled.
 _LOOK = 0.25
-#: Calls beside a step lose so many times its processor time at most: what is beyond that, others have taken.
-_MOST_LOST = 2.0
 #: Seconds of starting a thread.
 _THREAD = 1e-4
 #: Calls on the incumbent one of which is timed: of so many seconds, and so many of them at most.
@@ -106,7 +104,7 @@ class Exploration:
         self._candidates, self._holder, self._do_beside = candidates, holder, do_beside
         self._phase, self._next = IDLE, candidates.price
         self._recent: deque[float] = deque(maxlen=_RECENT)
-        self._usual, self._lost, self._steps, self._not_before = 0.0, 0.0, 0, 0.0
+        self._usual, self._steps, self._not_before = 0.0, 0, 0.0
         self.untimed, self.every = 0, 0
         self._idle()
         self._candidate: Candidate | None = None
@@ -132,19 +130,18 @@ class Exploration:
         budget.total += min(seconds * calls, most)
         self._recent.append(seconds)
         if budget.total >= self._due:
-            self._behind(seconds, calls)
+            self._behind()
         self.every = 0 if self._phase in (FIRST, DUEL) else self._most_untimed(seconds)
 
     def _most_untimed(self, seconds: float) -> int:
         """Of how many calls of so many seconds one is timed."""
         return int(min(_UNTIMED, _UNTIMED_SECONDS / max(seconds, 1e-9)))
 
-    def _behind(self, seconds: float, calls: int) -> None:
-        """What is due behind calls that took so long."""
+    def _behind(self) -> None:
+        """What is due behind a call."""
         phase = self._phase
         if phase == _BESIDE:
             self._recent.pop()
-            self._lost += (seconds - self._usual) * calls
         elif phase == IDLE:
             if self.budget.covers(self._next) and len(self._recent) >= _FEWEST:
                 self._begin(self._prepare)
@@ -217,7 +214,7 @@ class Exploration:
 
     def _begin(self, work: Callable[[], int]) -> None:
         """Do a step beside the calls that follow; it says what comes after it."""
-        self._usual, self._lost = self._seconds(), 0.0
+        self._usual = self._seconds()
         self._due, self._phase = 0.0, _BESIDE
 
         def step() -> None:
@@ -245,8 +242,8 @@ class Exploration:
             self.end()
 
     def _cost(self, processor: float) -> float:
-        """Seconds that a step has cost which took so many of a processor."""
-        return max(processor, min(self._lost, _MOST_LOST * processor))
+        """Seconds that a step has cost which took so many of a processor: calls have lost no more by it."""
+        return processor
 
     def _prepare(self) -> int:
         candidates = self._candidates

@@ -3,15 +3,15 @@
 :class:`Online` stands in the place of the program of a plan. Calls run on the incumbent: the plan of the database, else
 the predicted one. Beside them a thread prepares a candidate (:mod:`akx.tuner.candidates`), one step at a time; then
 
-1. first run    behind a call of the user's, on vectors of akx's own. One that takes twice as long is dropped
+1. first run    behind a call of the user's, on vectors of akx's own. One that takes half as long again is dropped
 2. check        the result is compared with the reference by the bound of all trials, beside the calls that follow: a
                 candidate that is wrong never computes what a user gets
 3. duel         it takes every other call in place of the incumbent, until one of them is the faster
 
 What each of these costs comes from a budget of seconds of calls, and what is to be the plan in the end is decided as by
-:mod:`akx.tuner.bandit`. A step of the thread costs the processor time that it took, or what calls beside it took longer
-where that is more, within twice that time; a first run all of its time; a call of a duel what it takes longer than
-calls on the incumbent. Code that has to be compiled is compiled in a process that stands back behind all others.
+:mod:`akx.tuner.bandit`. A step of the thread costs the processor time that it took; a first run all of its time; a call
+of a duel what it takes longer than calls on the incumbent. Code that has to be compiled is compiled in a process that
+stands back behind all others.
 
 While nothing but the incumbent is at work, calls are timed only now and then: each for those that were not timed before
 it. Calls that are queued on a GPU are another class (:mod:`akx.tuner.queued`).
