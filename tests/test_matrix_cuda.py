@@ -14,6 +14,7 @@ from akx.device.cuda.memory import to_device
 from akx.device.cuda.runtime import cuda_missing
 from akx.errors import ArgumentTypeError, MatrixError
 from akx.matrix import Matrix, content_token
+from akx.operator import live
 from akx.plan import Plan
 
 pytestmark = [
@@ -148,6 +149,30 @@ def test_a_change_in_place_is_seen(form: str) -> None:
     B.indices[B.indptr[8]] += 0 if B.indices[B.indptr[8]] + 1 in B.indices[B.indptr[8] : B.indptr[9]] else 1
     put(arrays[1], B.indices)
     is_right(B)
+
+
+@pytest.mark.parametrize(("dtype", "index", "vectors"), [("float64", "int32", 1), ("complex64", "int64", 3)])
+def test_very_long_rows_beside_cupy(monkeypatch: pytest.MonkeyPatch, dtype: str, index: str, vectors: int) -> None:
+    """Of few rows of many, in arrays as they are: neighbours among them, and rows that a block comes to late."""
+    cupy, sparse = pytest.importorskip("cupy"), pytest.importorskip("cupyx.scipy.sparse")
+    monkeypatch.setenv("AKX_PREPARE", "auto")
+    rng, n = np.random.default_rng(0), 700_000
+    lengths = rng.integers(0, 4, n)
+    lengths[[0, 1, 2, n // 2, n - 2]] = [129, 700, 40_000, 2048, 600]
+    indptr = np.append(0, np.cumsum(lengths))
+    data = (rng.uniform(-1, 1, indptr[-1]) / np.repeat(lengths, lengths)).astype(dtype)
+    arrays = data, rng.integers(0, n, indptr[-1]).astype(index), indptr.astype(index)
+    theirs = tuple(map(cupy.asarray, arrays))
+    x = cupy.asfortranarray(cupy.asarray(rng.standard_normal((n, vectors)).astype(dtype)))
+    V, again = (akx.matrix_powers(theirs, x, 3).get() for _ in range(2))
+    [found] = live._LIVE.values()
+    assert found.powers._long == 128
+    assert V.tobytes() == again.tobytes()
+    A, expected = sparse.csr_matrix(theirs, shape=(n, n)), x
+    tolerance = 1e-5 if dtype == "complex64" else 1e-13
+    for j in range(4):
+        np.testing.assert_allclose(V[..., j], expected.get(), rtol=tolerance, atol=tolerance)
+        expected = A @ expected
 
 
 @pytest.mark.parametrize("variant", ["csr-8", "sell16-2", "sell-1", "pcsr", "rows16", "vbell-2"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import host_engine
 import numpy as np
+import program_on_host
 import pytest
 import scipy.sparse as sp
 from program_on_host import CompiledDevice
@@ -23,6 +24,7 @@ from akx.errors import ArgumentTypeError, DeviceMemoryError, MatrixError, Missin
 from akx.formats import pcsr, sell
 from akx.formats.base import pattern_of
 from akx.kernels import reference
+from akx.kernels.base import Coefficients
 from akx.kernels.cuda import canonical as canonicals
 from akx.kernels.cuda import (
     content,
@@ -762,6 +764,86 @@ def test_what_is_wrong_in_arrays_as_they_are_is_told_and_not_followed(device: An
     out = host_engine.empty((4, 1, 70), A.dtype)
     program.run(host_engine.to_device(np.ones((1, 70))), out, make_coefficients("monomial", 3, "float64", np.random))
     assert told[0]
+
+
+#: Rows of `with_hubs` that have a block each: neighbours, and one of the last rounds.
+HUBS = {0: 129, 1: 700, 2: 5000, 1300: 2048, 2498: 600}
+
+
+def with_hubs(dtype: str, index: str, n: int = 2500) -> Any:
+    """CSR whose columns are in any order, some twice; rows are empty, just not long, and very long."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 4, n)
+    lengths[[*HUBS, 3, 2499]] = [*HUBS.values(), 128, 0]
+    indptr = np.append(0, np.cumsum(lengths)).astype(index)
+    data = random_numbers(rng, indptr[-1], dtype)
+    return sp.csr_array((data, rng.integers(0, n, indptr[-1]).astype(index), indptr), shape=(n, n))
+
+
+@on_the_host
+@pytest.mark.parametrize(
+    ("dtype", "index", "vectors"), [("float64", "int32", 3), ("complex64", "int64", 9), ("float32", "int64", 1)]
+)
+def test_very_long_rows_as_they_are(
+    device: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, index: str, vectors: int
+) -> None:
+    """The same bits whatever the order of threads, the number of blocks and of start vectors."""
+    A, rng, n = with_hubs(dtype, index), np.random.default_rng(1), 2500
+    program, told, arrays = as_they_are(A, 2)
+    x, coefficients = random_numbers(rng, (vectors, n), dtype), make_coefficients("general", 2, dtype, rng)
+    found = []
+    for order in (0, 1, 7):
+        device.threads.order = order
+        out = host_engine.empty((3, vectors, n), A.dtype)
+        out.fill_bytes(255)
+        program.run(host_engine.to_device(x), out, coefficients)
+        found.append(out.get())
+    assert {macros["AKX_LONG"] for macros in device.loaded if "AKX_LONG" in macros} == {128}
+    assert {one.tobytes() for one in found} == {found[0].tobytes()}
+    assert reference.error_ratio(Matrix.from_any(A), found[0], x, coefficients) <= 1
+    monkeypatch.setattr(program_on_host._Kernel, "most_blocks", lambda *_: 3)  # which cannot meet: one step
+    alone = csr_powers.CsrPowers(arrays, n, max(HUBS.values()), 1, told)
+    one = host_engine.empty((2, 1, n), A.dtype)
+    first = Coefficients(coefficients.a[:1], coefficients.b[:1], coefficients.c[:1])
+    alone.run(host_engine.to_device(x[-1:]), one, first)
+    assert one.get()[1].tobytes() == found[0][1, -1:].tobytes()
+    assert not told[0]
+
+
+@on_the_host
+@pytest.mark.parametrize("wrong", ["column", "negative", "row", "nan"])
+def test_what_is_wrong_in_a_very_long_row_is_told(device: Any, wrong: str) -> None:
+    """And the other rows are as they were."""
+    A, n, row = with_hubs("float64", "int32"), 2500, 1300
+    program, told, (data, index, pointer) = as_they_are(A, 1)
+    array, at, value = {
+        "column": (index, A.indptr[row] + 1999, 2**20),
+        "negative": (index, A.indptr[row + 1] - 1, -1),
+        "row": (pointer, row + 1, 2**30),
+        "nan": (data, A.indptr[row] + 600, np.nan),
+    }[wrong]
+    others = np.delete(np.arange(n), [row, row + 1])
+    x, out = np.random.default_rng(0).standard_normal((1, n)), host_engine.empty((2, 1, n), A.dtype)
+    host_engine.seen(array)[at] = value
+    program.run(host_engine.to_device(x), out, make_coefficients("monomial", 1, "float64", np.random))
+    assert told[0]
+    np.testing.assert_allclose(out.get()[1, 0, others], (with_hubs("float64", "int32") @ x[0])[others], atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("n", "entries", "longest", "found"),
+    [
+        (100, 500, 128, (2, 0)),
+        (100, 500, 129, (2, 128)),
+        (2**19, 2**23, 512, (8, 0)),
+        (2**19, 2**23, 30_000, (8, 512)),
+        (10_000, 700_000, 2000, (32, 0)),
+        (10_000, 700_000, 3000, (8, 2048)),
+        (1000, 10**6, 1024, (32, 0)),
+    ],
+)
+def test_which_rows_are_very_long(n: int, entries: int, longest: int, found: tuple[int, int]) -> None:
+    assert csr_powers._lanes_and_long(n, entries, longest) == found
 
 
 @on_the_host

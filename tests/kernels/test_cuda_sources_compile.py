@@ -100,8 +100,10 @@ _ENDS: dict[str, list[Macros]] = {
     "canonical.cu": [{}],
     "content.cu": [{}],
     "csr_powers.cu": [
-        {"AKX_VALUE": "double", "AKX_INDEX": "u32", "AKX_VECTORS": 1, "AKX_LANES": 2},
-        {"AKX_VALUE": "cfloat", "AKX_INDEX": "u64", "AKX_VECTORS": 8, "AKX_LANES": 32},
+        {"AKX_VALUE": "double", "AKX_INDEX": "u32", "AKX_VECTORS": 1, "AKX_LANES": 2, "AKX_LONG": 0},
+        {"AKX_VALUE": "cfloat", "AKX_INDEX": "u64", "AKX_VECTORS": 8, "AKX_LANES": 32, "AKX_LONG": 0},
+        {"AKX_VALUE": "cdouble", "AKX_INDEX": "u64", "AKX_VECTORS": 8, "AKX_LANES": 2, "AKX_LONG": 128},
+        {"AKX_VALUE": "double", "AKX_INDEX": "u32", "AKX_VECTORS": 1, "AKX_LANES": 8, "AKX_LONG": 512},
     ],
     "digest.cu": [{}],
     "slots.cu": [{}],

@@ -4,6 +4,9 @@ One cooperative launch for up to 8 start vectors does all steps (``csr_powers.cu
 the hundredth does: there is no graph to be made. What the kernel finds that cannot be followed, or is not finite, it
 leaves out, or takes as it is, and sets a word of the host, which the next call looks at.
 
+Where some rows are much longer than the mean, these have a block each: in a graph with hubs all others would wait for
+them.
+
 Traffic per call: k times the matrix for each launch, unless it fits the L2 cache. Flops: 2 nnz k.
 """
 
@@ -31,7 +34,9 @@ from akx.kernels.cuda.program import C_TYPES, CudaProgram
 __all__ = ["CsrPowers"]
 
 _SOURCE = Path(__file__).with_name("csr_powers.cu")
-_BLOCK = 512
+_BLOCK, _WARP = 512, 32
+#: A row that has a whole block has more entries than so many for each of the usual threads, and than so many means.
+_FOR_A_THREAD, _OVER_MEAN = 64, 16
 #: Places of arguments.
 _PITCH, _X, _OUT, _COEFFICIENTS, _ARRIVED, _ONLY = 6, 7, 8, 9, 10, 11
 
@@ -59,7 +64,7 @@ class CsrPowers(CudaProgram):
         data, index, pointer = arrays
         super().__init__(n, k, data.dtype)
         entries = min(data.size, index.size)
-        self._lanes = lanes_of(n, entries, longest)
+        self._lanes, self._long = _lanes_and_long(n, entries, longest)
         self._index = "u32" if index.dtype.itemsize == 4 else "u64"
         #: Blocks that have come to a meeting: of calls, and of those in graphs of callers.
         self._meetings = cleared(2, np.uint32)
@@ -121,10 +126,23 @@ class CsrPowers(CudaProgram):
             "AKX_INDEX": self._index,
             "AKX_VECTORS": together,
             "AKX_LANES": self._lanes,
+            "AKX_LONG": self._long,
         }
         kernel = load(_SOURCE, macros, device=cuda_device()).kernel("powers")
-        grid = max(1, min(-(-self.n * self._lanes // _BLOCK), kernel.most_blocks(_BLOCK)))
+        # With long rows there are as many blocks as warps with others, if they all fit.
+        of_block = _WARP if self._long else _BLOCK
+        grid = max(1, min(-(-self.n * self._lanes // of_block), kernel.most_blocks(_BLOCK)))
         none = np.uint64(0)
         arguments = [*self._matrix, none, none, none, none, none, none, self._told]
         bound: Bound = kernel.bound(grid, _BLOCK, arguments, cooperative=True)
         return bound
+
+
+def _lanes_and_long(n: int, entries: int, longest: int) -> tuple[int, int]:
+    """Threads of a row, and the entries above which a row has a block; 0 where none is so long.
+
+    That is a power of two, so that few kernels are compiled.
+    """
+    lanes = lanes_of(n, entries, 0)
+    most = 1 << (max(_FOR_A_THREAD * lanes, _OVER_MEAN * entries // n) - 1).bit_length()
+    return (lanes, most) if longest > most else (lanes_of(n, entries, longest), 0)

@@ -47,6 +47,14 @@ struct ThreadIdx { struct { operator unsigned() const { return on_host::me; } } 
 inline ThreadIdx threadIdx;
 
 inline void __syncthreads() { on_host::sync_block(); }
+inline int __syncthreads_or(int own) {
+    on_host::slots[on_host::me][0] = own;
+    on_host::sync_block();
+    int found = 0;
+    for (unsigned t = 0; t < blockDim.x; ++t) found |= on_host::slots[t][0] != 0;
+    on_host::sync_block();
+    return found;
+}
 inline void __syncwarp() { on_host::sync_warp(); }
 inline void __threadfence() {}
 template <class T> inline T __shfl_sync(unsigned, T value, int lane) {
@@ -87,6 +95,7 @@ inline unsigned __match_any_sync(unsigned, unsigned own) {
     return found;
 }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(unsigned(bits)); }
 inline size_t __cvta_generic_to_shared(const void *p) {
     return size_t(static_cast<const unsigned char *>(p) - on_host::shared);
