@@ -3,6 +3,9 @@
 The receipt, ``benchmarks/results/gpu_receipt.json``, says: device, driver and versions, a hash of every CUDA source,
 and the outcome of every test. It is written only where tests have run on a device, so a receipt is never a claim
 without a run behind it. Without CUDA sources, or without a GPU, this says why it does nothing and exits with 3.
+
+    python benchmarks/gpu_receipt.py            all tests
+    python benchmarks/gpu_receipt.py --again    those that have not passed in a receipt of the same CUDA sources
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +29,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 _RECEIPT = _ROOT / "benchmarks" / "results" / "gpu_receipt.json"
 _SOURCES = (".cu", ".cuh")
 _PACKAGES = ("akx", "numpy", "scipy", "pycuda", "cuda-bindings", "cupy-cuda12x", "cupy-cuda13x", "torch")
-_SKIPPED = 3
+_SKIPPED, _DONE = 3, ("passed", "skipped")
 SCHEMA = 1
 
 
@@ -70,13 +73,38 @@ def device() -> dict[str, Any] | None:
     }
 
 
-def run_tests() -> tuple[int, dict[str, str]]:
-    """Run ``pytest -m cuda``; its exit code, and the outcome of each test."""
+def run_tests(which: Sequence[str] = ()) -> tuple[int, dict[str, str]]:
+    """Run ``pytest -m cuda`` of all tests, or of these; its exit code, and the outcome of each test."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-m", "cuda", f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", "-m", "cuda", f"--junitxml={report}", *which]
         code = subprocess.run(command, cwd=_ROOT, check=False).returncode
         return code, outcomes_of(report)
+
+
+def all_tests() -> dict[str, str]:
+    """Of each test marked ``cuda``, by its name in an outcome, what pytest calls it."""
+    command = [sys.executable, "-m", "pytest", "-m", "cuda", "--collect-only", "-q", "-n0"]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    return {name_of(line): line for line in done.stdout.splitlines() if line.startswith("tests/") and "::" in line}
+
+
+def name_of(test: str) -> str:
+    """The name in an outcome of what pytest calls ``tests/a/test_b.py::Class::test_c[d]``."""
+    path, bracket, parameters = test.partition("[")
+    place, *classes, function = path.split("::")
+    return ".".join([place.removesuffix(".py").replace("/", "."), *classes]) + f"::{function}{bracket}{parameters}"
+
+
+def again() -> tuple[int, dict[str, str]]:
+    """Run what has not passed; the exit code, and the outcome of every test. Raises ValueError without a receipt."""
+    before = json.loads(_RECEIPT.read_text()) if _RECEIPT.is_file() else {}
+    if before.get("cuda_sources") != stamp():
+        raise ValueError("there is no receipt of these CUDA sources")
+    tests, known = all_tests(), before["outcomes"]
+    code, outcomes = run_tests([test for name, test in tests.items() if known.get(name) not in _DONE])
+    found = {name: outcomes.get(name, known.get(name, "error")) for name in tests}
+    return code or int(not set(found.values()) <= set(_DONE)), found
 
 
 def outcomes_of(report: Path) -> dict[str, str]:
@@ -115,7 +143,11 @@ def main() -> int:
     if found is None:
         print("gpu-test: no NVIDIA GPU on this machine: run it where nvidia-smi lists one", file=sys.stderr)
         return _SKIPPED
-    code, outcomes = run_tests()
+    try:
+        code, outcomes = again() if "--again" in sys.argv[1:] else run_tests()
+    except ValueError as problem:
+        print(f"gpu-test: {problem}: run all tests first", file=sys.stderr)
+        return _SKIPPED
     if not any(outcome == "passed" for outcome in outcomes.values()):
         print("gpu-test: no test marked 'cuda' has passed; no receipt written", file=sys.stderr)
         return code or _SKIPPED
