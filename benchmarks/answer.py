@@ -9,10 +9,11 @@
 
 Each figure is what the user's clock shows around the public call, everything counted: a process of its own imports
 NumPy and SciPy (or CuPy) and reads the matrix, and from then on each call is timed by itself, the first with the import
-of akx in it. Akx and what a user would have written without it take turns, each in several processes; medians count.
-*Fresh machine* is a process without any compiled code of akx; others find it on the disk. On a GPU matrix and vectors
-are CuPy's for both, each call is waited for, and a row of calls that is waited for once stands beside that. The file
-has the parts of the first call beside its seconds: the import of akx, and what akx says it was doing.
+of akx in it. *Later calls* are the median of the second half of up to a hundred. Akx and what a user would have written
+without it take turns, each in several processes; medians count. *Fresh machine* is a process without any compiled code
+of akx; others find it on the disk. On a GPU matrix and vectors are CuPy's for both, each call is waited for, and a row
+of calls that is waited for once stands beside that. The file has the parts of the first call beside its seconds: the
+import of akx, and what akx says it was doing.
 
 Values are general: those of the matrix times random numbers between 1/2 and 3/2, the same for an entry and its mirror.
 Systems have the same pattern, and a condition of at most 5, 201 or 20,001, so that they take from twenty to a thousand
@@ -368,8 +369,8 @@ def _summary(runs: list[Json], calls: int) -> Json:
 
 _COLUMNS = {
     "first": "first call",
-    "second": "second",
-    "hundredth": "hundredth",
+    "second": "second call",
+    "hundredth": "later calls",
     "row": "in a row",
     "all": "all calls",
 }
@@ -423,12 +424,13 @@ def summary(host: Json, gpu: Json) -> str:
 
     head, body = ["what you type"], [[typed] for typed in _TYPED.values()]
     for whom, document in (("SciPy", host), ("CuPy", gpu)):
-        head += [f"{whom}: {_COLUMNS[what]} call" for what in ("second", "hundredth")]
+        head += [f"{whom}: {_COLUMNS[what]}" for what in ("second", "hundredth")]
         for call, row in zip(_TYPED, body, strict=True):
             row += [_gain(_of_call(document, call), what) for what in ("second", "hundredth")]
     said = [f"{solving.origin(one, one['answer'])}, {len(one['answer'])} matrices" for one in (host, gpu)]
+    said = [one.removeprefix("Measured ") for one in said]
     rows = markdown.rows(head, body)
-    return f"{rows}\n\nBeside SciPy: {said[0]}. Beside CuPy, A and x on the GPU: {said[1]}."
+    return f"{rows}\n\nBeside SciPy {said[0]}. Beside CuPy, A and x on the GPU, {said[1]}."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
