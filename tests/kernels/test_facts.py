@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,33 @@ def test_a_file_of_other_sources_or_that_is_damaged_is_none(folder: Path, monkey
     assert made(matrix(), 2) == (1, False)
 
 
-def test_sources_are_known_by_their_sizes_and_times() -> None:
-    assert facts._sources() == facts._sources()
-    assert len(facts._sources()) == 32
+def test_sources_are_known_by_their_sizes_and_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for place in facts._FOLDERS:
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+    source = tmp_path / facts._FOLDERS[-1] / "one.py"
+    source.write_text("1")
+    os.utime(source, ns=(0, 0))
+    monkeypatch.setattr(facts, "_PACKAGE", tmp_path)
+
+    def digest() -> str:
+        facts._sources.cache_clear()
+        return facts._sources()
+
+    try:
+        found = [digest()]
+        assert digest() == found[0]
+        os.utime(source, ns=(0, 1))
+        found.append(digest())
+        source.write_text("12")
+        os.utime(source, ns=(0, 1))
+        found.append(digest())
+        source.rename(source.with_name("another.py"))
+        found.append(digest())
+        assert len(set(found)) == 4
+        (source.parent / "notes.txt").touch()
+        assert digest() == found[-1]
+    finally:
+        facts._sources.cache_clear()
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(folder: Path) -> None:
