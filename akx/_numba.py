@@ -222,8 +222,11 @@ def _has_home() -> bool:
     """Whether the user's cache folder, where Numba goes last, can be written to."""
     from platformdirs import user_cache_path
 
-    folder = user_cache_path("numba", appauthor=False)
-    return folder.is_absolute() and is_writable(folder)  # without a home it begins with "~", in the current directory
+    try:
+        folder = user_cache_path("numba", appauthor=False)
+    except RuntimeError:  # without a home
+        return False
+    return folder.is_absolute() and is_writable(folder)  # some leave a "~" as it is
 
 
 def _has_sources() -> bool:

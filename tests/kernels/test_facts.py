@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import platformdirs
 import pytest
 import scipy.sparse as sp
 
 from akx.kernels import facts, registry
-from akx.kernels.facts import fact, keep
+from akx.kernels.facts import fact, features_folder, keep
 from akx.matrix import Matrix
 from akx.tuner import predict
 
@@ -121,6 +122,31 @@ def test_a_folder_that_cannot_be_written_is_done_without(folder: Path) -> None:
     made(first, 1)
     keep(first)
     assert made(first, 2) == (1, False)
+
+
+@pytest.mark.parametrize("is_raised", [True, False])
+def test_without_a_home_nothing_is_kept(is_raised: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_home(*_: Any, **__: Any) -> Path:
+        if is_raised:
+            raise RuntimeError("could not determine the home directory for '~/.cache'")
+        return Path("~/.cache/akx")
+
+    monkeypatch.setattr(platformdirs, "user_cache_path", no_home)
+    monkeypatch.setattr(facts, "features_folder", features_folder)
+    monkeypatch.chdir(tmp_path)
+    first = matrix()
+    assert made(first, 1) == (1, True)
+    keep(first)
+    assert made(first, 2) == (1, False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_json_has_not_is_not_kept(folder: Path) -> None:
+    first = matrix()
+    made(first, 1j)
+    keep(first)
+    assert made(first, 2) == (1j, False)
+    assert not list(folder.glob("*.json"))
 
 
 def test_the_oldest_files_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
