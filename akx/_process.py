@@ -1,4 +1,4 @@
-"""What a Python process of akx's own is started with, and the cores and the memory that there are for it.
+"""What a Python process of akx's own is started with, and the cores, the memory and the folders that there are for it.
 
 The program is a function of akx that is called by name, so that no script of the user runs again: it needs no guard of
 its ``__main__``, and nothing of this process but its environment and where it imports from.
@@ -11,8 +11,12 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["available_bytes", "available_cores", "command", "control_groups", "environment"]
+from akx._numba import own_temporary_folder
 
+__all__ = ["available_bytes", "available_cores", "command", "control_groups", "environment", "user_folder"]
+
+#: The home of those that have none.
+_NOWHERE = Path("/nonexistent/akx")
 _MEMINFO = Path("/proc/meminfo")
 #: Where version 2 control groups are mounted, and the file that says in which of them this process is.
 _CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -44,6 +48,20 @@ def control_groups(root: Path | None = None, own: Path | None = None) -> list[Pa
     path = next((line[3:] for line in lines if line.startswith("0::")), "")
     names = [name for name in path.split("/") if name not in ("", ".", "..")]
     return [(root or _CGROUPS).joinpath(*names[:depth]) for depth in range(len(names) + 1)]
+
+
+def user_folder(kind: str) -> Path:
+    """The folder of akx for the user's ``"data"`` or ``"cache"``; without a home, one for temporary files.
+
+    Where there is none of these either it is one that is not there, of which whoever writes to it says so.
+    """
+    import platformdirs
+
+    with contextlib.suppress(RuntimeError):  # no home; some releases leave a "~" as it is
+        folder = Path(getattr(platformdirs, f"user_{kind}_path")("akx", appauthor=False))
+        if folder.is_absolute():
+            return folder
+    return own_temporary_folder("akx") or _NOWHERE
 
 
 def available_cores() -> int:
