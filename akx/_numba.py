@@ -27,6 +27,7 @@ __all__ = [
     "most_threads",
     "named_threads",
     "njit",
+    "own_temporary_folder",
 ]
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -193,7 +194,7 @@ def _choose_folder() -> None:
     chosen = code_folder()
     if (chosen is not None and is_writable(chosen)) or _has_home() or _has_sources():
         return
-    folder = _own_temporary_folder()
+    folder = own_temporary_folder("akx-numba")
     if folder is None:
         raise CompileError(
             "there is no folder to keep compiled code in: neither akx's own, nor the user's cache, nor a temporary one",
@@ -222,8 +223,11 @@ def _has_home() -> bool:
     """Whether the user's cache folder, where Numba goes last, can be written to."""
     from platformdirs import user_cache_path
 
-    folder = user_cache_path("numba", appauthor=False)
-    return folder.is_absolute() and is_writable(folder)  # without a home it begins with "~", in the current directory
+    try:
+        folder = user_cache_path("numba", appauthor=False)
+    except RuntimeError:  # without a home
+        return False
+    return folder.is_absolute() and is_writable(folder)  # some leave a "~" as it is
 
 
 def _has_sources() -> bool:
@@ -232,12 +236,12 @@ def _has_sources() -> bool:
     return all(is_writable(folder / "__pycache__") for folder in folders)
 
 
-def _own_temporary_folder() -> Path | None:
+def own_temporary_folder(name: str) -> Path | None:
     """A folder that nobody else can write to, as code is loaded from it; None where there can be none."""
     if not hasattr(os, "getuid"):
         return None  # on Windows, temporary folders are below the home
     try:
-        folder = Path(tempfile.gettempdir()) / f"akx-numba-{os.getuid()}"
+        folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a Python process of akx's own is started with, and the memory that there is for it.
+"""What a Python process of akx's own is started with, and the cores, the memory and the folders that there are for it.
 
 The program is a function of akx that is called by name, so that no script of the user runs again: it needs no guard of
 its ``__main__``, and nothing of this process but its environment and where it imports from.
@@ -11,8 +11,12 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["available_bytes", "command", "control_groups", "environment"]
+from akx._numba import own_temporary_folder
 
+__all__ = ["available_bytes", "available_cores", "command", "control_groups", "environment", "user_folder"]
+
+#: The home of those that have none.
+_NOWHERE = Path("/nonexistent/akx")
 _MEMINFO = Path("/proc/meminfo")
 #: Where version 2 control groups are mounted, and the file that says in which of them this process is.
 _CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -44,6 +48,43 @@ def control_groups(root: Path | None = None, own: Path | None = None) -> list[Pa
     path = next((line[3:] for line in lines if line.startswith("0::")), "")
     names = [name for name in path.split("/") if name not in ("", ".", "..")]
     return [(root or _CGROUPS).joinpath(*names[:depth]) for depth in range(len(names) + 1)]
+
+
+def user_folder(kind: str) -> Path:
+    """The folder of akx for the user's ``"data"`` or ``"cache"``; without a home, one for temporary files.
+
+    Where there is none of these either it is one that is not there, of which whoever writes to it says so.
+    """
+    import platformdirs
+
+    with contextlib.suppress(RuntimeError):  # no home; some releases leave a "~" as it is
+        folder = Path(getattr(platformdirs, f"user_{kind}_path")("akx", appauthor=False))
+        if folder.is_absolute():
+            return folder
+    return own_temporary_folder("akx") or _NOWHERE
+
+
+def available_cores() -> int:
+    """The cores of this process: those that it may run on, and whose time its quota pays for."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
+    return min(cores, _quota_cores() or cores)
+
+
+def _quota_cores(root: Path | None = None, own: Path | None = None) -> int | None:
+    """Whole cores that the quota of this process's control group (version 2) pays for, or None where there is none.
+
+    Threads that wait for one another are stopped all together once a quota is used up, so a fraction does not count.
+    A quota of any group above holds as well.
+    """
+    found: list[int] = []
+    for group in control_groups(root, own):
+        try:
+            quota, period = (group / "cpu.max").read_text().split()
+            found.append(max(1, int(quota) // int(period)))
+        except (OSError, ValueError, ZeroDivisionError):
+            continue  # no file, or "max": no limit here
+    return min(found, default=None)
 
 
 def available_bytes() -> int:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import platformdirs
 import pytest
 from numba.core import config
 
@@ -150,3 +151,11 @@ def test_schedules_of_a_gpu_are_declared_without_numba() -> None:
         "assert 'numba' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_without_a_home_there_is_no_room_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home(*_: object, **__: object) -> None:
+        raise RuntimeError("could not determine the home directory for '~/.cache'")
+
+    monkeypatch.setattr(platformdirs, "user_cache_path", no_home)
+    assert not _numba._has_home()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import re
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,17 @@ def test_readme_opens_with_the_two_commands() -> None:
     commands = [line.split("#")[0].strip() for line in first.group(1).splitlines() if line.strip()]
     assert commands == ["make demo", "make test"]
     assert readme.count("<!-- answer:begin -->") == readme.count("<!-- answer:end -->") == 1
+
+
+def test_no_two_test_modules_have_one_name() -> None:
+    """pytest imports each by its own name and those of the packages that it is in."""
+    names = []
+    for path in (_ROOT / "tests").rglob("*.py"):
+        folders = itertools.takewhile(lambda folder: (folder / "__init__.py").is_file(), path.parents)
+        names.append((*(folder.name for folder in folders), path.stem))
+    modules = [name for name in names if name[-1].startswith("test_")]
+    assert len(modules) > 100
+    assert [name for name, count in Counter(modules).items() if count > 1] == []
 
 
 @pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling is not installed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 import platform
 import re
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from akx._numba import most_threads, named_threads
-from akx._process import control_groups
+from akx._process import available_cores
 from akx.device.base import Device
 from akx.errors import ArgumentError, ArgumentTypeError, brief
 
@@ -99,31 +98,11 @@ def _model_name(cpuinfo: Path = _CPUINFO) -> str:
     return f"{name} family {family} model {model}"
 
 
-def _quota_cores(root: Path | None = None, own: Path | None = None) -> int | None:
-    """Whole cores that the quota of this process's control group (version 2) pays for, or None where there is none.
-
-    Threads that wait for one another are stopped all together once a quota is used up, so a fraction does not count.
-    A quota of any group above holds as well.
-    """
-    found: list[int] = []
-    for group in control_groups(root, own):
-        try:
-            quota, period = (group / "cpu.max").read_text().split()
-            found.append(max(1, int(quota) // int(period)))
-        except (OSError, ValueError, ZeroDivisionError):
-            continue  # no file, or "max": no limit here
-    return min(found, default=None)
-
-
 @lru_cache(maxsize=1)
 def host_device() -> HostDevice:
     """The processor this process runs on."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
-    quota = _quota_cores()
-    cores = cores if quota is None else min(cores, quota)
     caches = _cache_bytes()
-    return HostDevice(_model_name(), cores, caches[1], caches[2], caches.get(3, caches[2]))
+    return HostDevice(_model_name(), available_cores(), caches[1], caches[2], caches.get(3, caches[2]))
 
 
 def default_threads() -> int:

@@ -42,8 +42,9 @@ class _File:
     """The facts of one pattern on disk, and those that are not there yet; as they are written."""
 
     def __init__(self, fingerprint: str) -> None:
-        self.path = features_folder() / f"{fingerprint}.json"
-        self.there = _read(self.path)
+        folder = features_folder()
+        self.path = None if folder is None else folder / f"{fingerprint}.json"
+        self.there = {} if self.path is None else _read(self.path)
         self.fresh: dict[str, Any] = {}
 
 
@@ -86,15 +87,20 @@ def keep(matrix: Matrix) -> None:
     if file is not None and file.fresh:
         file.there.update(file.fresh)
         file.fresh.clear()
-        with contextlib.suppress(OSError):
-            _write(file.path, dict(file.there))
+        if file.path is not None:
+            with contextlib.suppress(OSError, TypeError):  # TypeError: of a fact that JSON has not
+                _write(file.path, dict(file.there))
 
 
-def features_folder() -> Path:
-    """Where facts are kept."""
+def features_folder() -> Path | None:
+    """Where facts are kept; None without a home."""
     from platformdirs import user_cache_path
 
-    return Path(user_cache_path("akx", appauthor=False)) / "features"
+    try:
+        folder = user_cache_path("akx", appauthor=False) / "features"
+    except RuntimeError:
+        return None
+    return folder if folder.is_absolute() else None  # some releases leave the "~" as it is
 
 
 def _file_of(matrix: Matrix) -> _File | None:

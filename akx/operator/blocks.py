@@ -6,7 +6,8 @@ For rows i of A in CSR, X (n, 8) with the entries of the vectors side by side, a
 
 SciPy's product of blocks leaves Y alone, and to turn it afterwards takes as long as the product. Here eight rows are in
 registers, and are turned there. Sums have the order that SciPy's have, and no multiply-add is contracted, so that each
-vector has the bits that SciPy's product of it alone gives.
+vector has the bits that SciPy's product of it alone gives. A compiler may have contracted those of SciPy (GCC does on
+aarch64), so that the bits of some rows are compared first; where they differ there is no machine code.
 
 Memory moved for each row, in words: 3/2 and 8 read for each entry of A (the 8 from a near cache where the bandwidth of
 A is small), 8 written to Y and b to V.
@@ -19,6 +20,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from akx.device.forks import ForkSafeLock
@@ -46,10 +48,10 @@ def fits_blocks(A: tuple[NDArray[Any], ...], dtype: np.dtype[Any]) -> bool:
 
 
 def block_code(A: tuple[NDArray[Any], ...]) -> Any:
-    """The machine code for arrays that :func:`fits_blocks` holds of; None without an LLVM that can make it."""
+    """The machine code for arrays that :func:`fits_blocks` holds of; None without any that has SciPy's bits."""
     _, indices, data = A
     with _LOCK:
-        return _compiled(_TYPES[data.dtype], _INDICES[indices.dtype])
+        return _compiled(data.dtype, indices.dtype)
 
 
 def block_powers(code: Any, A: tuple[NDArray[Any], ...], powers: NDArray[Any]) -> None:
@@ -69,15 +71,15 @@ def block_powers(code: Any, A: tuple[NDArray[Any], ...], powers: NDArray[Any]) -
 
 
 @cache
-def _compiled(number: str, index: str) -> Any:
-    """The machine code for types; None without LLVM."""
+def _compiled(number: np.dtype[Any], index: np.dtype[Any]) -> Any:
+    """The machine code for types; None without LLVM, and where SciPy gives other bits."""
     try:
         return _made(number, index)
     except (ImportError, OSError, RuntimeError):  # RuntimeError: of an LLVM that reads another language
         return None
 
 
-def _made(number: str, index: str) -> Any:
+def _made(number: np.dtype[Any], index: np.dtype[Any]) -> Any:
     from llvmlite import binding as llvm
 
     for begin in ("initialize", "initialize_native_target", "initialize_native_asmprinter"):
@@ -88,13 +90,26 @@ def _made(number: str, index: str) -> Any:
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
     )
-    module = llvm.parse_assembly(_source(number, index))
+    module = llvm.parse_assembly(_source(_TYPES[number], _INDICES[index]))
     module.verify()
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     _ENGINES.append(engine)
     kinds = [ctypes.c_int64] * 5 + [ctypes.c_void_p] * 6
-    return ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address("rows"))
+    code = ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address("rows"))
+    return code if _has_the_bits_of_scipy(code, number, index) else None
+
+
+def _has_the_bits_of_scipy(code: Any, number: np.dtype[Any], index: np.dtype[Any]) -> bool:
+    """Whether the products of some random rows, eight at a time and one at a time, have the bits of SciPy's."""
+    rng, n = np.random.default_rng(0), 3 * LANES + 3
+    A = sp.csr_array((n, n), dtype=number)
+    A.indptr, A.indices = np.arange(0, n * n + 1, n, dtype=index), np.tile(np.arange(n, dtype=index), n)
+    A.data = rng.uniform(-1, 1, n * n).astype(number)
+    powers = np.zeros((2, LANES, n), dtype=number)
+    powers[0] = rng.uniform(-1, 1, (LANES, n))
+    block_powers(code, (A.indptr, A.indices, A.data), powers)
+    return all(np.array_equal(A @ v, w) for v, w in zip(*powers, strict=True))
 
 
 def _source(number: str, index: str) -> str:

@@ -29,8 +29,6 @@ __all__ = ["matrix_powers"]
 _RECENT: dict[tuple[Any, ...], Recent] = {}
 _MOST_RECENT = 32
 _DEFAULTS = (None,) * 7
-#: Backends for arrays on a GPU.
-_THERE = "auto", "cuda"
 
 
 def matrix_powers(
@@ -111,7 +109,8 @@ def matrix_powers(
         and (plan, dtype, threads, db, memory_budget, fraction, value_error) == _DEFAULTS
     )
     is_ours = is_like and isinstance(A, Matrix)
-    is_live = is_like and not is_ours and type(A) not in CSR and basis == "monomial" and backend in _THERE
+    is_live = is_like and not is_ours and type(A) not in CSR and basis == "monomial"
+    is_live = is_live and (backend == "auto" or backend == array_backend())
     if is_live and "akx.operator.live" in sys.modules:
         from akx.operator import live
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache, partial
 from math import isfinite
 from typing import Any
@@ -103,14 +103,7 @@ def powers_into(
                 return
             do(part)
 
-    others = [_pool(os.getpid()).submit(work) for _ in range(workers - 1)]
-    try:
-        work()
-    finally:  # nobody is to write to the result after this
-        left.clear()
-        for other in others:
-            if not other.cancel():
-                other.result()
+    _beside(work, workers - 1, left.clear)
 
 
 def is_for_blocks(A: tuple[NDArray[Any], ...], dtype: np.dtype[Any], vectors: int) -> bool:
@@ -128,6 +121,42 @@ def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | 
         _done += A[1].size * (len(powers) - 1) * vectors
         return None
     return block_code(A)
+
+
+def _beside(work: Callable[[], None], others: int, stop: Callable[[], None]) -> None:
+    """Do `work` here and by other threads, as many as can be started; when this is left, none of them is at it.
+
+    `stop` lets those that are at it find nothing more to do.
+    """
+    futures: list[Future[None]] = [Future() for _ in range(others)]
+    pool = _pool(os.getpid())
+    try:
+        try:
+            for future in futures:
+                pool.submit(_do, work, future)
+        except RuntimeError:  # no more threads can be started
+            _pool.cache_clear()  # one that is still in its queue goes with it
+        work()
+    finally:
+        stop()
+        begun = [future for future in futures if not future.cancel()]
+        try:
+            wait(begun)
+        finally:  # after Ctrl-C too
+            wait(begun)
+    for future in begun:
+        future.result()
+
+
+def _do(work: Callable[[], None], future: Future[None]) -> None:
+    """Do the work of a future that nobody has cancelled."""
+    if future.set_running_or_notify_cancel():
+        try:
+            work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
 
 
 @cache

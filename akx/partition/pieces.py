@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+
+from akx._numba import named_threads
+from akx._process import available_cores
 
 __all__ = ["in_pieces"]
 
@@ -16,9 +18,12 @@ Found = TypeVar("Found")
 
 
 def in_pieces(work: Callable[[int, int], Found], count: int, least: int) -> list[Found]:
-    """What `work` finds from one number to another, for pieces of `least` or more that together are 0 to `count`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    pieces = max(1, min(count // max(least, 1), cores, _MOST))
+    """What `work` finds from one number to another, for pieces of `least` or more that together are 0 to `count`.
+
+    There are no more of them than this process has cores, and than ``NUMBA_NUM_THREADS`` says.
+    """
+    pieces = min(count // max(least, 1), named_threads() or _MOST, _MOST)
+    pieces = min(pieces, available_cores()) if pieces > 1 else 1
     if pieces == 1:
         return [work(0, count)]
     cuts = [count * piece // pieces for piece in range(pieces + 1)]

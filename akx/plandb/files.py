@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from akx._process import user_folder
 from akx.device.forks import lock_file, unlock_file
 from akx.errors import AkxWarning, DatabaseError, brief, shown
 
@@ -61,9 +62,7 @@ def database_path(path: str | os.PathLike[str] | None = None) -> Path:
     if not given:
         if path is not None:
             raise DatabaseError("path of the plan database is empty", hint="pass --db PATH")
-        from platformdirs import user_data_path
-
-        return Path(os.path.realpath(user_data_path("akx", appauthor=False) / "plans.sqlite"))
+        return Path(os.path.realpath(user_folder("data") / "plans.sqlite"))
     if "\0" in given:
         raise DatabaseError("path of the plan database has a null character", found=brief(given))
     try:

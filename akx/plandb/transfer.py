@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from akx._process import user_folder
 from akx.errors import DatabaseError, FileFormatError, PlanError, brief
 from akx.plandb.legacy import marked_timings, newest_timings, unmarked
 from akx.plandb.records import PlanRecord, now
@@ -241,10 +242,8 @@ def keep_aside(record: PlanRecord) -> Path | None:
     """
     import tempfile
 
-    from platformdirs import user_data_path
-
     name = f"{record.created.translate(str.maketrans('', '', ':.+-'))}-{record.id[:12]}.json"
-    for folder in (user_data_path("akx", appauthor=False) / "unsaved", None):
+    for folder in (user_folder("data") / "unsaved", None):
         try:
             if folder is None:
                 folder = Path(tempfile.mkdtemp(prefix="akx-plan-"))

@@ -36,6 +36,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from akx._process import user_folder
 from akx.device.choose import HOST, backend_of
 from akx.device.lock import device_lock
 from akx.errors import (
@@ -191,9 +192,7 @@ def calibration_folder() -> Path:
     given = os.environ.get("AKX_MACHINES", "").strip()
     if given:
         return Path(os.path.expanduser(given))  # a home that is not known stays as it is written
-    from platformdirs import user_data_path
-
-    return Path(user_data_path("akx", appauthor=False)) / _SHIPPED
+    return user_folder("data") / _SHIPPED
 
 
 def find_calibration(device_class: str) -> tuple[Calibration, Path] | None:

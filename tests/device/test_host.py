@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from akx import _process
 from akx.device import host
 from akx.device.choose import plan_threads
 from akx.device.host import HostDevice, default_threads, host_device, resolve_threads
@@ -113,13 +114,13 @@ def test_a_quota_of_the_control_group_limits_the_cores(
     for group, text in quotas.items():
         (tmp_path / "root" / group).mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / group / "cpu.max").write_text(text + "\n")
-    assert host._quota_cores(tmp_path / "root", own) == cores
+    assert _process._quota_cores(tmp_path / "root", own) == cores
     outermost = 4 if quotas.get("", "").startswith("4") else None  # where nothing says which group it is
-    assert host._quota_cores(tmp_path / "root", tmp_path / "missing") == outermost
+    assert _process._quota_cores(tmp_path / "root", tmp_path / "missing") == outermost
 
 
 def test_the_quota_counts_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_quota_cores", lambda: 1)
+    monkeypatch.setattr(_process, "_quota_cores", lambda: 1)
     assert host_device.__wrapped__().cores == 1
 
 

@@ -15,7 +15,6 @@ from copy import copy
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import host_engine
@@ -50,6 +49,7 @@ from akx.kernels.cuda.stored import (
     ways_of,
 )
 from akx.matrix import Matrix
+from akx.partition import pieces as side_by_side
 from akx.plan import Option, Plan
 from benchmarks.gallery import stencil
 
@@ -701,7 +701,8 @@ def test_pieces_side_by_side_are_as_one(pieces: int, monkeypatch: pytest.MonkeyP
     whole = stored._in_pieces
     monkeypatch.setattr(stored, "_in_pieces", lambda work, count: asked.append(count) or whole(work, count))
     monkeypatch.setattr(stored, "_PIECE", 7)
-    monkeypatch.setattr(stored, "host_device", lambda: SimpleNamespace(cores=pieces))
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    monkeypatch.setattr(side_by_side, "available_cores", lambda: pieces)
     assert len(whole(lambda begin, end: (begin, end), 3001)) == pieces
     assert whole(lambda begin, end: (begin, end), 6) == [(0, 6)]
     assert encoded(wide, HALF) is None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import platformdirs
 import pytest
 import scipy.sparse as sp
 
 from akx.kernels import facts, registry
-from akx.kernels.facts import fact, keep
+from akx.kernels.facts import fact, features_folder, keep
 from akx.matrix import Matrix
 from akx.tuner import predict
 
@@ -85,9 +87,33 @@ def test_a_file_of_other_sources_or_that_is_damaged_is_none(folder: Path, monkey
     assert made(matrix(), 2) == (1, False)
 
 
-def test_sources_are_known_by_their_sizes_and_times() -> None:
-    assert facts._sources() == facts._sources()
-    assert len(facts._sources()) == 32
+def test_sources_are_known_by_their_sizes_and_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for place in facts._FOLDERS:
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+    source = tmp_path / facts._FOLDERS[-1] / "one.py"
+    source.write_text("1")
+    os.utime(source, ns=(0, 0))
+    monkeypatch.setattr(facts, "_PACKAGE", tmp_path)
+
+    def digest() -> str:
+        facts._sources.cache_clear()
+        return facts._sources()
+
+    try:
+        found = [digest()]
+        assert digest() == found[0]
+        os.utime(source, ns=(0, 1))
+        found.append(digest())
+        source.write_text("12")
+        os.utime(source, ns=(0, 1))
+        found.append(digest())
+        source.rename(source.with_name("another.py"))
+        found.append(digest())
+        assert len(set(found)) == 4
+        (source.parent / "notes.txt").touch()
+        assert digest() == found[-1]
+    finally:
+        facts._sources.cache_clear()
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(folder: Path) -> None:
@@ -96,6 +122,31 @@ def test_a_folder_that_cannot_be_written_is_done_without(folder: Path) -> None:
     made(first, 1)
     keep(first)
     assert made(first, 2) == (1, False)
+
+
+@pytest.mark.parametrize("is_raised", [True, False])
+def test_without_a_home_nothing_is_kept(is_raised: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_home(*_: Any, **__: Any) -> Path:
+        if is_raised:
+            raise RuntimeError("could not determine the home directory for '~/.cache'")
+        return Path("~/.cache/akx")
+
+    monkeypatch.setattr(platformdirs, "user_cache_path", no_home)
+    monkeypatch.setattr(facts, "features_folder", features_folder)
+    monkeypatch.chdir(tmp_path)
+    first = matrix()
+    assert made(first, 1) == (1, True)
+    keep(first)
+    assert made(first, 2) == (1, False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_json_has_not_is_not_kept(folder: Path) -> None:
+    first = matrix()
+    made(first, 1j)
+    keep(first)
+    assert made(first, 2) == (1j, False)
+    assert not list(folder.glob("*.json"))
 
 
 def test_the_oldest_files_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from akx._process import user_folder
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Module
 from akx.errors import CompileError, MissingDependencyError
@@ -104,9 +105,7 @@ def store_folder() -> Path:
     chosen = os.environ.get("AKX_CUBIN_DIR")
     if chosen:
         return Path(chosen)
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("akx")) / "cubin"
+    return user_folder("cache") / "cubin"
 
 
 def _key(source: Path, arguments: Sequence[str], arch: str) -> str:

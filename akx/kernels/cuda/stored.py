@@ -21,7 +21,6 @@ matrix-vector multiplication using index and value compression", CF 2008).
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -29,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx._numba import njit
-from akx.device.host import host_device
 from akx.matrix import Matrix
+from akx.partition.pieces import in_pieces
 from akx.plan import Plan
 
 __all__ = [
@@ -64,8 +63,8 @@ _ROUNDED = 64
 _SCATTER = np.uint64(0x9E3779B97F4A7C15)
 #: Places of the hash table for each different value there may be.
 _SPREAD = 4
-#: Values that a thread takes at least, and threads at most.
-_PIECE, _MOST_THREADS = 1 << 19, 16
+#: Values that a thread takes at least.
+_PIECE = 1 << 19
 
 Found = TypeVar("Found")
 
@@ -213,12 +212,7 @@ def placed_words(
 
 def _in_pieces(work: Callable[[int, int], Found], count: int) -> list[Found]:
     """What `work` finds from one number to another, for pieces that together are 0 to `count`, side by side."""
-    pieces = max(1, min(count // _PIECE, host_device().cores, _MOST_THREADS))
-    cuts = [count * piece // pieces for piece in range(pieces + 1)]
-    if pieces == 1:
-        return [work(0, count)]
-    with ThreadPoolExecutor(pieces) as pool:
-        return list(pool.map(work, cuts[:-1], cuts[1:]))
+    return in_pieces(work, count, _PIECE)
 
 
 def values_of(matrix: Matrix) -> Any:

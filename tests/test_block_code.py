@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.sparse import _sparsetools
 
 import akx
 from akx.operator import blocks, products, tiers
@@ -52,13 +53,37 @@ def test_other_types_have_no_code() -> None:
 
 
 def test_an_llvm_that_cannot_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: str) -> None:
+    def fail(*_: Any) -> None:
         raise RuntimeError("LLVM IR parsing error")
 
     monkeypatch.setattr(blocks, "_made", fail)
     blocks._compiled.cache_clear()
     try:
         assert blocks.block_code(random_arrays(30)) is None
+    finally:
+        blocks._compiled.cache_clear()
+
+
+@pytest.mark.parametrize(("number", "index"), TYPES)
+def test_where_scipy_rounds_otherwise_there_is_no_code(
+    number: Any, index: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where its compiler has contracted multiplications and additions."""
+    given: list[Any] = []
+
+    def contracted(n: int, _: int, indptr: Any, indices: Any, data: Any, x: Any, y: Any) -> None:
+        given[:] = indices.dtype, data.dtype
+        for i in range(n):
+            row = slice(indptr[i], indptr[i + 1])
+            y[i] += np.dot(data[row].astype(np.longdouble), x[indices[row]])
+
+    blocks._compiled.cache_clear()
+    assert blocks.block_code(random_arrays(30, number, index)) is not None
+    monkeypatch.setattr(_sparsetools, "csr_matvec", contracted)
+    blocks._compiled.cache_clear()
+    try:
+        assert blocks.block_code(random_arrays(30, number, index)) is None
+        assert given == [index, number]
     finally:
         blocks._compiled.cache_clear()
 

@@ -1,0 +1,52 @@
+"""The folders of akx for its user, who may have no home."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+
+from akx import _process
+from akx._process import user_folder
+from akx.device.cuda.compile import store_folder
+from akx.plandb import database_path
+from akx.tuner.calibration import calibration_folder, find_calibration
+
+
+@pytest.fixture(params=["an error", "a tilde"])
+def homeless(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No home, as platformdirs has it; returns the folder for temporary files."""
+
+    def no_home(*_: Any, **__: Any) -> Path:
+        if request.param == "an error":
+            raise RuntimeError("could not determine the home directory for '~'")
+        return Path("~/.local/share/akx")
+
+    for kind in ("user_data_path", "user_cache_path"):
+        monkeypatch.setattr(platformdirs, kind, no_home)
+    for name in ("AKX_DB", "AKX_MACHINES", "AKX_CUBIN_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_without_a_home_there_is_a_folder_of_the_users_own(homeless: Path) -> None:
+    folder = user_folder("data")
+    assert folder == user_folder("cache")
+    assert folder.parent == homeless
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [place.parent for place in (database_path(), calibration_folder(), store_folder())] == [folder] * 3
+    assert find_calibration("no such class") is None
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(homeless: Path) -> None:
+    user_folder("data").chmod(0o777)
+    assert user_folder("data") == _process._NOWHERE
+    assert not database_path().exists()
+
+
+def test_with_a_home_it_is_there() -> None:
+    assert user_folder("data") == platformdirs.user_data_path("akx", appauthor=False)
