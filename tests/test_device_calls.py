@@ -23,7 +23,7 @@ from akx.device.cuda.runtime import give_back
 from akx.errors import AkxWarning, ArgumentError, DeviceError, MatrixError
 from akx.kernels.cuda import canonical, content, csr_powers, program, values
 from akx.kernels.cuda.program import CudaProgram
-from akx.operator import cache
+from akx.operator import cache, tiers
 from akx.operator import call as calls
 from akx.operator.prepared import Prepared
 from akx.plandb import changes
@@ -551,7 +551,10 @@ def test_what_may_have_changed_is_looked_at(case: Case, asked: Asked, monkeypatc
         return "operator_for" not in names
 
     assert [is_direct() for _ in range(3)] == [False, True, True]
-    monkeypatch.setattr(cache.time, "monotonic", lambda: 101.0)  # plans that others have tuned meanwhile
+    monkeypatch.setattr(cache.time, "monotonic", lambda: 101.0)
+    assert is_direct()
+    monkeypatch.setattr(cache.time, "monotonic", lambda: 102.0)  # plans that others have tuned meanwhile
+    next(iter(cache.CACHE.entries.values())).stamp = ("another",)
     assert [is_direct(), is_direct()] == [False, True]
     changes.count_change(asked.made[0]._prepared.planner.database.path)
     assert [is_direct(), is_direct()] == [False, True]
@@ -684,8 +687,10 @@ class Live(Asked):
 @pytest.fixture(params=["auto", "always"])
 def live(request: Any, case: Case, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     akx.clear_cache()
+    tiers.forget()
     monkeypatch.setenv("AKX_PREPARE", request.param)
     monkeypatch.setattr(cache.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(Prepared, "look_again", lambda prepared: None)  # there is no device to plan for
     yield Live(case, cupy, monkeypatch)
     akx.clear_cache()
 
@@ -782,6 +787,76 @@ def test_a_matrix_that_nobody_has_looked_at_is_not_read_in_a_capture(live: Live,
     assert not graph
     live.call(x, out)
     live.is_right(x, out)
+
+
+def test_a_capture_looks_at_the_matrix_whenever_it_comes(
+    live: Live, cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long after the last call that is, and whatever has become of plans: V is never that of an older one."""
+    driver, (x, out) = live.case.driver, live.case.arrays()
+    cupy.current = Stream(11)
+    for _ in range(4):
+        live.call(x, out)
+    driver.finish()
+    for seconds, factor in ((100.2, 1.0), (101.0, 3.0)):
+        monkeypatch.setattr(cache.time, "monotonic", lambda seconds=seconds: seconds)
+        for entry in cache.CACHE.entries.values():
+            entry.stamp = ("another",)
+        live.host.data *= factor
+        driver.cuStreamBeginCapture(11, None)
+        assert live.call(x, out)[1]
+        _, graph = driver.cuStreamEndCapture(11)
+        for _ in range(2):
+            replay(graph)
+            live.is_right(x, out)
+            live.host.data *= 2
+
+
+@pytest.mark.parametrize("what", ["other memory", "another form of x"])
+def test_a_capture_that_could_not_look_at_the_matrix_is_refused(live: Live, cupy: Any, what: str) -> None:
+    driver, (x, out) = live.case.driver, live.case.arrays()
+    cupy.current = Stream(11)
+    for _ in range(4):
+        live.call(x, out)
+    if what == "other memory":
+        live.A.data = Made(2 * live.host.data)
+    else:
+        x = Made(np.array(x.host[:, None]))
+    driver.finish()
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match="call it once before capture, with the same arguments"):
+        live.call(x, out)
+    assert not driver.cuStreamEndCapture(11)[1]
+
+
+@pytest.mark.parametrize("live", ["auto"], indirect=True)
+def test_a_call_in_a_capture_pays_no_rent(live: Live, cupy: Any) -> None:
+    """It can be captured however many calls came before."""
+    driver, (x, out) = live.case.driver, live.case.arrays()
+    cupy.current = Stream(11)
+    for _ in range(3):
+        live.call(x, out)
+    (rent,) = tiers._RENTS.values()
+    rent._overhead, rent._price, tiers._lost = 0.0, rent._lost, 10.0
+    paid = rent.calls, rent._lost
+    driver.cuStreamBeginCapture(11, None)
+    assert live.call(x, out)[1]
+    replay(driver.cuStreamEndCapture(11)[1])
+    live.is_right(x, out)
+    assert (rent.calls, rent._lost, rent.is_over) == (*paid, False)
+
+
+@pytest.mark.parametrize("live", ["always"], indirect=True)
+def test_a_look_at_plans_does_not_look_at_the_matrix(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is due every tenth of a second, and the device is not waited for."""
+    x, _ = live.case.arrays()
+    for _ in range(3):
+        live.call(x)
+    for seconds in (100.2, 100.4):
+        monkeypatch.setattr(cache.time, "monotonic", lambda seconds=seconds: seconds)
+        assert live.call(x)[1]
+    changes.count_change(live.made[0]._prepared.planner.database.path)
+    assert [live.call(x)[1] for _ in range(2)] == [False, True]
 
 
 def test_what_is_kept_goes_with_its_owner(live: Live) -> None:

@@ -102,23 +102,28 @@ class Entry:
         is_same = isinstance(basis, str) or self.operator.basis == basis.head(self.operator.k)
         return self.owner() is owner and is_same
 
-    def refresh(self) -> None:
-        """Look for another plan where those in the database may have changed since the last one was looked up."""
-        prepared = self.operator._prepared
-        planner = prepared.planner
+    def is_fresh(self) -> bool:
+        """Whether plans are those that they were; the stamp of the database is looked at where that is due."""
+        planner = self.operator._prepared.planner
         now = time.monotonic()
         if planner.given is not None:
+            return True
+        is_same = planner.database.generation == self.generation
+        if is_same and now - self.glanced < freshness.GLANCE:
+            return True
+        if setting() == FIXED or (is_same and planner.database.file_stamp() == self.stamp):
             self.glanced = now
+            return True
+        return False
+
+    def refresh(self) -> None:
+        """Look for another plan where those in the database may have changed since the last one was looked up."""
+        if self.is_fresh():
             return
-        generation = planner.database.generation
-        if generation == self.generation and now - self.glanced < freshness.GLANCE:
-            return
-        if setting() == FIXED:
-            self.glanced = now
-            return
-        stamp = planner.database.file_stamp()
-        if generation != self.generation or stamp != self.stamp:
-            prepared.look_again()
+        prepared = self.operator._prepared
+        database = prepared.planner.database
+        generation, stamp, now = database.generation, database.file_stamp(), time.monotonic()
+        prepared.look_again()
         self.generation, self.stamp, self.glanced = generation, stamp, now
 
 
@@ -152,7 +157,8 @@ class Cache(Spares):
     ) -> MatrixPowers | None:
         """The operator that is kept by a key for the object `given`, with the content of A, where there is one.
 
-        In a capture that is one for which nothing has to be done; without a token it is taken as it is.
+        In a capture that is one for which nothing has to be done; without a token, that of a matrix on a GPU which
+        no call looks at beside its work, it is taken as it is.
         """
         with self.lock:
             found = self.entries.get(key)

@@ -11,7 +11,8 @@ of the same kind), is queued on the stream of x without a word to the device:
 So V is that of the matrix as it is when the stream comes to the call, whatever has been written to it by then, and
 whoever reads V on the stream or behind it never sees another. A word of the host tells the next call. That looks at the
 matrix as the first one did: it renews what is kept, or says what is wrong. In a capture the same goes into the caller's
-graph, and nothing is read or waited for.
+graph, and nothing is read or waited for; plans are not looked at then, and the rent does not count it. What is not like
+a call before is refused there (:func:`akx.operator.kept.operator_for`): a graph without a look at A would be stale.
 
 Host, per call: four arrays read, one to three launches. Device: one read of A beside the work, and two short kernels.
 """
@@ -140,11 +141,14 @@ class LiveMatrix:
     def call(self, owner: Any, looks: Any, x: Any, out: Any) -> Any:
         """V; None where this is not like a call before, and nothing is done."""
         library = self._library
-        if looks != self.looks or self.told[0] or library_of(type(x)) is not library:
+        if looks != self.looks or library_of(type(x)) is not library:
             return None
         at, look = library.read(x)
         form = self.forms.get(look)
         if form is None or at % self.dtype.itemsize:
+            return None
+        stream = library.stream(look)
+        if self.told[0] and not _is_captured(stream):  # a graph looks for itself
             return None
         to = at
         if out is not None:
@@ -153,34 +157,36 @@ class LiveMatrix:
             to, found = library.read(out)
             if found != form.out_look or (at != to and at < to + form.out_bytes and to < at + form.x_bytes):
                 return None
-        operator = None
+        operator, is_captured = None, False
         if self.rent is not None:
-            if setting() != AUTO or not self.rent.goes_on(self.k, form.vectors):
+            is_captured = _is_captured(stream)  # then it is no call: it may be done never, or often
+            if not is_captured and (setting() != AUTO or not self.rent.goes_on(self.k, form.vectors)):
                 return None
         else:
             assert self._recent is not None
             operator = self._recent.operator(owner, x)
+            if operator is None and _is_captured(stream):
+                operator = self._recent.operator(owner, x, is_captured=True)
             if operator is None or self._recent.token is not self._token:
                 return None
         if out is None:
             powers, out = interchange.make_result(x, form.shape, self.dtype, form.single)
             to = powers.pointer
         if operator is None:
-            self._queue_products(library.stream(look), form, at, to)
+            self._queue_products(stream, form, at, to, is_captured)
             return out
         operator.looks_for_overflow = True
         calls = operator._device_calls()
-        is_queued = calls.again_at(at, to, look, form.out_look, library.stream(look), self._around)
+        is_queued = calls.again_at(at, to, look, form.out_look, stream, self._around)
         return out if is_queued else calls(x, out, None, self._around)
 
-    def _queue_products(self, stream: CallerStream, form: _Form, at: int, to: int) -> None:
+    def _queue_products(self, stream: CallerStream, form: _Form, at: int, to: int, is_captured: bool) -> None:
         """Queue products of the arrays as they are."""
 
         def queue(on: Stream) -> None:
             self.powers.queue(on, at, to, form.vectors, captured=is_captured)
 
         with runtime().active():
-            is_captured = stream.is_capturing
             if is_captured:
                 self._is_in_a_graph()
                 queue(stream)
@@ -285,6 +291,11 @@ def _is_readable(given: Given, dtype: Any) -> bool:
     is_same = index.dtype == pointer.dtype and index.dtype.name in INDICES
     is_as_given = all(at == one.pointer for (at, _), one in zip(_looks(given.arrays)[0], given.on_device, strict=True))
     return is_same and is_as_given and 0 < n < _MOST_ROWS and pointer.size == n + 1 and given.nnz > 0
+
+
+def _is_captured(stream: CallerStream) -> bool:
+    with runtime().active():
+        return stream.is_capturing
 
 
 def _arrays_of(A: Any) -> tuple[Any, tuple[Any, Any, Any], Any] | None:
