@@ -6,6 +6,7 @@ import ctypes
 import gc
 import sys
 import threading
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -810,6 +811,54 @@ def test_a_capture_looks_at_the_matrix_whenever_it_comes(
             replay(graph)
             live.is_right(x, out)
             live.host.data *= 2
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+@pytest.mark.parametrize("live", ["always"], indirect=True)
+def test_a_graph_is_right_where_a_is_changed_back(live: Live, cupy: Any, is_moved: bool) -> None:
+    """What it compares with is what the values of now are of, which calls between lay out; there or elsewhere."""
+    driver, (x, out), was = live.case.driver, live.case.arrays(), live.host.data.copy()
+    cupy.current = Stream(11)
+    for _ in range(4):
+        live.call(x, out)
+    driver.finish()
+    driver.cuStreamBeginCapture(11, None)
+    live.call(x, out)
+    _, graph = driver.cuStreamEndCapture(11)
+    for factor in (2.0, 1.0, 1.0, 3.0):
+        live.host.data[:] = factor * was
+        replay(graph)
+        live.is_right(x, out)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AkxWarning)
+            if is_moved and factor == 2:
+                live.case.program.update_values(2j + was)
+            for _ in range(3):
+                live.call(x, out)
+                live.is_right(x, out)
+        replay(graph)
+        live.is_right(x, out)
+        live.host.data[:] = was
+        replay(graph)
+        live.is_right(x, out)
+
+
+@pytest.mark.parametrize("live", ["always"], indirect=True)
+def test_new_values_of_another_thread_are_seen_by_the_device(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come when a call has found the old ones kept, and before its work is queued."""
+    from akx.operator.live import LiveMatrix
+
+    (x, out), around = live.case.arrays(), LiveMatrix._around
+
+    def later(one: LiveMatrix, *given: Any) -> Any:
+        live.made[0].update_values(2 * live.host)
+        return around(one, *given)
+
+    for _ in range(4):
+        live.call(x, out)
+    monkeypatch.setattr(LiveMatrix, "_around", later)
+    live.call(x, out)
+    live.is_right(x, out)
 
 
 @pytest.mark.parametrize("what", ["other memory", "another form of x"])

@@ -4,7 +4,7 @@ A call that looks like one before, by CuPy's and PyTorch's own attributes (the a
 of the same kind), is queued on the stream of x without a word to the device:
 
     tier 0    the products of the arrays as they are (:mod:`akx.kernels.cuda.csr_powers`): there is nothing to be stale
-    prepared  1. the checksums of the arrays, and whether they are those of what is kept, in a word of the device
+    prepared  1. the checksums of the arrays, and whether they are those of what is kept *then*, in a word of the device
               2. the kept program
               3. where the word says so, the products of the arrays as they are, in V once more; else that kernel ends
 
@@ -33,6 +33,7 @@ from akx.device.cuda.memory import DeviceArray, wrap
 from akx.device.cuda.runtime import runtime
 from akx.kernels.cuda.content import INDICES, VALUES, Comparison, host_word, is_sound
 from akx.kernels.cuda.csr_powers import CsrPowers
+from akx.operator.cache import CACHE
 from akx.operator.kept import Recent, recent
 from akx.operator.overflow import OverflowWatch
 from akx.operator.recurrence import Recurrence
@@ -130,10 +131,11 @@ class LiveMatrix:
         """Whether calls run on an operator for this content."""
         return self._recent is not None and self._token is token
 
-    def prepare(self, found: Recent, arrays: list[DeviceArray]) -> None:
-        """Let calls from now on run on a prepared operator, while the arrays are what its token says."""
-        self._recent, self._token = found, found.token
-        known = [part[2] for part in found.token[3:]]
+    def prepare(self, found: Recent, operator: MatrixPowers, arrays: list[DeviceArray]) -> None:
+        """Let calls from now on run on a prepared operator, while the arrays are those that its values are of."""
+        with CACHE.lock:  # under which it gets other values
+            self._recent, self._token = found, found.token
+            known = operator._prepared.know([part[2] for part in found.token[3:]])
         self._comparisons = tuple(Comparison(arrays, known, self.told) for _ in range(2))
 
     # ------------------------------------------------------------------------------------------------------ the call
@@ -250,11 +252,11 @@ def of_products(given: Given, dtype: Any, k: int, rent: Rent) -> LiveMatrix | No
 def remember(given: Given, k: int, operator: MatrixPowers, x: Any, answer: Any) -> None:
     """Let calls like this one be queued at once, on an operator that is kept for a matrix of the caller's."""
     entry, known = recent(operator, x), _LIVE.get((id(given.owner), k))
-    if entry is None or not _is_readable(given, operator.dtype):
+    if entry is None or not entry.token or not _is_readable(given, operator.dtype):
         return
     if known is None or not known.is_of(given) or not known.is_prepared(entry.token):
         known = LiveMatrix(given, -(-given.nnz // int(given.shape[0])), k, None)
-        known.prepare(entry, given.on_device)
+        known.prepare(entry, operator, given.on_device)
         _kept(known, given.owner)
     start, single = interchange.start_of(x, known.n)
     b, n = start.shape

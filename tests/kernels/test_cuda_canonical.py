@@ -854,7 +854,7 @@ def test_a_comparison_tells_what_is_behind_it(device: Any) -> None:
     held = host_engine.to_device(octets)
     arrays = [held.view(3, (401,)), held.view(408, (7,)), held.view(416, (500,))]
     known = content.sums_of(arrays)
-    comparison = content.Comparison(arrays, known, told)
+    comparison = content.Comparison(arrays, host_engine.to_device(np.array(known, np.uint64)), told)
     comparison.queue(None)
     assert (comparison.differs.get()[0], told[0]) == (0, 0)
     for place in (3, 403, 408, 414, 416, 419, 915):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import Stream, default_stream
-from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
+from akx.device.cuda.memory import DeviceArray, empty, pinned, wrap
 
 __all__ = ["INDICES", "VALUES", "Comparison", "address_of", "cleared", "host_word", "is_sound", "sums_of"]
 
@@ -69,15 +69,24 @@ def is_sound(arrays: Sequence[DeviceArray], n: int) -> tuple[bool, int]:
 class Comparison:
     """Of three arrays where they are now, whether they have the checksums that they had; queued again and again.
 
+    Parameters
+    ----------
+    arrays : sequence of DeviceArray
+        They are not held.
+    known : DeviceArray
+        (3,), uint64: the checksums, as they are when the device comes there.
+    told : ndarray
+        A word of the host that becomes 1 where one is another.
+
     Attributes
     ----------
     differs : DeviceArray
         (1,), uint32: 1 behind a comparison that found another content, else 0.
     """
 
-    def __init__(self, arrays: Sequence[DeviceArray], known: Sequence[int], told: NDArray[np.uint32]) -> None:
+    def __init__(self, arrays: Sequence[DeviceArray], known: DeviceArray, told: NDArray[np.uint32]) -> None:
         self.differs = cleared(1, np.uint32)
-        words = cleared(4, np.uint64), to_device(np.array(known, dtype=np.uint64)), _NONE, self.differs
+        words = cleared(4, np.uint64), known, _NONE, self.differs
         arguments = [*_extents(arrays), *words, address_of(told)]
         self._launch = _summing().bound(_grid(arrays), _BLOCK, arguments)
 
