@@ -813,6 +813,41 @@ def test_a_capture_looks_at_the_matrix_whenever_it_comes(
             live.host.data *= 2
 
 
+def test_every_captured_call_has_words_of_its_own(live: Live, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count blocks in, and to compare A: two graphs may be launched at once, on two streams. More come between."""
+    monkeypatch.setattr(content, "_CAPTURES", 4)
+    driver, (x, out), used = live.case.driver, live.case.arrays(), set[int]()
+    cupy.current = Stream(11)
+    for name, places in (("powers", (10,)), ("sum_all_arrays", (6, 9))):
+        work, kinds = driver.kernels[name]
+
+        def note(*given: int, work: Any = work, places: Any = places) -> None:
+            used.update(given[place] for place in places)
+            work(*given)
+
+        driver.kernels[name] = note, kinds
+
+    def words(is_captured: bool) -> set[int]:
+        used.clear()
+        if is_captured:
+            driver.cuStreamBeginCapture(11, None)
+        live.call(x, out)
+        if is_captured:
+            replay(driver.cuStreamEndCapture(11)[1])
+        live.is_right(x, out)
+        return set(used)
+
+    for _ in range(3):
+        live.call(x, out)
+    driver.finish()
+    found = [words(captured) for captured in (False, True, True, True, False, True, True, True, True)]
+    assert found.pop(4) == found[0]
+    assert len(set().union(*found)) == sum(map(len, found)) == 8 * (3 if live.made else 1)
+    with pytest.raises(DeviceError, match="too many calls are captured one after another"):
+        words(True)
+    driver.cuStreamEndCapture(11)
+
+
 @pytest.mark.parametrize("is_moved", [False, True])
 @pytest.mark.parametrize("live", ["always"], indirect=True)
 def test_a_graph_is_right_where_a_is_changed_back(live: Live, cupy: Any, is_moved: bool) -> None:

@@ -31,7 +31,7 @@ from akx.device.cuda.callers import Library, library_of
 from akx.device.cuda.launch import CallerStream, Stream
 from akx.device.cuda.memory import DeviceArray, wrap
 from akx.device.cuda.runtime import runtime
-from akx.kernels.cuda.content import INDICES, VALUES, Comparison, host_word, is_sound
+from akx.kernels.cuda.content import INDICES, VALUES, CaptureWords, Comparison, host_word, is_sound
 from akx.kernels.cuda.csr_powers import CsrPowers
 from akx.operator.cache import CACHE
 from akx.operator.kept import Recent, recent
@@ -96,7 +96,8 @@ class LiveMatrix:
         self.forms: dict[Any, _Form] = {}
         self._recent: Recent | None = None
         self._token: Any = None
-        self._comparisons: tuple[Comparison, ...] = ()
+        self._comparison: Comparison | None = None
+        self._words, self._in_use = CaptureWords(), list[Any]()
         self.in_graphs: list[LiveMatrix] = []  # of callers: with their owner they go
 
     # --------------------------------------------------------------------------- as the operator of a first call
@@ -136,7 +137,7 @@ class LiveMatrix:
         with CACHE.lock:  # under which it gets other values
             self._recent, self._token = found, found.token
             known = operator._prepared.know([part[2] for part in found.token[3:]])
-        self._comparisons = tuple(Comparison(arrays, known, self.told) for _ in range(2))
+        self._comparison = Comparison(arrays, known, self.told)
 
     # ------------------------------------------------------------------------------------------------------ the call
 
@@ -171,6 +172,9 @@ class LiveMatrix:
                 operator = self._recent.operator(owner, x, is_captured=True)
             if operator is None or self._recent.token is not self._token:
                 return None
+        if self._words.are_few and not _is_captured(stream):
+            with self.powers.lock:
+                self._words.make()
         if out is None:
             powers, out = interchange.make_result(x, form.shape, self.dtype, form.single)
             to = powers.pointer
@@ -185,12 +189,13 @@ class LiveMatrix:
     def _queue_products(self, stream: CallerStream, form: _Form, at: int, to: int, is_captured: bool) -> None:
         """Queue products of the arrays as they are."""
 
+        arrived = self._words_in_a_graph()[1].pointer if is_captured else 0
+
         def queue(on: Stream) -> None:
-            self.powers.queue(on, at, to, form.vectors, captured=is_captured)
+            self.powers.queue(on, at, to, form.vectors, arrived=arrived)
 
         with runtime().active():
             if is_captured:
-                self._is_in_a_graph()
                 queue(stream)
                 return
             stream.submit(queue)
@@ -201,22 +206,28 @@ class LiveMatrix:
         self, work: Callable[[Stream], None], at: int, to: int, vectors: int, captured: bool
     ) -> Callable[[Stream], None]:
         """A look at the arrays before the work of a call, and their products behind it, where they have changed."""
-        comparison = self._comparisons[captured]
+        comparison, arrived = self._comparison, 0
+        assert comparison is not None
         if captured:
-            self._is_in_a_graph()
+            words, meeting = self._words_in_a_graph()
+            comparison, arrived = comparison.working_in(words), meeting.pointer
 
         def queue(stream: Stream) -> None:
             with self.powers.lock:
                 comparison.queue(stream)
                 work(stream)
-                self.powers.queue(stream, at, to, vectors, only=comparison.differs.pointer, captured=captured)
+                self.powers.queue(stream, at, to, vectors, only=comparison.differs.pointer, arrived=arrived)
 
         return queue
 
-    def _is_in_a_graph(self) -> None:
-        """Stay as long as the owner does: the graph has addresses of words here."""
+    def _words_in_a_graph(self) -> tuple[DeviceArray, DeviceArray]:
+        """Words for a captured call; they stay as long as the owner does: the graph has their addresses."""
         if self not in self.in_graphs:
             self.in_graphs.append(self)
+        with self.powers.lock:
+            found = self._words.take()
+        self._in_use.append(found)
+        return found
 
 
 # ------------------------------------------------------------------------------------------------------- what is known

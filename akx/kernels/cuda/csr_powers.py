@@ -66,8 +66,8 @@ class CsrPowers(CudaProgram):
         entries = min(data.size, index.size)
         self._lanes, self._long = _lanes_and_long(n, entries, longest)
         self._index = "u32" if index.dtype.itemsize == 4 else "u64"
-        #: Blocks that have come to a meeting: of calls, and of those in graphs of callers.
-        self._meetings = cleared(2, np.uint32)
+        #: Blocks that have come to a meeting.
+        self._arrived = cleared(1, np.uint32)
         places = [np.uint64(array.pointer) for array in (pointer, index, data)]
         self._matrix: list[Any] = [np.uint32(n), np.uint64(entries), *places, np.uint32(k)]
         self._told = address_of(told)
@@ -94,7 +94,7 @@ class CsrPowers(CudaProgram):
         """There are none but the caller's."""
         raise PlanError("these are powers of arrays as they are", hint="change the arrays")
 
-    def queue(self, stream: Stream, x: int, out: int, vectors: int, *, only: int = 0, captured: bool = False) -> None:
+    def queue(self, stream: Stream, x: int, out: int, vectors: int, *, only: int = 0, arrived: int = 0) -> None:
         """Queue a call by its addresses, with the coefficients of the last :meth:`take`; :meth:`ready` comes before.
 
         The context is current. Who queues on a stream of a caller, or on akx's, has the lock of that.
@@ -103,11 +103,12 @@ class CsrPowers(CudaProgram):
         ----------
         only : int
             Address of a word of the device: nothing is done where that is 0 by then. 0 for in any case.
-        captured : bool
-            Whether it goes into a graph of a caller's, which may be launched at any time.
+        arrived : int
+            Address of a word of the device, 0, in which blocks that meet are counted; 0 for that of calls. What goes
+            into a graph of a caller's, which may be launched at any time, has one of its own.
         """
         size = self.n * self.dtype.itemsize
-        others = vectors * self.n, self._on_device.pointer, self._meetings.pointer + 4 * captured, only
+        others = vectors * self.n, self._on_device.pointer, arrived or self._arrived.pointer, only
         with self.lock:
             for together in groups_of(vectors):
                 one = self._launches[together]
