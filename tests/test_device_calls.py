@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import sys
 import threading
+import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,12 +21,12 @@ from device.fake_driver import FakeDriver, seen
 
 import akx
 from akx.device.cuda import memory
-from akx.device.cuda.launch import Module, default_stream
+from akx.device.cuda.launch import CallerStream, Graph, Module, default_stream
 from akx.device.cuda.runtime import give_back
 from akx.errors import AkxWarning, ArgumentError, DeviceError, MatrixError
 from akx.kernels.cuda import canonical, content, csr_powers, program, values
 from akx.kernels.cuda.program import CudaProgram
-from akx.operator import cache, tiers
+from akx.operator import cache, overflow, tiers
 from akx.operator import call as calls
 from akx.operator.prepared import Prepared
 from akx.plandb import changes
@@ -941,6 +943,82 @@ def test_a_look_at_plans_does_not_look_at_the_matrix(live: Live, monkeypatch: py
         assert live.call(x)[1]
     changes.count_change(live.made[0]._prepared.planner.database.path)
     assert [live.call(x)[1] for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize("live", ["auto"], indirect=True)
+def test_two_threads_with_one_matrix_look_one_at_a_time(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look is moved to V and queued; another thread does not move it in between."""
+    monkeypatch.setattr(overflow, "_EVERY", 1)
+    live.call(live.case.arrays()[0])
+    going, wrong, move = list[int](), list[Any](), Graph.move
+
+    def moved(graph: Graph, *given: Any) -> Any:
+        going.append(threading.get_ident())
+        time.sleep(1e-3)
+        if set(going) != {threading.get_ident()}:
+            wrong.append(graph)
+        return move(graph, *given)
+
+    def submit(stream: CallerStream, work: Any, queue: Any = CallerStream.submit) -> None:
+        queue(stream, work)
+        with contextlib.suppress(ValueError):
+            going.remove(threading.get_ident())
+
+    monkeypatch.setattr(Graph, "move", moved)
+    monkeypatch.setattr(CallerStream, "submit", submit)
+
+    def work(x: Array) -> None:
+        for _ in range(20):
+            live.held.append(akx.matrix_powers(live.A, x, K))
+
+    threads = [threading.Thread(target=work, args=live.case.arrays(seed)[:1]) for seed in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("live", ["always"], indirect=True)
+def test_what_is_forgotten_in_a_graph_goes_with_its_owner(live: Live, cupy: Any) -> None:
+    driver, (x, out) = live.case.driver, live.case.arrays()
+    cupy.current = Stream(11)
+    for _ in range(4):
+        live.call(x, out)
+    driver.cuStreamBeginCapture(11, None)
+    live.call(x, out)
+    driver.cuStreamEndCapture(11)
+    (entry,) = cache.CACHE.entries.values()
+    entry.operator.update_values = lambda _: (_ for _ in ()).throw(MatrixError("another pattern"))  # type: ignore[method-assign]
+    live.host.data *= 2
+    for _ in range(2):
+        live.call(x, out)
+        driver.finish()
+    assert list(cache.CACHE._captured.values()) == [entry]
+    live.A = None
+    gc.collect()
+    assert not cache.CACHE._captured
+
+
+def test_a_matrix_may_go_while_room_is_made(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    from akx.operator import live as lives
+
+    class Going(dict[Any, Any]):
+        """All matrices go as soon as their keys have been read."""
+
+        def __iter__(self) -> Iterator[Any]:
+            keys = list(self.keys())
+            self.clear()
+            return iter(keys)
+
+    x, _ = live.case.arrays()
+    monkeypatch.setattr(lives, "_MOST", 1)
+    monkeypatch.setattr(lives, "_LIVE", Going())
+    held = live.A, Sparse(live.host)
+    for one in held:
+        live.A = one
+        live.is_right(x, live.call(x)[0])
+    assert len(lives._LIVE) == 1
 
 
 def test_what_is_kept_goes_with_its_owner(live: Live) -> None:

@@ -142,14 +142,14 @@ class Cache(Spares):
         super().__init__(is_bounded=is_bounded)
         self.tune = tune
         self.entries: OrderedDict[_Key, Entry] = OrderedDict()
-        self._captured: list[Entry] = []  # forgotten, and in graphs of callers
+        self._captured: dict[int, Entry] = {}  # forgotten, and in graphs of callers
         self._matrices: OrderedDict[_Key, tuple[Callable[[], Any], Token, Matrix]] = OrderedDict()
 
     def clear(self) -> None:
         with self.lock:
             super().clear()
             self.entries.clear()
-            self._captured = []
+            self._captured.clear()
             self._matrices.clear()
 
     def find(
@@ -169,7 +169,7 @@ class Cache(Spares):
             if found.token != token and not self._renew(found, A, token, basis):
                 del self.entries[key]
                 if found.is_captured:
-                    self._captured.append(found)
+                    self._captured[id(found)] = found
                 return None
             self.entries.move_to_end(key)
         found.refresh()  # may measure: calls for other matrices do not wait for it
@@ -291,8 +291,14 @@ class Cache(Spares):
         return True
 
     def reference(self, owner: Any, key: _Key) -> Callable[[], Any]:
-        """A weak reference to an owner, with whom goes what is kept by the key."""
-        return weakref.ref(owner, lambda _: self.entries.pop(key, None))
+        """A weak reference to an owner, with whom goes what is kept by the key, and what is in graphs of callers."""
+        return weakref.ref(owner, lambda gone: self._forget(key, gone))
+
+    def _forget(self, key: _Key, gone: Any) -> None:
+        self.entries.pop(key, None)
+        for at, one in list(self._captured.items()):
+            if one.owner is gone:
+                self._captured.pop(at, None)
 
     def _make_room(self, newest: Entry) -> None:
         """Forget what was used longest ago, as far as there is too much; what was lent goes first."""

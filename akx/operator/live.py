@@ -286,7 +286,9 @@ def _kept(one: LiveMatrix, owner: Any) -> LiveMatrix:
     before = _LIVE.pop(key, None)
     if before is not None and before.owner() is owner:
         one.in_graphs = before.in_graphs
-    while len(_LIVE) >= _MOST and (oldest := next((at for at in list(_LIVE) if not _LIVE[at].in_graphs), None)):
+    while len(_LIVE) >= _MOST and (
+        oldest := next((at for at, held in list(_LIVE.items()) if not held.in_graphs), None)
+    ):
         _LIVE.pop(oldest, None)
     one.owner = weakref.ref(owner, lambda _: _LIVE.pop(key, None))
     _LIVE[key] = one
