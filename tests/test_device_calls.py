@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import sys
 import threading
+import time
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -18,12 +21,12 @@ from device.fake_driver import FakeDriver, seen
 
 import akx
 from akx.device.cuda import memory
-from akx.device.cuda.launch import Module, default_stream
+from akx.device.cuda.launch import CallerStream, Graph, Module, default_stream
 from akx.device.cuda.runtime import give_back
 from akx.errors import AkxWarning, ArgumentError, DeviceError, MatrixError
 from akx.kernels.cuda import canonical, content, csr_powers, program, values
 from akx.kernels.cuda.program import CudaProgram
-from akx.operator import cache
+from akx.operator import cache, overflow, tiers
 from akx.operator import call as calls
 from akx.operator.prepared import Prepared
 from akx.plandb import changes
@@ -551,7 +554,10 @@ def test_what_may_have_changed_is_looked_at(case: Case, asked: Asked, monkeypatc
         return "operator_for" not in names
 
     assert [is_direct() for _ in range(3)] == [False, True, True]
-    monkeypatch.setattr(cache.time, "monotonic", lambda: 101.0)  # plans that others have tuned meanwhile
+    monkeypatch.setattr(cache.time, "monotonic", lambda: 101.0)
+    assert is_direct()
+    monkeypatch.setattr(cache.time, "monotonic", lambda: 102.0)  # plans that others have tuned meanwhile
+    next(iter(cache.CACHE.entries.values())).stamp = ("another",)
     assert [is_direct(), is_direct()] == [False, True]
     changes.count_change(asked.made[0]._prepared.planner.database.path)
     assert [is_direct(), is_direct()] == [False, True]
@@ -684,8 +690,10 @@ class Live(Asked):
 @pytest.fixture(params=["auto", "always"])
 def live(request: Any, case: Case, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     akx.clear_cache()
+    tiers.forget()
     monkeypatch.setenv("AKX_PREPARE", request.param)
     monkeypatch.setattr(cache.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(Prepared, "look_again", lambda prepared: None)  # there is no device to plan for
     yield Live(case, cupy, monkeypatch)
     akx.clear_cache()
 
@@ -782,6 +790,235 @@ def test_a_matrix_that_nobody_has_looked_at_is_not_read_in_a_capture(live: Live,
     assert not graph
     live.call(x, out)
     live.is_right(x, out)
+
+
+def test_a_capture_looks_at_the_matrix_whenever_it_comes(
+    live: Live, cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long after the last call that is, and whatever has become of plans: V is never that of an older one."""
+    driver, (x, out) = live.case.driver, live.case.arrays()
+    cupy.current = Stream(11)
+    for _ in range(4):
+        live.call(x, out)
+    driver.finish()
+    for seconds, factor in ((100.2, 1.0), (101.0, 3.0)):
+        monkeypatch.setattr(cache.time, "monotonic", lambda seconds=seconds: seconds)
+        for entry in cache.CACHE.entries.values():
+            entry.stamp = ("another",)
+        live.host.data *= factor
+        driver.cuStreamBeginCapture(11, None)
+        assert live.call(x, out)[1]
+        _, graph = driver.cuStreamEndCapture(11)
+        for _ in range(2):
+            replay(graph)
+            live.is_right(x, out)
+            live.host.data *= 2
+
+
+def test_every_captured_call_has_words_of_its_own(live: Live, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count blocks in, and to compare A: two graphs may be launched at once, on two streams. More come between."""
+    monkeypatch.setattr(content, "_CAPTURES", 4)
+    driver, (x, out), used = live.case.driver, live.case.arrays(), set[int]()
+    cupy.current = Stream(11)
+    for name, places in (("powers", (10,)), ("sum_all_arrays", (6, 9))):
+        work, kinds = driver.kernels[name]
+
+        def note(*given: int, work: Any = work, places: Any = places) -> None:
+            used.update(given[place] for place in places)
+            work(*given)
+
+        driver.kernels[name] = note, kinds
+
+    def words(is_captured: bool) -> set[int]:
+        used.clear()
+        if is_captured:
+            driver.cuStreamBeginCapture(11, None)
+        live.call(x, out)
+        if is_captured:
+            replay(driver.cuStreamEndCapture(11)[1])
+        live.is_right(x, out)
+        return set(used)
+
+    for _ in range(3):
+        live.call(x, out)
+    driver.finish()
+    found = [words(captured) for captured in (False, True, True, True, False, True, True, True, True)]
+    assert found.pop(4) == found[0]
+    assert len(set().union(*found)) == sum(map(len, found)) == 8 * (3 if live.made else 1)
+    with pytest.raises(DeviceError, match="too many calls are captured one after another"):
+        words(True)
+    driver.cuStreamEndCapture(11)
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+@pytest.mark.parametrize("live", ["always"], indirect=True)
+def test_a_graph_is_right_where_a_is_changed_back(live: Live, cupy: Any, is_moved: bool) -> None:
+    """What it compares with is what the values of now are of, which calls between lay out; there or elsewhere."""
+    driver, (x, out), was = live.case.driver, live.case.arrays(), live.host.data.copy()
+    cupy.current = Stream(11)
+    for _ in range(4):
+        live.call(x, out)
+    driver.finish()
+    driver.cuStreamBeginCapture(11, None)
+    live.call(x, out)
+    _, graph = driver.cuStreamEndCapture(11)
+    for factor in (2.0, 1.0, 1.0, 3.0):
+        live.host.data[:] = factor * was
+        replay(graph)
+        live.is_right(x, out)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AkxWarning)
+            if is_moved and factor == 2:
+                live.case.program.update_values(2j + was)
+            for _ in range(3):
+                live.call(x, out)
+                live.is_right(x, out)
+        replay(graph)
+        live.is_right(x, out)
+        live.host.data[:] = was
+        replay(graph)
+        live.is_right(x, out)
+
+
+@pytest.mark.parametrize("live", ["always"], indirect=True)
+def test_new_values_of_another_thread_are_seen_by_the_device(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come when a call has found the old ones kept, and before its work is queued."""
+    from akx.operator.live import LiveMatrix
+
+    (x, out), around = live.case.arrays(), LiveMatrix._around
+
+    def later(one: LiveMatrix, *given: Any) -> Any:
+        live.made[0].update_values(2 * live.host)
+        return around(one, *given)
+
+    for _ in range(4):
+        live.call(x, out)
+    monkeypatch.setattr(LiveMatrix, "_around", later)
+    live.call(x, out)
+    live.is_right(x, out)
+
+
+@pytest.mark.parametrize("what", ["other memory", "another form of x"])
+def test_a_capture_that_could_not_look_at_the_matrix_is_refused(live: Live, cupy: Any, what: str) -> None:
+    driver, (x, out) = live.case.driver, live.case.arrays()
+    cupy.current = Stream(11)
+    for _ in range(4):
+        live.call(x, out)
+    if what == "other memory":
+        live.A.data = Made(2 * live.host.data)
+    else:
+        x = Made(np.array(x.host[:, None]))
+    driver.finish()
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match="call it once before capture, with the same arguments"):
+        live.call(x, out)
+    assert not driver.cuStreamEndCapture(11)[1]
+
+
+@pytest.mark.parametrize("live", ["auto"], indirect=True)
+def test_a_call_in_a_capture_pays_no_rent(live: Live, cupy: Any) -> None:
+    """It can be captured however many calls came before."""
+    driver, (x, out) = live.case.driver, live.case.arrays()
+    cupy.current = Stream(11)
+    for _ in range(3):
+        live.call(x, out)
+    (rent,) = tiers._RENTS.values()
+    rent._overhead, rent._price, tiers._lost = 0.0, rent._lost, 10.0
+    paid = rent.calls, rent._lost
+    driver.cuStreamBeginCapture(11, None)
+    assert live.call(x, out)[1]
+    replay(driver.cuStreamEndCapture(11)[1])
+    live.is_right(x, out)
+    assert (rent.calls, rent._lost, rent.is_over) == (*paid, False)
+
+
+@pytest.mark.parametrize("live", ["always"], indirect=True)
+def test_a_look_at_plans_does_not_look_at_the_matrix(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is due every tenth of a second, and the device is not waited for."""
+    x, _ = live.case.arrays()
+    for _ in range(3):
+        live.call(x)
+    for seconds in (100.2, 100.4):
+        monkeypatch.setattr(cache.time, "monotonic", lambda seconds=seconds: seconds)
+        assert live.call(x)[1]
+    changes.count_change(live.made[0]._prepared.planner.database.path)
+    assert [live.call(x)[1] for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize("live", ["auto"], indirect=True)
+def test_two_threads_with_one_matrix_look_one_at_a_time(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look is moved to V and queued; another thread does not move it in between."""
+    monkeypatch.setattr(overflow, "_EVERY", 1)
+    live.call(live.case.arrays()[0])
+    going, wrong, move = list[int](), list[Any](), Graph.move
+
+    def moved(graph: Graph, *given: Any) -> Any:
+        going.append(threading.get_ident())
+        time.sleep(1e-3)
+        if set(going) != {threading.get_ident()}:
+            wrong.append(graph)
+        return move(graph, *given)
+
+    def submit(stream: CallerStream, work: Any, queue: Any = CallerStream.submit) -> None:
+        queue(stream, work)
+        with contextlib.suppress(ValueError):
+            going.remove(threading.get_ident())
+
+    monkeypatch.setattr(Graph, "move", moved)
+    monkeypatch.setattr(CallerStream, "submit", submit)
+
+    def work(x: Array) -> None:
+        for _ in range(20):
+            live.held.append(akx.matrix_powers(live.A, x, K))
+
+    threads = [threading.Thread(target=work, args=live.case.arrays(seed)[:1]) for seed in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("live", ["always"], indirect=True)
+def test_what_is_forgotten_in_a_graph_goes_with_its_owner(live: Live, cupy: Any) -> None:
+    driver, (x, out) = live.case.driver, live.case.arrays()
+    cupy.current = Stream(11)
+    for _ in range(4):
+        live.call(x, out)
+    driver.cuStreamBeginCapture(11, None)
+    live.call(x, out)
+    driver.cuStreamEndCapture(11)
+    (entry,) = cache.CACHE.entries.values()
+    entry.operator.update_values = lambda _: (_ for _ in ()).throw(MatrixError("another pattern"))  # type: ignore[method-assign]
+    live.host.data *= 2
+    for _ in range(2):
+        live.call(x, out)
+        driver.finish()
+    assert list(cache.CACHE._captured.values()) == [entry]
+    live.A = None
+    gc.collect()
+    assert not cache.CACHE._captured
+
+
+def test_a_matrix_may_go_while_room_is_made(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    from akx.operator import live as lives
+
+    class Going(dict[Any, Any]):
+        """All matrices go as soon as their keys have been read."""
+
+        def __iter__(self) -> Iterator[Any]:
+            keys = list(self.keys())
+            self.clear()
+            return iter(keys)
+
+    x, _ = live.case.arrays()
+    monkeypatch.setattr(lives, "_MOST", 1)
+    monkeypatch.setattr(lives, "_LIVE", Going())
+    held = live.A, Sparse(live.host)
+    for one in held:
+        live.A = one
+        live.is_right(x, live.call(x)[0])
+    assert len(lives._LIVE) == 1
 
 
 def test_what_is_kept_goes_with_its_owner(live: Live) -> None:

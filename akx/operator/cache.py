@@ -102,23 +102,28 @@ class Entry:
         is_same = isinstance(basis, str) or self.operator.basis == basis.head(self.operator.k)
         return self.owner() is owner and is_same
 
-    def refresh(self) -> None:
-        """Look for another plan where those in the database may have changed since the last one was looked up."""
-        prepared = self.operator._prepared
-        planner = prepared.planner
+    def is_fresh(self) -> bool:
+        """Whether plans are those that they were; the stamp of the database is looked at where that is due."""
+        planner = self.operator._prepared.planner
         now = time.monotonic()
         if planner.given is not None:
+            return True
+        is_same = planner.database.generation == self.generation
+        if is_same and now - self.glanced < freshness.GLANCE:
+            return True
+        if setting() == FIXED or (is_same and planner.database.file_stamp() == self.stamp):
             self.glanced = now
+            return True
+        return False
+
+    def refresh(self) -> None:
+        """Look for another plan where those in the database may have changed since the last one was looked up."""
+        if self.is_fresh():
             return
-        generation = planner.database.generation
-        if generation == self.generation and now - self.glanced < freshness.GLANCE:
-            return
-        if setting() == FIXED:
-            self.glanced = now
-            return
-        stamp = planner.database.file_stamp()
-        if generation != self.generation or stamp != self.stamp:
-            prepared.look_again()
+        prepared = self.operator._prepared
+        database = prepared.planner.database
+        generation, stamp, now = database.generation, database.file_stamp(), time.monotonic()
+        prepared.look_again()
         self.generation, self.stamp, self.glanced = generation, stamp, now
 
 
@@ -137,14 +142,14 @@ class Cache(Spares):
         super().__init__(is_bounded=is_bounded)
         self.tune = tune
         self.entries: OrderedDict[_Key, Entry] = OrderedDict()
-        self._captured: list[Entry] = []  # forgotten, and in graphs of callers
+        self._captured: dict[int, Entry] = {}  # forgotten, and in graphs of callers
         self._matrices: OrderedDict[_Key, tuple[Callable[[], Any], Token, Matrix]] = OrderedDict()
 
     def clear(self) -> None:
         with self.lock:
             super().clear()
             self.entries.clear()
-            self._captured = []
+            self._captured.clear()
             self._matrices.clear()
 
     def find(
@@ -152,7 +157,8 @@ class Cache(Spares):
     ) -> MatrixPowers | None:
         """The operator that is kept by a key for the object `given`, with the content of A, where there is one.
 
-        In a capture that is one for which nothing has to be done; without a token it is taken as it is.
+        In a capture that is one for which nothing has to be done; without a token, that of a matrix on a GPU which
+        no call looks at beside its work, it is taken as it is.
         """
         with self.lock:
             found = self.entries.get(key)
@@ -163,7 +169,7 @@ class Cache(Spares):
             if found.token != token and not self._renew(found, A, token, basis):
                 del self.entries[key]
                 if found.is_captured:
-                    self._captured.append(found)
+                    self._captured[id(found)] = found
                 return None
             self.entries.move_to_end(key)
         found.refresh()  # may measure: calls for other matrices do not wait for it
@@ -285,8 +291,14 @@ class Cache(Spares):
         return True
 
     def reference(self, owner: Any, key: _Key) -> Callable[[], Any]:
-        """A weak reference to an owner, with whom goes what is kept by the key."""
-        return weakref.ref(owner, lambda _: self.entries.pop(key, None))
+        """A weak reference to an owner, with whom goes what is kept by the key, and what is in graphs of callers."""
+        return weakref.ref(owner, lambda gone: self._forget(key, gone))
+
+    def _forget(self, key: _Key, gone: Any) -> None:
+        self.entries.pop(key, None)
+        for at, one in list(self._captured.items()):
+            if one.owner is gone:
+                self._captured.pop(at, None)
 
     def _make_room(self, newest: Entry) -> None:
         """Forget what was used longest ago, as far as there is too much; what was lent goes first."""

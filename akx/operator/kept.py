@@ -48,6 +48,11 @@ __all__ = [
 
 #: Where a key of `matrix_powers` says which database is meant.
 _PLACE = 7
+#: What helps where a capture finds nothing.
+_LIKE_THIS = "call it once before capture, with the same arguments; other bases and options need an akx.MatrixPowers"
+_PREPARED = (
+    "call it once before capture with AKX_PREPARE=always, as first calls prepare nothing; or use an akx.MatrixPowers"
+)
 
 
 def operator_for(
@@ -66,7 +71,9 @@ def operator_for(
 ) -> MatrixPowers:
     """The operator for a call of :func:`akx.matrix_powers`, kept from a call before or made, and then kept.
 
-    Raises DeviceError where the call is captured into a graph and has to be made.
+    Raises DeviceError where the call is captured into a graph and has to be made, or could not look at A there: a CSR
+    matrix on a GPU may change at any time, so that what is kept for it is not taken as it is (see
+    :mod:`akx.operator.live`).
     """
     given, A = read(A)
     target = target_dtype(A.dtype, dtype)
@@ -80,13 +87,14 @@ def operator_for(
     key = (id(given), types, k, named, plan, threads is None, most, place_of_plans(db), str(backend), limits, allowed)
     is_unread = is_captured and not isinstance(A, Matrix) and not issparse(A)  # on a GPU that cannot be asked now
     token = () if is_unread else token_of(A, most)
-    found = CACHE.find(key, given, A, basis, token, is_captured)
+    looks_each_time = is_unread and A.format == "csr"
+    found = None if looks_each_time else CACHE.find(key, given, A, basis, token, is_captured)
     if found is not None:
         return found
     if is_captured:
         raise DeviceError(
             "nothing is prepared for this matrix as it is, and nothing can be in a capture",
-            hint="call it once before capture",
+            hint=_LIKE_THIS if looks_each_time else _PREPARED,
         )
     source = CACHE.sibling(given, types, token)
     database, epoch = database_of(db), CACHE.epoch
@@ -131,14 +139,19 @@ class Recent:
         entry = self._entry()
         return () if entry is None else entry.token
 
-    def operator(self, A: Any, x: Any) -> MatrixPowers | None:
-        """The operator, where it is for these and a look at the plans is not due; as :meth:`Cache.find` has it."""
+    def operator(self, A: Any, x: Any, *, is_captured: bool = False) -> MatrixPowers | None:
+        """The operator, where it is for these and a look at the plans is not due; as :meth:`Cache.find` has it.
+
+        In a capture there is no such look.
+        """
         entry = self._entry()
         if entry is None or entry.owner() is not A or not self._is_there(x) or place_of_plans(None) != self._place:
             return None
-        planner = entry.operator._prepared.planner
-        if planner.database.generation != entry.generation or time.monotonic() - entry.glanced >= freshness.GLANCE:
-            return None
+        if not is_captured:
+            database = entry.operator._prepared.planner.database
+            is_due = time.monotonic() - entry.glanced >= freshness.GLANCE
+            if (is_due or database.generation != entry.generation) and not entry.is_fresh():
+                return None
         try:
             CACHE.entries.move_to_end(self._key)
         except KeyError:  # it is not kept any more

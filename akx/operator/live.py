@@ -4,14 +4,15 @@ A call that looks like one before, by CuPy's and PyTorch's own attributes (the a
 of the same kind), is queued on the stream of x without a word to the device:
 
     tier 0    the products of the arrays as they are (:mod:`akx.kernels.cuda.csr_powers`): there is nothing to be stale
-    prepared  1. the checksums of the arrays, and whether they are those of what is kept, in a word of the device
+    prepared  1. the checksums of the arrays, and whether they are those of what is kept *then*, in a word of the device
               2. the kept program
               3. where the word says so, the products of the arrays as they are, in V once more; else that kernel ends
 
 So V is that of the matrix as it is when the stream comes to the call, whatever has been written to it by then, and
 whoever reads V on the stream or behind it never sees another. A word of the host tells the next call. That looks at the
 matrix as the first one did: it renews what is kept, or says what is wrong. In a capture the same goes into the caller's
-graph, and nothing is read or waited for.
+graph, and nothing is read or waited for; plans are not looked at then, and the rent does not count it. What is not like
+a call before is refused there (:func:`akx.operator.kept.operator_for`): a graph without a look at A would be stale.
 
 Host, per call: four arrays read, one to three launches. Device: one read of A beside the work, and two short kernels.
 """
@@ -30,8 +31,9 @@ from akx.device.cuda.callers import Library, library_of
 from akx.device.cuda.launch import CallerStream, Stream
 from akx.device.cuda.memory import DeviceArray, wrap
 from akx.device.cuda.runtime import runtime
-from akx.kernels.cuda.content import INDICES, VALUES, Comparison, host_word, is_sound
+from akx.kernels.cuda.content import INDICES, VALUES, CaptureWords, Comparison, host_word, is_sound
 from akx.kernels.cuda.csr_powers import CsrPowers
+from akx.operator.cache import CACHE
 from akx.operator.kept import Recent, recent
 from akx.operator.overflow import OverflowWatch
 from akx.operator.recurrence import Recurrence
@@ -94,7 +96,8 @@ class LiveMatrix:
         self.forms: dict[Any, _Form] = {}
         self._recent: Recent | None = None
         self._token: Any = None
-        self._comparisons: tuple[Comparison, ...] = ()
+        self._comparison: Comparison | None = None
+        self._words, self._in_use = CaptureWords(), list[Any]()
         self.in_graphs: list[LiveMatrix] = []  # of callers: with their owner they go
 
     # --------------------------------------------------------------------------- as the operator of a first call
@@ -129,22 +132,26 @@ class LiveMatrix:
         """Whether calls run on an operator for this content."""
         return self._recent is not None and self._token is token
 
-    def prepare(self, found: Recent, arrays: list[DeviceArray]) -> None:
-        """Let calls from now on run on a prepared operator, while the arrays are what its token says."""
-        self._recent, self._token = found, found.token
-        known = [part[2] for part in found.token[3:]]
-        self._comparisons = tuple(Comparison(arrays, known, self.told) for _ in range(2))
+    def prepare(self, found: Recent, operator: MatrixPowers, arrays: list[DeviceArray]) -> None:
+        """Let calls from now on run on a prepared operator, while the arrays are those that its values are of."""
+        with CACHE.lock:  # under which it gets other values
+            self._recent, self._token = found, found.token
+            known = operator._prepared.know([part[2] for part in found.token[3:]])
+        self._comparison = Comparison(arrays, known, self.told)
 
     # ------------------------------------------------------------------------------------------------------ the call
 
     def call(self, owner: Any, looks: Any, x: Any, out: Any) -> Any:
         """V; None where this is not like a call before, and nothing is done."""
         library = self._library
-        if looks != self.looks or self.told[0] or library_of(type(x)) is not library:
+        if looks != self.looks or library_of(type(x)) is not library:
             return None
         at, look = library.read(x)
         form = self.forms.get(look)
         if form is None or at % self.dtype.itemsize:
+            return None
+        stream = library.stream(look)
+        if self.told[0] and not _is_captured(stream):  # a graph looks for itself
             return None
         to = at
         if out is not None:
@@ -153,36 +160,42 @@ class LiveMatrix:
             to, found = library.read(out)
             if found != form.out_look or (at != to and at < to + form.out_bytes and to < at + form.x_bytes):
                 return None
-        operator = None
+        operator, is_captured = None, False
         if self.rent is not None:
-            if setting() != AUTO or not self.rent.goes_on(self.k, form.vectors):
+            is_captured = _is_captured(stream)  # then it is no call: it may be done never, or often
+            if not is_captured and (setting() != AUTO or not self.rent.goes_on(self.k, form.vectors)):
                 return None
         else:
             assert self._recent is not None
             operator = self._recent.operator(owner, x)
+            if operator is None and _is_captured(stream):
+                operator = self._recent.operator(owner, x, is_captured=True)
             if operator is None or self._recent.token is not self._token:
                 return None
+        if self._words.are_few and not _is_captured(stream):
+            with self.powers.lock:
+                self._words.make()
         if out is None:
             powers, out = interchange.make_result(x, form.shape, self.dtype, form.single)
             to = powers.pointer
         if operator is None:
-            self._queue_products(library.stream(look), form, at, to)
+            self._queue_products(stream, form, at, to, is_captured)
             return out
         operator.looks_for_overflow = True
         calls = operator._device_calls()
-        is_queued = calls.again_at(at, to, look, form.out_look, library.stream(look), self._around)
+        is_queued = calls.again_at(at, to, look, form.out_look, stream, self._around)
         return out if is_queued else calls(x, out, None, self._around)
 
-    def _queue_products(self, stream: CallerStream, form: _Form, at: int, to: int) -> None:
+    def _queue_products(self, stream: CallerStream, form: _Form, at: int, to: int, is_captured: bool) -> None:
         """Queue products of the arrays as they are."""
 
+        arrived = self._words_in_a_graph()[1].pointer if is_captured else 0
+
         def queue(on: Stream) -> None:
-            self.powers.queue(on, at, to, form.vectors, captured=is_captured)
+            self.powers.queue(on, at, to, form.vectors, arrived=arrived)
 
         with runtime().active():
-            is_captured = stream.is_capturing
             if is_captured:
-                self._is_in_a_graph()
                 queue(stream)
                 return
             stream.submit(queue)
@@ -193,22 +206,28 @@ class LiveMatrix:
         self, work: Callable[[Stream], None], at: int, to: int, vectors: int, captured: bool
     ) -> Callable[[Stream], None]:
         """A look at the arrays before the work of a call, and their products behind it, where they have changed."""
-        comparison = self._comparisons[captured]
+        comparison, arrived = self._comparison, 0
+        assert comparison is not None
         if captured:
-            self._is_in_a_graph()
+            words, meeting = self._words_in_a_graph()
+            comparison, arrived = comparison.working_in(words), meeting.pointer
 
         def queue(stream: Stream) -> None:
             with self.powers.lock:
                 comparison.queue(stream)
                 work(stream)
-                self.powers.queue(stream, at, to, vectors, only=comparison.differs.pointer, captured=captured)
+                self.powers.queue(stream, at, to, vectors, only=comparison.differs.pointer, arrived=arrived)
 
         return queue
 
-    def _is_in_a_graph(self) -> None:
-        """Stay as long as the owner does: the graph has addresses of words here."""
+    def _words_in_a_graph(self) -> tuple[DeviceArray, DeviceArray]:
+        """Words for a captured call; they stay as long as the owner does: the graph has their addresses."""
         if self not in self.in_graphs:
             self.in_graphs.append(self)
+        with self.powers.lock:
+            found = self._words.take()
+        self._in_use.append(found)
+        return found
 
 
 # ------------------------------------------------------------------------------------------------------- what is known
@@ -244,11 +263,11 @@ def of_products(given: Given, dtype: Any, k: int, rent: Rent) -> LiveMatrix | No
 def remember(given: Given, k: int, operator: MatrixPowers, x: Any, answer: Any) -> None:
     """Let calls like this one be queued at once, on an operator that is kept for a matrix of the caller's."""
     entry, known = recent(operator, x), _LIVE.get((id(given.owner), k))
-    if entry is None or not _is_readable(given, operator.dtype):
+    if entry is None or not entry.token or not _is_readable(given, operator.dtype):
         return
     if known is None or not known.is_of(given) or not known.is_prepared(entry.token):
         known = LiveMatrix(given, -(-given.nnz // int(given.shape[0])), k, None)
-        known.prepare(entry, given.on_device)
+        known.prepare(entry, operator, given.on_device)
         _kept(known, given.owner)
     start, single = interchange.start_of(x, known.n)
     b, n = start.shape
@@ -267,7 +286,9 @@ def _kept(one: LiveMatrix, owner: Any) -> LiveMatrix:
     before = _LIVE.pop(key, None)
     if before is not None and before.owner() is owner:
         one.in_graphs = before.in_graphs
-    while len(_LIVE) >= _MOST and (oldest := next((at for at in list(_LIVE) if not _LIVE[at].in_graphs), None)):
+    while len(_LIVE) >= _MOST and (
+        oldest := next((at for at, held in list(_LIVE.items()) if not held.in_graphs), None)
+    ):
         _LIVE.pop(oldest, None)
     one.owner = weakref.ref(owner, lambda _: _LIVE.pop(key, None))
     _LIVE[key] = one
@@ -285,6 +306,11 @@ def _is_readable(given: Given, dtype: Any) -> bool:
     is_same = index.dtype == pointer.dtype and index.dtype.name in INDICES
     is_as_given = all(at == one.pointer for (at, _), one in zip(_looks(given.arrays)[0], given.on_device, strict=True))
     return is_same and is_as_given and 0 < n < _MOST_ROWS and pointer.size == n + 1 and given.nnz > 0
+
+
+def _is_captured(stream: CallerStream) -> bool:
+    with runtime().active():
+        return stream.is_capturing
 
 
 def _arrays_of(A: Any) -> tuple[Any, tuple[Any, Any, Any], Any] | None:

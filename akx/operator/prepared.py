@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,7 @@ from akx.operator.vectors import wrong_layout
 from akx.plan import Plan
 
 if TYPE_CHECKING:
+    from akx.device.cuda.memory import DeviceArray
     from akx.tuner.online import Online
 
 __all__ = ["Prepared", "result_for"]
@@ -70,6 +71,8 @@ class Prepared(Tuned):
         backend; calls with arrays on a device are there by what these look like too.
     captured : dict
         Programs that callers have in graphs of theirs, by id: they stay as long as this does.
+    known : DeviceArray, optional
+        What :meth:`know` has been told.
     online : dict
         By call, what tunes it while it is made.
     seconds : float
@@ -91,6 +94,7 @@ class Prepared(Tuned):
         self.stale: set[tuple[np.dtype[Any], Plan]] = set()
         self.ready: dict[tuple[Any, Any, str], Any] = {}
         self.captured: dict[int, Program] = {}
+        self.known: DeviceArray | None = None
         self.online: dict[Call, Online] = {}
         self.seconds = 0.0
 
@@ -181,6 +185,23 @@ class Prepared(Tuned):
 
     # ------------------------------------------------------------------------------------------------- new values
 
+    def know(self, sums: Sequence[int]) -> DeviceArray:
+        """Where the device has the checksums of the caller's arrays that the values of all programs are of.
+
+        Calls and graphs compare with what is there when the device comes to them. While new values are laid out, and
+        until they are known again, these are the sums of nothing, and so they are for ever where a graph has values
+        that are not renewed.
+        """
+        from akx.device.cuda.memory import to_device
+
+        there = np.array(sums, dtype=np.uint64)
+        with self.lock:
+            if self.known is None:
+                self.known = to_device(there)
+            else:
+                self.known.set(there)
+            return self.known
+
     def update(self, A: Any) -> None:
         """Take the values of a matrix with the same entries; raises MatrixError where it has others."""
         sent = self._sent(A)
@@ -267,6 +288,8 @@ class Prepared(Tuned):
         So none goes on with values that are half old, whatever comes between: a failure, Ctrl-C, a fork beside. Graphs
         of callers are launched behind our back: where there are any, the device is waited for before and after.
         """
+        if self.known is not None:
+            self.known.fill_bytes(255)
         self._wait_for_captured()
         ready, self.ready = self.ready, {}
         programs, self.programs = self.programs, {}
@@ -277,6 +300,7 @@ class Prepared(Tuned):
         self._wait_for_captured()
         kept = list(self.programs.values())
         if any(not (one in kept and one.is_as_captured) for one in self.captured.values()):
+            self.known = None
             message = "a captured call keeps the old values of the matrix: capture it again"
             warnings.warn(message, AkxWarning, stacklevel=levels_to_caller())
 

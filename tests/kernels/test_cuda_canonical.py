@@ -811,6 +811,22 @@ def test_very_long_rows_as_they_are(
 
 
 @on_the_host
+def test_what_may_be_nothing_is_launched_with_few_blocks(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that meet wait until all fit, next to what else is on the device. One step does not meet."""
+    monkeypatch.setattr(program_on_host._Kernel, "most_blocks", lambda *_: 1000)
+    monkeypatch.setattr(csr_powers, "cuda_device", lambda: SimpleNamespace(sms=2))
+    A, n, rng = with_hubs("float64", "int32"), 2500, np.random.default_rng(0)
+    program, _, _held = as_they_are(A, 1)
+    x, out = host_engine.to_device(rng.standard_normal((1, n))), host_engine.empty((2, 1, n), A.dtype)
+    program.run(x, out, make_coefficients("monomial", 1, "float64", rng))
+    right, only = out.get(), host_engine.to_device(np.ones(1, np.uint32))
+    out.fill_bytes(255)
+    program.queue(None, x.pointer, out.pointer, 1, only=only.pointer)
+    assert out.get().tobytes() == right.tobytes()
+    assert [program._launches[1, is_few]._launched[0] for is_few in (False, True)] == [157, 2]
+
+
+@on_the_host
 @pytest.mark.parametrize("wrong", ["column", "negative", "row", "nan"])
 def test_what_is_wrong_in_a_very_long_row_is_told(device: Any, wrong: str) -> None:
     """And the other rows are as they were."""
@@ -854,7 +870,7 @@ def test_a_comparison_tells_what_is_behind_it(device: Any) -> None:
     held = host_engine.to_device(octets)
     arrays = [held.view(3, (401,)), held.view(408, (7,)), held.view(416, (500,))]
     known = content.sums_of(arrays)
-    comparison = content.Comparison(arrays, known, told)
+    comparison = content.Comparison(arrays, host_engine.to_device(np.array(known, np.uint64)), told)
     comparison.queue(None)
     assert (comparison.differs.get()[0], told[0]) == (0, 0)
     for place in (3, 403, 408, 414, 416, 419, 915):

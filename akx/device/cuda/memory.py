@@ -354,11 +354,12 @@ class DeviceArray:
         source = np.ascontiguousarray(values, dtype=self.dtype)
         if source.shape != self.shape:
             raise ArgumentError("values do not fit", expected=f"shape {self.shape}", found=f"shape {source.shape}")
+        is_there = not self.nbytes
         if self.nbytes >= LARGE and not _is_pinned(source.ctypes.data):
             from akx.device.cuda.uploads import upload
 
-            upload(self.pointer, source)
-        elif self.nbytes:
+            is_there = upload(self.pointer, source)
+        if not is_there:
             stream = default_stream()
             with runtime().active() as live:
                 live.call(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from akx.device.cuda.memory import pinned
 from akx.device.cuda.runtime import runtime
 from akx.device.cuda.streams import Mark, Stream, default_stream
 from akx.device.host import default_threads
+from akx.errors import DeviceError
 
 __all__ = ["upload"]
 
@@ -37,51 +38,70 @@ class _Buffers:
     """Two page-locked buffers, and a stream on which they are sent."""
 
     def __init__(self) -> None:
+        self._buffers = [pinned(_PIECE, np.uint8) for _ in range(2)]  # first: a stream is never given back
         self._stream = Stream(blocking=False)
-        self._buffers = [pinned(_PIECE, np.uint8) for _ in range(2)]
         with runtime().active() as live:
             self._events = [live.call("cuEventCreate", 2, doing="making an event") for _ in range(2)]
 
     def send(self, pointer: int, address: int, nbytes: int, pieces: Iterable[int], behind: Mark) -> None:
-        """Send the pieces that begin at these places, and wait until they are there."""
+        """Send the pieces that begin at these places, and wait until they are there; buffers are free then."""
         behind.holds(self._stream)
-        with runtime().active() as live:
-            for turn, place in enumerate(pieces):
-                buffer, event = self._buffers[turn % 2].ctypes.data, self._events[turn % 2]
-                if turn > 1:
-                    live.call("cuEventSynchronize", event, doing="waiting for a copy")
-                size = min(_PIECE, nbytes - place)
-                ctypes.memmove(buffer, address + place, size)
-                live.call("cuMemcpyHtoDAsync", pointer + place, buffer, size, self._stream.raw, doing="copying")
-                live.call("cuEventRecord", event, self._stream.raw, doing="recording an event")
-        self._stream.synchronize()
+        try:
+            with runtime().active() as live:
+                for turn, place in enumerate(pieces):
+                    buffer, event = self._buffers[turn % 2].ctypes.data, self._events[turn % 2]
+                    if turn > 1:
+                        live.call("cuEventSynchronize", event, doing="waiting for a copy")
+                    size = min(_PIECE, nbytes - place)
+                    ctypes.memmove(buffer, address + place, size)
+                    live.call("cuMemcpyHtoDAsync", pointer + place, buffer, size, self._stream.raw, doing="copying")
+                    live.call("cuEventRecord", event, self._stream.raw, doing="recording an event")
+        finally:
+            self._stream.synchronize()
 
 
-def upload(pointer: int, values: NDArray[Any]) -> None:
-    """Copy a contiguous array to an address of the device, behind all work so far; it is there on return."""
-    nbytes, behind = values.nbytes, Mark(default_stream())
-    count = max(1, min(_THREADS, default_threads(), nbytes // (2 * _PIECE)))
-    buffers = [_taken() for _ in range(count)]
+def upload(pointer: int, values: NDArray[Any]) -> bool:
+    """Copy a contiguous array to an address of the device, behind all work so far; it is there on return.
+
+    False where no memory can be page-locked: nothing is done.
+    """
+    nbytes = values.nbytes
+    buffers = _taken(max(1, min(_THREADS, default_threads(), nbytes // (2 * _PIECE))))
+    count, others = len(buffers), list[Future[None]]()
 
     def send(number: int) -> None:
         pieces = range(number * _PIECE, nbytes, count * _PIECE)
         buffers[number].send(pointer, values.ctypes.data, nbytes, pieces, behind)
 
-    others = [_workers().submit(send, number) for number in range(1, count)]
     try:
+        if not buffers:
+            return False
+        behind = Mark(default_stream())
+        others += [_workers().submit(send, number) for number in range(1, count)]
         send(0)
     finally:
-        wrong = [one for one in others if one.exception() is not None]
-    for one in wrong:
+        try:
+            wait(others)
+        finally:  # what is interrupted while another thread sends from them does not come back
+            if all(one.done() for one in others):
+                _spare.extend(buffers)
+    for one in others:
         one.result()
-    _spare.extend(buffers)
+    return True
 
 
-def _taken() -> _Buffers:
-    try:
-        return _spare.pop()
-    except IndexError:
-        return _Buffers()
+def _taken(count: int) -> list[_Buffers]:
+    """Buffers that nobody else has: so many, or as many as there is memory for that can be page-locked."""
+    found: list[_Buffers] = []
+    while len(found) < count:
+        try:
+            found.append(_spare.pop())
+        except IndexError:
+            try:
+                found.append(_Buffers())
+            except DeviceError:
+                return found
+    return found
 
 
 def _workers() -> ThreadPoolExecutor:

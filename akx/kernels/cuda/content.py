@@ -6,6 +6,7 @@ what is queued behind it, and a word of the host, for the next call.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +18,21 @@ from numpy.typing import NDArray
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import Stream, default_stream
-from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
+from akx.device.cuda.memory import DeviceArray, empty, pinned, wrap
+from akx.device.cuda.streams import beside_captures
+from akx.errors import DeviceError
 
-__all__ = ["INDICES", "VALUES", "Comparison", "address_of", "cleared", "host_word", "is_sound", "sums_of"]
+__all__ = [
+    "INDICES",
+    "VALUES",
+    "CaptureWords",
+    "Comparison",
+    "address_of",
+    "cleared",
+    "host_word",
+    "is_sound",
+    "sums_of",
+]
 
 _SOURCE = Path(__file__).with_name("content.cu")
 #: Threads of a block, bytes that one reads at least, and blocks for each multiprocessor at most.
@@ -28,6 +41,8 @@ _BLOCK, _EACH, _BLOCKS = 256, 32, 6
 INDICES = {"int32": 0, "uint32": 1, "int64": 2, "uint64": 3}
 VALUES = {"float32": 0, "float64": 1, "complex64": 2, "complex128": 3}
 _NONE = np.uint64(0)
+#: Captured calls that words are made for at once, and words of each.
+_CAPTURES, _PER_CAPTURE = 1024, 6
 #: Words to form sums in that nobody uses now, and of the host, to have them; appending and popping are atomic.
 _spare: list[tuple[DeviceArray, NDArray[np.uint64]]] = []
 #: Those of :func:`host_word`, and which comes next.
@@ -69,21 +84,81 @@ def is_sound(arrays: Sequence[DeviceArray], n: int) -> tuple[bool, int]:
 class Comparison:
     """Of three arrays where they are now, whether they have the checksums that they had; queued again and again.
 
+    Parameters
+    ----------
+    arrays : sequence of DeviceArray
+        They are not held.
+    known : DeviceArray
+        (3,), uint64: the checksums, as they are when the device comes there.
+    told : ndarray
+        A word of the host that becomes 1 where one is another.
+    words : DeviceArray, optional
+        Five words to work in, uint64, zeros: for one comparison at a time.
+
     Attributes
     ----------
     differs : DeviceArray
         (1,), uint32: 1 behind a comparison that found another content, else 0.
     """
 
-    def __init__(self, arrays: Sequence[DeviceArray], known: Sequence[int], told: NDArray[np.uint32]) -> None:
-        self.differs = cleared(1, np.uint32)
-        words = cleared(4, np.uint64), to_device(np.array(known, dtype=np.uint64)), _NONE, self.differs
-        arguments = [*_extents(arrays), *words, address_of(told)]
-        self._launch = _summing().bound(_grid(arrays), _BLOCK, arguments)
+    def __init__(
+        self,
+        arrays: Sequence[DeviceArray],
+        known: DeviceArray,
+        told: NDArray[np.uint32],
+        words: DeviceArray | None = None,
+    ) -> None:
+        self._kernel, self._grid, self._extents = _summing(), _grid(arrays), _extents(arrays)
+        self._known, self._told = known, told
+        self._work_in(cleared(5, np.uint64) if words is None else words)
+
+    def _work_in(self, words: DeviceArray) -> None:
+        self.differs = words.view(4, (1,), np.uint32)
+        arguments = [*self._extents, words, self._known, _NONE, self.differs, address_of(self._told)]
+        self._launch = self._kernel.bound(self._grid, _BLOCK, arguments)
+
+    def working_in(self, words: DeviceArray) -> Comparison:
+        """The same in other words, which may go on beside it."""
+        found = copy.copy(self)
+        found._work_in(words)
+        return found
 
     def queue(self, stream: Stream) -> None:
         """Queue one on a stream, where the context is current."""
         self._launch.launch_here(stream)
+
+
+class CaptureWords:
+    """Words of the device for calls in graphs of callers: each has its own, since two graphs may be launched at once.
+
+    There are some ahead, as nothing can be made in a capture.
+    """
+
+    def __init__(self) -> None:
+        self._taken, self._words = _CAPTURES, cleared(0, np.uint64)
+        self.make()
+
+    @property
+    def are_few(self) -> bool:
+        """Whether :meth:`make` is due, between captures."""
+        return self._taken > _CAPTURES // 2
+
+    def make(self) -> None:
+        """Have words for the next captures."""
+        with beside_captures():  # of other threads
+            self._words = cleared(_CAPTURES * _PER_CAPTURE, np.uint64)
+        self._taken = 0
+
+    def take(self) -> tuple[DeviceArray, DeviceArray]:
+        """Five words for a :class:`Comparison`, and one of 32 bits in which blocks meet; zeros."""
+        if self._taken == _CAPTURES:
+            raise DeviceError(
+                "too many calls are captured one after another",
+                expected=f"at most {_CAPTURES}",
+                hint="make one that is not captured between captures, or use an akx.MatrixPowers",
+            )
+        at, self._taken = self._taken * _PER_CAPTURE, self._taken + 1
+        return self._words.view(at, (5,)), self._words.view(at + 5, (1,), np.uint32)
 
 
 def host_word() -> NDArray[np.uint32]:

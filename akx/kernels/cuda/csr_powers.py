@@ -66,19 +66,20 @@ class CsrPowers(CudaProgram):
         entries = min(data.size, index.size)
         self._lanes, self._long = _lanes_and_long(n, entries, longest)
         self._index = "u32" if index.dtype.itemsize == 4 else "u64"
-        #: Blocks that have come to a meeting: of calls, and of those in graphs of callers.
-        self._meetings = cleared(2, np.uint32)
+        #: Blocks that have come to a meeting.
+        self._arrived = cleared(1, np.uint32)
         places = [np.uint64(array.pointer) for array in (pointer, index, data)]
         self._matrix: list[Any] = [np.uint32(n), np.uint64(entries), *places, np.uint32(k)]
         self._told = address_of(told)
         self.lock = ForkSafeLock()
-        self._launches: dict[int, Bound] = {}
-        self._others: dict[int, tuple[int, ...]] = {}
+        #: By vectors, and whether they are done only where a word says so.
+        self._launches: dict[tuple[int, bool], Bound] = {}
+        self._others: dict[tuple[int, bool], tuple[int, ...]] = {}
 
     def ready(self, vectors: int) -> None:
         for together in groups_of(vectors):
-            if together not in self._launches:
-                self._launches[together] = self._bound(together)
+            if (together, True) not in self._launches:
+                self._launches[together, False], self._launches[together, True] = self._bound(together)
 
     def run(self, x: Any, out: Any, coefficients: Coefficients) -> None:
         """As all programs do, of arrays on the device."""
@@ -94,7 +95,7 @@ class CsrPowers(CudaProgram):
         """There are none but the caller's."""
         raise PlanError("these are powers of arrays as they are", hint="change the arrays")
 
-    def queue(self, stream: Stream, x: int, out: int, vectors: int, *, only: int = 0, captured: bool = False) -> None:
+    def queue(self, stream: Stream, x: int, out: int, vectors: int, *, only: int = 0, arrived: int = 0) -> None:
         """Queue a call by its addresses, with the coefficients of the last :meth:`take`; :meth:`ready` comes before.
 
         The context is current. Who queues on a stream of a caller, or on akx's, has the lock of that.
@@ -103,24 +104,31 @@ class CsrPowers(CudaProgram):
         ----------
         only : int
             Address of a word of the device: nothing is done where that is 0 by then. 0 for in any case.
-        captured : bool
-            Whether it goes into a graph of a caller's, which may be launched at any time.
+        arrived : int
+            Address of a word of the device, 0, in which blocks that meet are counted; 0 for that of calls. What goes
+            into a graph of a caller's, which may be launched at any time, has one of its own.
         """
         size = self.n * self.dtype.itemsize
-        others = vectors * self.n, self._on_device.pointer, self._meetings.pointer + 4 * captured, only
+        others = vectors * self.n, self._on_device.pointer, arrived or self._arrived.pointer, only
         with self.lock:
             for together in groups_of(vectors):
-                one = self._launches[together]
+                which = together, only != 0
+                one = self._launches[which]
                 one.put(_X, x)
                 one.put(_OUT, out)
-                if self._others.get(together) != others:
-                    self._others[together] = others
+                if self._others.get(which) != others:
+                    self._others[which] = others
                     for place, value in zip((_PITCH, _COEFFICIENTS, _ARRIVED, _ONLY), others, strict=True):
                         one.put(place, value)
                 one.launch_here(stream)
                 x, out = x + together * size, out + together * size
 
-    def _bound(self, together: int) -> Bound:
+    def _bound(self, together: int) -> tuple[Bound, Bound]:
+        """The launch for so many vectors, and that where a word may say that nothing is to do.
+
+        Blocks of a cooperative launch wait until all fit. So the second has one for each multiprocessor: it ends sooner
+        next to what else is on the device. Bits are the same.
+        """
         macros: dict[str, int | str] = {
             "AKX_VALUE": C_TYPES[self.dtype.name],
             "AKX_INDEX": self._index,
@@ -134,8 +142,11 @@ class CsrPowers(CudaProgram):
         grid = max(1, min(-(-self.n * self._lanes // of_block), kernel.most_blocks(_BLOCK)))
         none = np.uint64(0)
         arguments = [*self._matrix, none, none, none, none, none, none, self._told]
-        bound: Bound = kernel.bound(grid, _BLOCK, arguments, cooperative=True)
-        return bound
+        few = min(grid, cuda_device().sms)
+        return (
+            kernel.bound(grid, _BLOCK, arguments, cooperative=True),
+            kernel.bound(few, _BLOCK, arguments, cooperative=True),
+        )
 
 
 def _lanes_and_long(n: int, entries: int, longest: int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import CallerStream, Graph, Stream, capture, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
+from akx.device.forks import ForkSafeLock
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.kernels.cuda.stored_values import place_offsets
 
@@ -169,6 +170,7 @@ class FiniteWatch:
     """
 
     def __init__(self, count: int) -> None:
+        self._lock = ForkSafeLock()  # over a move and the launch behind it
         self._words = pinned(count, np.uint32)
         self._words[:] = 0
         self._octets, self._none = self._words.data.cast("B"), bytes(self._words.nbytes)
@@ -178,18 +180,19 @@ class FiniteWatch:
 
     def look(self, vectors: DeviceArray, caller: CallerStream) -> None:
         """Queue a look at vectors (count, ...), in order: kernels at first, then a graph for all of that shape."""
-        form = vectors.shape, vectors.dtype
-        if self._form != form:
-            self._form, self._graph, self._kernel = form, None, _kernel("examine", vectors.dtype, vectors.dtype)
-        elif self._graph is None:
-            with spare_stream() as own, capture(own, movable=True) as self._graph:
-                self._queue(own, vectors)
-            self._graph.follow(vectors)
-        if self._graph is not None and self._graph.is_movable:
-            self._graph.move(vectors.pointer)
-            caller.submit(self._graph.launch)
-        else:
-            caller.submit(partial(self._queue, vectors=vectors))
+        with self._lock:
+            form = vectors.shape, vectors.dtype
+            if self._form != form:
+                self._form, self._graph, self._kernel = form, None, _kernel("examine", vectors.dtype, vectors.dtype)
+            elif self._graph is None:
+                with spare_stream() as own, capture(own, movable=True) as self._graph:
+                    self._queue(own, vectors)
+                self._graph.follow(vectors)
+            if self._graph is not None and self._graph.is_movable:
+                self._graph.move(vectors.pointer)
+                caller.submit(self._graph.launch)
+            else:
+                caller.submit(partial(self._queue, vectors=vectors))
 
     def _queue(self, stream: Stream, vectors: DeviceArray) -> None:
         for number in range(len(vectors)):
