@@ -113,6 +113,7 @@ class Exploration:
         is_real = measure.is_real_time()
         self._now = time.perf_counter if is_real else measure.now
         self._processor = time.thread_time if is_real else measure.now
+        self._last = self._now()
         beside.note(self)
         weakref.finalize(self, candidates.end_processes)  # where calls end before the search does
 

@@ -69,7 +69,7 @@ class Queued(Online):
         self._events: list[tuple[Event, Event]] = []
         self._queued, self._is_hosted = 0, False
         self._coefficients: Coefficients | None = None
-        self._last, self._is_beside, self._behindhand = self._now(), False, 0.0
+        self._is_beside, self._behindhand = False, 0.0
         self._paces: deque[float] = deque(maxlen=_PACES)
 
     # ------------------------------------------------------------------------------------------------ as a program

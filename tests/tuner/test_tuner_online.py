@@ -221,6 +221,22 @@ def iter_noise() -> Callable[[], float]:
     return lambda: float(random.exponential(0.02))
 
 
+def test_a_pause_in_a_call_that_is_timed_is_not_one_in_those_that_are_not(
+    make_world: Callable[..., Any], matrix: Matrix, db: PlanDatabase
+) -> None:
+    pause = 20e-3
+    seconds = [20e-6]
+    world = make_world(cost=lambda plan: seconds[0])
+    P = made(matrix, db)
+    spend(P, 1)
+    found, begin = told_of(P), world.time
+    found._due = float("inf")
+    for _ in range(2000):
+        seconds[0] = pause if found.every > 1 and found.untimed + 1 >= found.every else 20e-6
+        spend(P, 1)
+    assert found.budget.total <= 1.001 * (world.time - begin) + 20e-6
+
+
 # ------------------------------------------------------------------------------------------------ right before fast
 
 
