@@ -1,24 +1,47 @@
-"""Work on pieces of a range side by side: compiled loops that let others run."""
+"""Work on pieces of a range side by side: compiled loops that let others run.
+
+What is prepared beside calls of a user (:mod:`akx.tuner.exploration`) leaves the other cores to these: its thread does
+all pieces, with the same result.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import TypeVar
 
-__all__ = ["in_pieces"]
+__all__ = ["alone", "in_pieces", "is_alone"]
 
 #: Threads at most.
 _MOST = 16
 
 Found = TypeVar("Found")
 
+_IS_ALONE: ContextVar[bool] = ContextVar("akx.alone", default=False)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Within, this thread has no help: what is shared among threads it does by itself."""
+    before = _IS_ALONE.set(True)
+    try:
+        yield
+    finally:
+        _IS_ALONE.reset(before)
+
+
+def is_alone() -> bool:
+    """Whether this thread has no help."""
+    return _IS_ALONE.get()
+
 
 def in_pieces(work: Callable[[int, int], Found], count: int, least: int) -> list[Found]:
     """What `work` finds from one number to another, for pieces of `least` or more that together are 0 to `count`."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    pieces = max(1, min(count // max(least, 1), cores, _MOST))
+    pieces = 1 if is_alone() else max(1, min(count // max(least, 1), cores, _MOST))
     if pieces == 1:
         return [work(0, count)]
     cuts = [count * piece // pieces for piece in range(pieces + 1)]

@@ -308,7 +308,7 @@ class Candidates:
             problem = self._first_runs.problem
             code = code_of(plan)
             if self._backend == HOST and measure.is_real_time() and code not in _LOADED:
-                program.run(problem.x, problem.out, problem.coefficients)  # a call would wait for its code
+                program.run(problem.x, problem.out, problem.coefficients)  # else a call waits for its code
                 _LOADED.add(code)
             problem.poison()
         except Exception as failure:  # of whatever kind: calls have their plan

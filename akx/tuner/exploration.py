@@ -16,6 +16,7 @@ from typing import Protocol, Self
 from akx.errors import shown
 from akx.kernels.base import Program
 from akx.matrix import Matrix
+from akx.partition.pieces import alone
 from akx.plan import Plan
 from akx.tuner import beside, measure
 from akx.tuner.bandit import Budget, Duel
@@ -221,7 +222,8 @@ class Exploration:
         def step() -> None:
             begin, phase = self._processor(), OVER
             try:
-                phase = work()
+                with alone():  # so that the time of this thread is all that it costs, and calls have their team
+                    phase = work()
             except Exception as failure:  # of whatever kind: calls have their plan
                 self._candidates.ended = self._candidates.ended or f"a step failed: {failure}"
             took = self._cost(self._processor() - begin + _THREAD)

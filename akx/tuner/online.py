@@ -9,12 +9,13 @@ the predicted one. Beside them a thread prepares a candidate (:mod:`akx.tuner.ca
 3. duel         it takes every other call in place of the incumbent, until one of them is the faster
 
 What each of these costs comes from a budget of seconds of calls, and what is to be the plan in the end is decided as by
-:mod:`akx.tuner.bandit`. A step of the thread costs the processor time that it took; a first run all of its time; a call
-of a duel what it takes longer than calls on the incumbent. Code that has to be compiled is compiled in a process that
-stands back behind all others.
+:mod:`akx.tuner.bandit`. A step of the thread costs the processor time that it took, without any help; a first run all
+of its time; a call of a duel what it takes longer than calls on the incumbent. Code that has to be compiled is compiled
+in a process that stands back behind all others.
 
 While nothing but the incumbent is at work, calls are timed only now and then: each for those that were not timed before
-it, which have taken no more than the time since the last one that was: a pause in a call is a pause of one. Calls that are queued on a GPU are another class (:mod:`akx.tuner.queued`).
+it, which have taken no more than the time since the last one that was: a pause in a call is a pause of one. Calls that
+are queued on a GPU are another class (:mod:`akx.tuner.queued`).
 """
 
 from __future__ import annotations

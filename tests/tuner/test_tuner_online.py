@@ -21,6 +21,7 @@ import akx
 from akx import MatrixPowers
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
+from akx.partition.pieces import is_alone
 from akx.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import beside, candidates, exploration, first_runs, machine, online, plan_key, tune
@@ -452,6 +453,16 @@ def test_steps_are_done_in_a_thread_that_ends(
     beside.stop()
     assert found.is_over
     assert not any(thread.name == "akx-online" for thread in threading.enumerate())
+
+
+def test_a_step_has_one_thread(make_world: Callable[..., Any], matrix: Matrix, db: PlanDatabase) -> None:
+    """Its processor time is what it costs, and calls have the team."""
+    seen: set[bool] = set()
+    make_world(cost=lambda plan: 4e-3, fails_to_prepare=lambda plan: seen.add(is_alone()))
+    P = made(matrix, db)
+    spend(P, 100)
+    assert sum(told_of(P).tried.values())
+    assert seen == {False, True}, "the first plan was prepared in a call"
 
 
 ENDS = """

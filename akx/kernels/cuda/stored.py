@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from akx._numba import njit
 from akx.device.host import host_device
 from akx.matrix import Matrix
+from akx.partition.pieces import is_alone
 from akx.plan import Plan
 
 __all__ = [
@@ -213,7 +214,7 @@ def placed_words(
 
 def _in_pieces(work: Callable[[int, int], Found], count: int) -> list[Found]:
     """What `work` finds from one number to another, for pieces that together are 0 to `count`, side by side."""
-    pieces = max(1, min(count // _PIECE, host_device().cores, _MOST_THREADS))
+    pieces = 1 if is_alone() else max(1, min(count // _PIECE, host_device().cores, _MOST_THREADS))
     cuts = [count * piece // pieces for piece in range(pieces + 1)]
     if pieces == 1:
         return [work(0, count)]
