@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, Self
 
-from akx.errors import shown
+from akx.errors import CapturingError, shown
 from akx.kernels.base import Program
 from akx.matrix import Matrix
 from akx.partition.pieces import alone
@@ -32,7 +32,7 @@ __all__ = ["DUEL", "FIRST", "HOPELESS", "IDLE", "OVER", "Exploration", "Holder"]
 HOPELESS = 1.5
 #: Calls on the incumbent that say what one takes: the last ones, and so many at least.
 _RECENT, _FEWEST = 31, 3
-#: Seconds of calls between two looks at whether code is compiled.
+#: Seconds of calls between two looks at whether code is compiled, or a capture is over.
 _LOOK = 0.25
 #: Seconds of starting a thread.
 _THREAD = 1e-4
@@ -224,6 +224,8 @@ class Exploration:
             try:
                 with alone():  # so that the time of this thread is all that it costs, and calls have their team
                     phase = work()
+            except CapturingError:
+                phase = self._again()
             except Exception as failure:  # of whatever kind: calls have their plan
                 self._candidates.ended = self._candidates.ended or f"a step failed: {failure}"
             took = self._cost(self._processor() - begin + _THREAD)
@@ -247,6 +249,11 @@ class Exploration:
     def _cost(self, processor: float) -> float:
         """Seconds that a step has cost which took so many of a processor: calls have lost no more by it."""
         return processor
+
+    def _again(self) -> int:
+        """A step came upon a capture of the user's: it is taken again in a while."""
+        self._not_before = self.budget.total + _LOOK
+        return IDLE
 
     def _prepare(self) -> int:
         candidates = self._candidates

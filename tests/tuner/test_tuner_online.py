@@ -19,13 +19,14 @@ import pytest
 
 import akx
 from akx import MatrixPowers
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, CapturingError
 from akx.matrix import Matrix
 from akx.partition.pieces import is_alone
 from akx.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import beside, candidates, exploration, first_runs, machine, online, plan_key, tune
 from akx.tuner.bandit import Budget, Duel
+from akx.tuner.result import COMPLETE
 
 K = 8
 
@@ -275,6 +276,28 @@ def test_a_candidate_that_fails_costs_no_call(make_world: Callable[..., Any], ma
     results = call(P, 2000, world)
     assert told_of(P).tried["failed"] >= 3
     assert all(np.allclose(one, results[0], rtol=1e-12) for one in results)
+
+
+def test_what_has_to_wait_for_a_capture_comes_again(
+    make_world: Callable[..., Any], matrix: Matrix, db: PlanDatabase
+) -> None:
+    """Nothing is said against its plan, and the search goes on."""
+    put_off: list[Plan] = []
+
+    def fails(plan: Plan) -> Exception | None:
+        if is_alone() and len(put_off) < 3 and plan not in put_off:
+            put_off.append(plan)
+            return CapturingError("a stream is being captured")
+        return None
+
+    make_world(cost=lambda plan: 4e-3, fails_to_prepare=fails)
+    P = made(matrix, db)
+    spend(P, 1500)
+    ledger = told_of(P)._candidates.ledger
+    assert ledger is not None
+    assert len(put_off) == 3
+    assert {trial.state for trial in ledger.trials if trial.plan in put_off} == {COMPLETE}
+    assert {*put_off} <= {trial.plan for trial in ledger.trials}
 
 
 # ------------------------------------------------------------------------------------------------ what is kept
