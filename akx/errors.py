@@ -18,6 +18,7 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "BudgetError",
+    "CapturingError",
     "CompileError",
     "DatabaseError",
     "DeviceError",
@@ -184,6 +185,10 @@ class DatabaseError(AkxError, OSError):
 
 class DeviceError(AkxError, RuntimeError):
     """The device failed or is not there."""
+
+
+class CapturingError(DeviceError):
+    """A stream that akx has worked on is being captured, and other work has to wait for it."""
 
 
 class DeviceMemoryError(DeviceError, MemoryError):

@@ -9,10 +9,10 @@
 `V = P(x, out=V)` at k = 8, k + 1 vectors of doubles, each call timed as a user would, the first one too: on both sides
 it lays the matrix out. The plan that is compared with is found by :func:`akx.tune` in its usual time, which is not
 counted; the other object begins with an empty database. Code is compiled before, as on any machine that has run akx for
-a while. The machine may change within a minute: so the calls are made in pieces, and behind each the tuned plan has a
-share of the time, while nothing is prepared. `over` is the seconds of all calls of the one over what as many calls take
-by the other, piece by piece; `spread` is how far the tuned plan's own seconds were apart, quartile to quartile, from
-piece to piece.
+a while. The machine may change within a minute: so the calls are made in pieces, each until nothing is prepared beside
+it, and behind it the tuned plan has a share of the time. `over` is the seconds of all calls of the one over what as
+many calls take by the other, piece by piece; `spread` is how far the tuned plan's own seconds were apart, quartile to
+quartile, from piece to piece.
 
 On a GPU calls are queued one after another, and a piece ends when the device is done.
 """
@@ -35,6 +35,7 @@ import numpy as np
 import akx
 from akx.device.choose import device_of
 from akx.plandb import PlanDatabase
+from akx.tuner.beside import NAME
 from akx.tuner.rehearsal import job
 from akx.tuner.warmup import Warmup, every_plan, job_of
 from benchmarks import each
@@ -72,8 +73,8 @@ def measured(case: Case, seconds: float = _SECONDS, tuned_before: Path | None = 
         (search,) = online._prepared.online.values()
         pieces = []
         for _ in range(_PIECES):
-            took, calls = _calls(online, x, out, seconds / _PIECES, wait)
-            with _alone(search):
+            took, calls = _until_alone(online, x, out, seconds / _PIECES, wait)
+            with _aside(search):
                 beside, others = _calls(tuned, x, out, _SHARE * seconds / _PIECES, wait)
             pieces.append((took, calls, beside / others))
         own = sorted(one for _, _, one in pieces)
@@ -136,15 +137,19 @@ def _calls(P: Any, x: Any, out: Any, seconds: float, wait: Callable[[], object])
     return took, calls
 
 
-@contextlib.contextmanager
-def _alone(search: Any) -> Any:
-    """Nothing is prepared or compiled within."""
-    for thread in threading.enumerate():
-        if thread.name == "akx-online":
-            thread.join()
+def _until_alone(P: Any, x: Any, out: Any, seconds: float, wait: Callable[[], object]) -> tuple[float, int]:
+    """The same, and on until nothing is prepared beside them: what that disturbs are these calls."""
+    took, calls = _calls(P, x, out, seconds, wait)
+    while any(thread.name == NAME for thread in threading.enumerate()):
+        more, others = _calls(P, x, out, 0.0, wait)
+        took, calls = took + more, calls + others
+    return took, calls
+
+
+def _aside(search: Any) -> contextlib.AbstractContextManager[None]:
+    """Nothing is compiled within."""
     warmup = vars(search._candidates).get("warmup")
-    with contextlib.nullcontext() if warmup is None else warmup.aside():
-        yield
+    return contextlib.nullcontext() if warmup is None else warmup.aside()
 
 
 def table(document: Json) -> str:

@@ -5,20 +5,23 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from device.fake_driver import FakeDriver
 from test_device_calls import DTYPE, LAUNCH, A, Array, Case, K, N, Steps, Stream, case, cupy, driver  # noqa: F401
 
 import akx
 from akx.device.cuda.memory import DeviceArray
+from akx.kernels.cuda import program
 from akx.operator.online import Held
 from akx.operator.planner import Choice
 from akx.plan import Plan
-from akx.tuner import exploration, first_runs
+from akx.tuner import exploration, first_runs, queued
 from akx.tuner.first_runs import Candidate
 from akx.tuner.queued import Queued
 from akx.tuner.verify import Problem
@@ -61,13 +64,14 @@ class Few:
         if not self.left:
             self.ended = "no more"
             return None
-        place, program = self.left.pop(0)
+        place, program = self.left[0]
         self.given = matrix
         if program.factor == 1.0:
             program.update_values(matrix.data)
         self.problem = Problem(matrix, K)
         self.vectors = akx.device.choose.backend_of("cuda").trial_vectors(self.problem)
         self.problem.poison()
+        del self.left[0]
         return Candidate(_plan(place), "given", program, self.problem, seconds, 0.0)
 
     def check(self, candidate: Candidate) -> str:
@@ -267,6 +271,95 @@ def test_steps_do_not_spoil_what_others_record(clocked: Case) -> None:
     online.call(100)
     assert set(modes) == {"CU_STREAM_CAPTURE_MODE_RELAXED"}
     assert clocked.driver.mode == "global"  # type: ignore[attr-defined]
+
+
+def test_what_calls_took_is_read_beside_captures_of_others(clocked: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another thread captures in global mode the driver refuses such a call, and the capture is lost."""
+    online, modes = Online(clocked, Timed(clocked, 0.5 * USUAL)), set()
+    for name in ("cuEventQuery", "cuEventElapsedTime"):
+        asked = getattr(FakeDriver, name)
+
+        def ask(driver: Any, *arguments: Any, asked: Any = asked) -> Any:
+            modes.add(getattr(driver, "mode", "global"))
+            return asked(driver, *arguments)
+
+        monkeypatch.setattr(FakeDriver, name, ask)
+    online.call(200)
+    assert modes == {"CU_STREAM_CAPTURE_MODE_RELAXED"}
+    assert clocked.driver.mode == "global"  # type: ignore[attr-defined]
+
+
+def test_a_step_waits_for_the_end_of_a_capture(clocked: Case, cupy: Any) -> None:
+    """Of what else is done on the last stream: nobody loses by it, neither the candidate nor the search."""
+    online = Online(clocked, Timed(clocked, 0.5 * USUAL))
+    cupy.current = Stream(55)
+    prepare, begun = online.few.next, []
+
+    def captured_behind(*arguments: Any) -> Any:
+        found = prepare(*arguments)
+        if found is not None and len(begun) == 1:
+            begun.append(clocked.driver.recording.setdefault(55, []))
+        return found
+
+    online.few.next = captured_behind  # type: ignore[method-assign]
+    for _ in range(2500):
+        online.case.P(online.x, out=online.out)
+        clocked.driver.finish()
+        while online.steps:
+            if not begun:
+                begun.append(clocked.driver.recording.setdefault(55, []))
+            online.steps.pop()()
+            clocked.driver.recording.pop(55, None)
+    assert len(begun) == 2
+    assert online.search.tried == {"adopted": 1, "slower": 0, "wrong": 0, "failed": 0}
+
+
+def test_a_first_run_is_timed_apart_from_calls(clocked: Case) -> None:
+    """Calls of another thread wait, for as long as the run takes to be queued."""
+    other = Timed(clocked, 1.2 * USUAL)
+    online = Online(clocked, other)
+    callers: list[threading.Thread] = []
+    make = online.few.next
+
+    def interrupted(*arguments: Any) -> Any:
+        found, vectors = make(*arguments), online.few.vectors
+        queue = vectors.queue
+
+        def meanwhile(program: Any) -> None:
+            callers.append(threading.Thread(target=clocked.P, args=(online.x,), kwargs={"out": online.out}))
+            callers[-1].start()
+            callers[-1].join(0.05)
+            queue(program)
+
+        vectors.queue = meanwhile
+        return found
+
+    online.few.next = interrupted  # type: ignore[method-assign]
+    while not callers:
+        online.call(1)
+    for caller in callers:
+        caller.join()
+    assert online.search._candidate is not None
+    assert online.search._candidate.expected == pytest.approx(1.2 * USUAL)
+
+
+def test_the_graph_of_a_candidate_is_made_before_calls_count(clocked: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "_PAYS", 5)  # as it is without a test
+    other = Timed(clocked, 0.9 * USUAL)
+    online = Online(clocked, other)
+    made: list[int] = []
+    record = other._recorded
+
+    def recorded(*arrays: Any) -> Any:
+        made.append(online.search._queued)
+        return record(*arrays)
+
+    other._recorded = recorded  # type: ignore[method-assign]
+    while not online.search._duel.candidate:
+        online.call(1)
+    online.call(10)
+    assert len(made) == 1
+    assert made[0] <= queued._WARM
 
 
 def test_solvers_get_a_program_that_can_be_recorded(clocked: Case, monkeypatch: pytest.MonkeyPatch) -> None:

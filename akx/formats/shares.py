@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
+from akx.partition.pieces import is_alone
+
 __all__ = ["in_shares"]
 
 #: Chunks or slices in a share at least: starting a thread takes as long as laying out so many.
@@ -25,7 +27,7 @@ def in_shares(function: Callable[..., Any], count: int, threads: int, *arguments
     threads : int
         The caller's included.
     """
-    used = max(1, min(threads, count // _LEAST))
+    used = 1 if is_alone() else max(1, min(threads, count // _LEAST))
     ends = [count * share // used for share in range(used + 1)]
     if used == 1:
         return [function(*arguments, 0, count)]

@@ -82,8 +82,9 @@ class MatrixPowers:
         else one tuned for exact values. No effect on the CPU, nor on float32 and complex64: values are in full there.
     tune : str, optional
         ``"online"``: calls are the trials of a search for a better plan, which is kept in the database. It costs 1.6 s
-        of the first minute of calls at most, and 1 % in the long run. Each candidate is checked before it computes what
-        a caller gets. Bits of results change where the plan does. ``AKX_PREPARE=fixed`` holds it. See :meth:`explain`.
+        of the first minute of calls and one step at most, and 1 % in the long run. Each candidate is checked before it
+        computes what a caller gets. Bits of results change where the plan does. ``AKX_PREPARE=fixed`` holds it. See
+        :meth:`explain`.
 
     Attributes
     ----------

@@ -1,20 +1,43 @@
-"""Work on pieces of a range side by side: compiled loops that let others run."""
+"""Work on pieces of a range side by side: compiled loops that let others run.
+
+What is prepared beside calls of a user (:mod:`akx.tuner.exploration`) leaves the other cores to these: its thread does
+all pieces, with the same result.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import TypeVar
 
 from akx._numba import named_threads
 from akx._process import available_cores
 
-__all__ = ["in_pieces"]
+__all__ = ["alone", "in_pieces", "is_alone"]
 
 #: Threads at most.
 _MOST = 16
 
 Found = TypeVar("Found")
+
+_IS_ALONE: ContextVar[bool] = ContextVar("akx.alone", default=False)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Within, this thread has no help: what is shared among threads it does by itself."""
+    before = _IS_ALONE.set(True)
+    try:
+        yield
+    finally:
+        _IS_ALONE.reset(before)
+
+
+def is_alone() -> bool:
+    """Whether this thread has no help."""
+    return _IS_ALONE.get()
 
 
 def in_pieces(work: Callable[[int, int], Found], count: int, least: int) -> list[Found]:
@@ -23,7 +46,7 @@ def in_pieces(work: Callable[[int, int], Found], count: int, least: int) -> list
     There are no more of them than this process has cores, and than ``NUMBA_NUM_THREADS`` says.
     """
     pieces = min(count // max(least, 1), named_threads() or _MOST, _MOST)
-    pieces = min(pieces, available_cores()) if pieces > 1 else 1
+    pieces = min(pieces, available_cores()) if pieces > 1 and not is_alone() else 1
     if pieces == 1:
         return [work(0, count)]
     cuts = [count * piece // pieces for piece in range(pieces + 1)]

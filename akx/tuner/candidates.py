@@ -20,7 +20,7 @@ from typing import Any
 
 from akx.device.backend import TrialVectors
 from akx.device.choose import HOST
-from akx.errors import AkxError, DatabaseError
+from akx.errors import AkxError, CapturingError, DatabaseError
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -151,6 +151,8 @@ class Candidates:
     def next(self, incumbent: Plan, seconds: float, left: float, matrix: Matrix) -> Candidate | None:
         """The next candidate, ready to run; None where it came to nothing, or there is not the time for more.
 
+        Raises :class:`akx.CapturingError` where it has to wait for the end of a capture; then ask again.
+
         Parameters
         ----------
         incumbent : Plan
@@ -189,7 +191,11 @@ class Candidates:
             if len(self._later) >= _PUT_OFF and all(self._is_coming(plan) for _, plan in self._later):
                 self.waits = True
                 return None
-            origin, plan = self._proposed(ledger)
+            try:
+                origin, plan = self._proposed(ledger)
+            except CapturingError:
+                self._propose(ledger)  # a generator that has raised has nothing more
+                raise
             if plan is None:
                 if self._later:
                     self.waits = True
@@ -308,9 +314,12 @@ class Candidates:
             problem = self._first_runs.problem
             code = code_of(plan)
             if self._backend == HOST and measure.is_real_time() and code not in _LOADED:
-                program.run(problem.x, problem.out, problem.coefficients)  # a call would wait for its code
+                program.run(problem.x, problem.out, problem.coefficients)  # else a call waits for its code
                 _LOADED.add(code)
             problem.poison()
+        except CapturingError:
+            self._later.append((origin, plan))
+            raise
         except Exception as failure:  # of whatever kind: calls have their plan
             is_ours = isinstance(failure, AkxError)
             self.tell(Trial(-1, plan, origin, PRUNED if is_ours else FAILED, str(failure), prepare_seconds=0.0))

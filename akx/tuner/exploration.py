@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, Self
 
-from akx.errors import shown
+from akx.errors import CapturingError, shown
 from akx.kernels.base import Program
 from akx.matrix import Matrix
+from akx.partition.pieces import alone
 from akx.plan import Plan
 from akx.tuner import beside, measure
 from akx.tuner.bandit import Budget, Duel
@@ -31,7 +32,7 @@ __all__ = ["DUEL", "FIRST", "HOPELESS", "IDLE", "OVER", "Exploration", "Holder"]
 HOPELESS = 1.5
 #: Calls on the incumbent that say what one takes: the last ones, and so many at least.
 _RECENT, _FEWEST = 31, 3
-#: Seconds of calls between two looks at whether code is compiled.
+#: Seconds of calls between two looks at whether code is compiled, or a capture is over.
 _LOOK = 0.25
 #: Seconds of starting a thread.
 _THREAD = 1e-4
@@ -113,6 +114,7 @@ class Exploration:
         is_real = measure.is_real_time()
         self._now = time.perf_counter if is_real else measure.now
         self._processor = time.thread_time if is_real else measure.now
+        self._last = self._now()
         beside.note(self)
         weakref.finalize(self, candidates.end_processes)  # where calls end before the search does
 
@@ -220,7 +222,10 @@ class Exploration:
         def step() -> None:
             begin, phase = self._processor(), OVER
             try:
-                phase = work()
+                with alone():  # so that the time of this thread is all that it costs, and calls have their team
+                    phase = work()
+            except CapturingError:
+                phase = self._again()
             except Exception as failure:  # of whatever kind: calls have their plan
                 self._candidates.ended = self._candidates.ended or f"a step failed: {failure}"
             took = self._cost(self._processor() - begin + _THREAD)
@@ -244,6 +249,11 @@ class Exploration:
     def _cost(self, processor: float) -> float:
         """Seconds that a step has cost which took so many of a processor: calls have lost no more by it."""
         return processor
+
+    def _again(self) -> int:
+        """A step came upon a capture of the user's: it is taken again in a while."""
+        self._not_before = self.budget.total + _LOOK
+        return IDLE
 
     def _prepare(self) -> int:
         candidates = self._candidates

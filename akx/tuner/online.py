@@ -9,12 +9,13 @@ the predicted one. Beside them a thread prepares a candidate (:mod:`akx.tuner.ca
 3. duel         it takes every other call in place of the incumbent, until one of them is the faster
 
 What each of these costs comes from a budget of seconds of calls, and what is to be the plan in the end is decided as by
-:mod:`akx.tuner.bandit`. A step of the thread costs the processor time that it took; a first run all of its time; a call
-of a duel what it takes longer than calls on the incumbent. Code that has to be compiled is compiled in a process that
-stands back behind all others.
+:mod:`akx.tuner.bandit`. A step of the thread costs the processor time that it took, without any help; a first run all
+of its time; a call of a duel what it takes longer than calls on the incumbent. Code that has to be compiled is compiled
+in a process that stands back behind all others.
 
 While nothing but the incumbent is at work, calls are timed only now and then: each for those that were not timed before
-it. Calls that are queued on a GPU are another class (:mod:`akx.tuner.queued`).
+it, which have taken no more than the time since the last one that was: a pause in a call is a pause of one. Calls that
+are queued on a GPU are another class (:mod:`akx.tuner.queued`).
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class Online(Exploration, Program):
             return
         begin = self._now()
         self.program.run(x, out, coefficients)
-        self._took(self._now() - begin, self._counted())
+        end = self._now()
+        since, self._last = end - self._last, end
+        self._took(end - begin, self._counted(), since)
 
     # ------------------------------------------------------------------------------------------------ trials
 
@@ -125,7 +128,7 @@ class Online(Exploration, Program):
             if not turn:
                 duel.incumbent.append(seconds)
         budget.total += seconds
-        self.untimed = 0
+        self.untimed, self._last = 0, self._now()
         won = duel.verdict()
         if won is not None:
             self._decide(candidate, duel, won)

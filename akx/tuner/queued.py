@@ -6,9 +6,11 @@ a candidate that is slow is not queued often before that is known.
 
 A candidate of a schedule that may crash the GPU runs in another process first (:mod:`akx.tuner.canary`). The thread
 that has prepared it runs it on akx's own stream, on vectors of akx's own, waits for it there and compares. So in calls
-there is nothing but the duel. Its first calls are not counted: in these the graph of a call is made.
+there is nothing but the duel. Its first calls are not counted, but charged: in these the graph of a call is made.
 
-A call that is captured holds the plan: the caller's graph has the kernels of its program, and the search ends.
+While a stream on which akx has worked is being captured, its other work cannot be done: a step that comes upon that is
+taken again. A call that is captured holds the plan: the caller's graph has the kernels of its program, and the search
+ends.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.launch import Event, Stream, default_stream
 from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.streams import beside_captures
+from akx.errors import CapturingError
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import CudaProgram
 from akx.tuner.exploration import DUEL, FIRST, HOPELESS, IDLE, OVER
@@ -41,10 +44,11 @@ _AHEAD = 8
 #: Of how many calls one is timed while nothing else is at work: of so many seconds, and so many of them at most. It
 #: takes the host some times as long as one that is not.
 _UNTIMED_SECONDS, _UNTIMED = 20e-3, 1024
-#: Calls of a duel that do not count, A B B A.
-_WARM = 4
 #: Runs of a candidate before it meets the incumbent.
 _RUNS = 3
+#: Calls of a duel that do not count, A B B A A B B A: in one of these the graph of the candidate is recorded, behind as
+#: many runs and calls as a program queues kernel by kernel (:mod:`akx.kernels.cuda.program`).
+_WARM = 8
 #: The last intervals between calls by which it is known whether calls come later; beyond so many times, a caller rests.
 _PACES, _IDLE_PACES = 15, 20.0
 #: A step costs this share of its processor time at least.
@@ -69,7 +73,7 @@ class Queued(Online):
         self._events: list[tuple[Event, Event]] = []
         self._queued, self._is_hosted = 0, False
         self._coefficients: Coefficients | None = None
-        self._last, self._is_beside, self._behindhand = self._now(), False, 0.0
+        self._is_beside, self._behindhand = False, 0.0
         self._paces: deque[float] = deque(maxlen=_PACES)
 
     # ------------------------------------------------------------------------------------------------ as a program
@@ -164,6 +168,10 @@ class Queued(Online):
         assert candidate is not None
         try:
             candidate.expected = self._first_run(candidate)
+        except CapturingError:  # it comes again
+            self._candidates.put_back(candidate)
+            self._candidate = None
+            raise
         except Exception as failure:
             self.tried["failed"] += 1
             self._tell(candidate, FAILED, f"{type(failure).__name__}: {failure}")
@@ -181,19 +189,25 @@ class Queued(Online):
         return phase
 
     def _first_run(self, candidate: Candidate) -> float:
-        """Seconds of a run on vectors of akx's own, the least of some, whose result is on the host then."""
-        vectors, stream = self._candidates.vectors, default_stream()
+        """Seconds of a run on vectors of akx's own, the least but for the first, whose result is on the host then."""
+        vectors, own = self._candidates.vectors, default_stream()
         begin, end = Event(), Event()
         vectors.poison()
         took = float("inf")
-        for _ in range(_RUNS):
+
+        def run(stream: Stream) -> None:
             begin.record(stream)
             vectors.queue(candidate.program)
             end.record(stream)
+
+        run(own)  # in which more may be made than is queued
+        for _ in range(_RUNS - 1):
+            own.submit(run)  # no call of the user's comes between the two
             end.synchronize()
             seconds = end.seconds_since(begin)
             self.budget.spent += seconds
             took = min(took, seconds)
+        self.budget.spent += took
         vectors.fetch()
         if self._coefficients is not None:  # which a call would wait for
             cast(CudaProgram, candidate.program).take(self._coefficients)
@@ -203,7 +217,10 @@ class Queued(Online):
 
     def _time(self, work: Callable[[Stream], None], then: Callable[[float], None], stream: Stream) -> None:
         """Queue a call between two events."""
-        begin, end = self._events.pop() if self._events else (Event(), Event())
+        if not self._events:
+            with beside_captures():
+                self._events.append((Event(), Event()))
+        begin, end = self._events.pop()
         begin.record(stream)
         work(stream)
         end.record(stream)
@@ -212,10 +229,16 @@ class Queued(Online):
     def _read(self) -> None:
         """Take note of what calls have taken that are over by now."""
         pending = self._pending
-        while pending and pending[0].end.has_passed:
-            one = pending.popleft()
-            self._events.append((one.begin, one.end))
-            one.then(one.end.seconds_since(one.begin))
+        if not pending:
+            return
+        with beside_captures():  # another thread may record a graph of its own
+            over = []
+            while pending and pending[0].end.has_passed:
+                one = pending.popleft()
+                self._events.append((one.begin, one.end))
+                over.append((one, one.end.seconds_since(one.begin)))
+        for one, seconds in over:
+            one.then(seconds)
 
     def _duel_work(
         self, own: Callable[[Stream], None], x: DeviceArray, out: DeviceArray, coefficients: Coefficients

@@ -259,21 +259,25 @@ class Warmup:
             if self._nice and hasattr(os, "setpriority"):
                 with contextlib.suppress(OSError):
                     os.setpriority(os.PRIO_PROCESS, process.pid, self._nice)
-            threading.Thread(target=self._serve, args=(process,), name="akx-warmup", daemon=True).start()
+            lasts = threading.current_thread() is threading.main_thread()
+            threading.Thread(target=self._serve, args=(process, lasts), name="akx-warmup", daemon=True).start()
             return
         self._most = self.count
         if not self.count:
             self._waiting.clear()
 
-    def _serve(self, process: subprocess.Popen[bytes]) -> None:
-        """Hand one piece of code after another to a process, until it is lost or all is closed."""
+    def _serve(self, process: subprocess.Popen[bytes], lasts: bool) -> None:
+        """Hand one piece of code after another to a process, until it is lost or all is closed.
+
+        `lasts` says whether the thread that started it is there as long as this process.
+        """
         assert process.stdin is not None
         assert process.stdout is not None
         code: Code | None = None
         try:
             matrix = self._matrix if self._matrix.nnz <= _WHOLE else part_of(self._matrix)
             arrays = (matrix.indptr, matrix.indices, matrix.data)
-            processes.send(process.stdin, {"matrix": arrays, "vectors": self._vectors})
+            processes.send(process.stdin, {"matrix": arrays, "vectors": self._vectors, "lasts": lasts})
             while True:
                 with self._changed:
                     self._idle += 1
@@ -357,13 +361,14 @@ def _meet(_: Any, matrix: Matrix, vectors: int) -> None:
 
 def main(parent: int | None = None) -> None:
     """Do what is asked for until the pipe is closed; `parent` is the process that asks."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     processes.end_with_parent(parent)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with contextlib.suppress(EOFError, OSError), processes.unmistakable_files():
         given = processes.receive(sys.stdin.buffer)
+        if given["lasts"]:  # a step beside calls ends long before its process
+            with contextlib.suppress(AttributeError, OSError):
+                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         matrix = Matrix(*given["matrix"], pattern_cache={})
         while True:
             module, name, argument = processes.receive(sys.stdin.buffer)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from akx.tuner.beside import NAME
 from benchmarks import online
 
 
@@ -43,3 +46,21 @@ def test_calls_are_compared_with_as_many_of_the_tuned_plan(
     assert "| brick |" in capsys.readouterr().out
     assert online.main([*given, "--table"]) == 0
     assert "| 1.100 | 1.100 | 1.100 | 0.0% | 4 | 2.5% |" in capsys.readouterr().out
+
+
+def test_calls_go_on_until_nothing_is_prepared_beside_them() -> None:
+    """A step that ends behind a piece is paid for by calls that are timed."""
+    calls, may_end = [], threading.Event()
+    thread = threading.Thread(target=may_end.wait, args=(20.0,), name=NAME)
+
+    def call(x: Any, out: Any) -> None:
+        calls.append(thread.is_alive())
+        if len(calls) == 5:
+            may_end.set()
+            thread.join()
+
+    thread.start()
+    took, count = online._until_alone(call, np.ones(1), None, 0.0, lambda: None)
+    assert calls == [True] * 5
+    assert count == 5
+    assert took > 0

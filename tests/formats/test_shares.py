@@ -13,6 +13,7 @@ from numba import njit
 from akx.formats import bell, dia, shares
 from akx.formats.base import Format, Pattern, unsigned
 from akx.formats.shares import in_shares
+from akx.partition.pieces import alone, in_pieces
 
 F64 = np.dtype(np.float64)
 
@@ -131,3 +132,12 @@ def test_diagonals_by_several_threads(n: int) -> None:
     assert dia.dia_slots(pattern, F64, 2**40, counts=counts, threads=3) == one.stored
     same(dia.from_csr(pattern, F64, counts=counts, threads=2), one)
     assert dia.dia_slots(pattern, F64, 1, threads=3) > 1
+
+
+def test_a_thread_that_has_no_help_does_it_all() -> None:
+    def done(*_: int) -> threading.Thread:
+        return threading.current_thread()
+
+    with alone():
+        assert {*in_shares(done, 100, 4), *in_pieces(done, 100, 1)} == {threading.current_thread()}
+    assert len(in_shares(done, 100, 4)) == 4

@@ -40,6 +40,7 @@ from akx.kernels.cpu.sync import (
     waited,
 )
 from akx.kernels.cpu.team import Job, Team, team
+from akx.partition.pieces import alone
 from akx.plan import Plan
 
 _N = 4000
@@ -675,3 +676,42 @@ def test_threads_that_the_system_put_on_one_core_part(allowed: set[int]) -> None
                 break
         assert parted
         assert os.sched_getaffinity(member.native_id) == allowed
+
+
+def test_a_job_that_a_thread_does_alone_keeps_no_call_waiting() -> None:
+    """It has its first run beside calls: its function is loaded meanwhile, which may take seconds."""
+    loaded, entered = threading.Event(), threading.Event()
+
+    def load(*arguments: Any) -> bool:
+        entered.set()
+        return loaded.wait(20.0)
+
+    def first_run() -> None:
+        with alone():
+            Job(load, (), 2, np.float64).run(*call)
+
+    call = np.zeros((1, 4)), np.zeros(8)
+    usual = Job(lambda *arguments: True, (), 2, np.float64)
+    usual.run(*call)
+    threads = [threading.Thread(target=first_run), threading.Thread(target=usual.run, args=call)]
+    try:
+        threads[0].start()
+        assert entered.wait(20.0)
+        threads[1].start()
+        threads[1].join(5.0)
+        assert not threads[1].is_alive()
+    finally:
+        loaded.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_one_thread_does_all_parts_with_the_same_bits() -> None:
+    P, A = _operator(3)
+    x = np.random.default_rng(1).standard_normal(_N)
+    together = P(x)
+    with alone():
+        by_itself = P(x)
+    assert _right(A, x, by_itself)
+    assert np.array_equal(together, by_itself)
+    assert np.array_equal(together, P(x))

@@ -19,12 +19,14 @@ import pytest
 
 import akx
 from akx import MatrixPowers
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, CapturingError
 from akx.matrix import Matrix
+from akx.partition.pieces import is_alone
 from akx.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import beside, candidates, exploration, first_runs, machine, online, plan_key, tune
 from akx.tuner.bandit import Budget, Duel
+from akx.tuner.result import COMPLETE
 
 K = 8
 
@@ -221,6 +223,22 @@ def iter_noise() -> Callable[[], float]:
     return lambda: float(random.exponential(0.02))
 
 
+def test_a_pause_in_a_call_that_is_timed_is_not_one_in_those_that_are_not(
+    make_world: Callable[..., Any], matrix: Matrix, db: PlanDatabase
+) -> None:
+    pause = 20e-3
+    seconds = [20e-6]
+    world = make_world(cost=lambda plan: seconds[0])
+    P = made(matrix, db)
+    spend(P, 1)
+    found, begin = told_of(P), world.time
+    found._due = float("inf")
+    for _ in range(2000):
+        seconds[0] = pause if found.every > 1 and found.untimed + 1 >= found.every else 20e-6
+        spend(P, 1)
+    assert found.budget.total <= 1.001 * (world.time - begin) + 20e-6
+
+
 # ------------------------------------------------------------------------------------------------ right before fast
 
 
@@ -258,6 +276,28 @@ def test_a_candidate_that_fails_costs_no_call(make_world: Callable[..., Any], ma
     results = call(P, 2000, world)
     assert told_of(P).tried["failed"] >= 3
     assert all(np.allclose(one, results[0], rtol=1e-12) for one in results)
+
+
+def test_what_has_to_wait_for_a_capture_comes_again(
+    make_world: Callable[..., Any], matrix: Matrix, db: PlanDatabase
+) -> None:
+    """Nothing is said against its plan, and the search goes on."""
+    put_off: list[Plan] = []
+
+    def fails(plan: Plan) -> Exception | None:
+        if is_alone() and len(put_off) < 3 and plan not in put_off:
+            put_off.append(plan)
+            return CapturingError("a stream is being captured")
+        return None
+
+    make_world(cost=lambda plan: 4e-3, fails_to_prepare=fails)
+    P = made(matrix, db)
+    spend(P, 1500)
+    ledger = told_of(P)._candidates.ledger
+    assert ledger is not None
+    assert len(put_off) == 3
+    assert {trial.state for trial in ledger.trials if trial.plan in put_off} == {COMPLETE}
+    assert {*put_off} <= {trial.plan for trial in ledger.trials}
 
 
 # ------------------------------------------------------------------------------------------------ what is kept
@@ -436,6 +476,16 @@ def test_steps_are_done_in_a_thread_that_ends(
     beside.stop()
     assert found.is_over
     assert not any(thread.name == "akx-online" for thread in threading.enumerate())
+
+
+def test_a_step_has_one_thread(make_world: Callable[..., Any], matrix: Matrix, db: PlanDatabase) -> None:
+    """Its processor time is what it costs, and calls have the team."""
+    seen: set[bool] = set()
+    make_world(cost=lambda plan: 4e-3, fails_to_prepare=lambda plan: seen.add(is_alone()))
+    P = made(matrix, db)
+    spend(P, 100)
+    assert sum(told_of(P).tried.values())
+    assert seen == {False, True}, "the first plan was prepared in a call"
 
 
 ENDS = """

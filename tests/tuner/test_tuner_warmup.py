@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,23 @@ def test_what_is_wanted_is_compiled_once(work: Warmup, line: Matrix, notes: Path
     again.want([job("a"), job("b")])
     assert again.count == 0, "all is there"
     again.close()
+
+
+def test_a_process_outlives_the_thread_that_started_it(line: Matrix, notes: Path) -> None:
+    """A real process, as the system would end it with that thread: takes what akx takes to be imported."""
+    work = Warmup(line, count=1)
+
+    def step() -> None:
+        work.want([job("a")])
+        work.wait(60.0)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    thread.join()
+    work.want([job("b")])
+    assert work.wait(60.0) == 1
+    assert not work.has_all, "the process was lost"
+    work.close()
 
 
 def test_what_cannot_be_compiled_leaves_no_note_and_is_waited_for_by_nobody(work: Warmup, notes: Path) -> None:

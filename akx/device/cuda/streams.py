@@ -14,7 +14,7 @@ from akx.device.cuda import memory
 from akx.device.cuda.runtime import failed, give_back, pycuda_driver, runtime
 from akx.device.forks import ForkSafeLock
 from akx.device.once import once
-from akx.errors import DeviceError
+from akx.errors import CapturingError
 
 if TYPE_CHECKING:
     from akx.device.cuda.graphs import Launch
@@ -241,7 +241,7 @@ class OwnStream(Stream):
             with runtime().active():
                 is_captured = away.is_capturing
             if is_captured:
-                raise DeviceError(
+                raise CapturingError(
                     "a stream that akx has worked on is being captured, and other work has to wait for it",
                     hint="end the capture first",
                 )
