@@ -30,7 +30,7 @@ from akx.plan import Plan
 if TYPE_CHECKING:
     from akx.tuner.warmup import Job, Warmup
 
-__all__ = ["Coming", "aside", "check_code", "check_first", "compiled_in_background", "look"]
+__all__ = ["Coming", "aside", "check_code", "check_first", "compiled_in_background", "is_noted", "look"]
 
 #: What every first call compiles beside its plan: features, prediction, checks.
 _FIRST = ("first calls",)
@@ -40,6 +40,8 @@ _NICE = 10
 _local = threading.local()
 #: By process, and the note that is to come.
 _at_work: dict[tuple[int, Path], Warmup] = {}
+#: By code and types, where notes will be; none where it is known to be compiled.
+_notes: dict[tuple[Any, ...], list[str]] = {}
 
 
 class Coming(Exception):
@@ -96,6 +98,22 @@ def look(job: Job, matrix: Matrix, vectors: int = 1) -> None:
         threading.Thread(target=_end, args=(work,), name="akx-background", daemon=True).start()
     if not work.is_there(code):
         raise Coming(lambda: not work.is_there(code))
+
+
+def is_noted(code: tuple[str, ...], matrix: Matrix) -> bool:
+    """Whether code is compiled for a matrix of these types, by the notes; True where no notes are kept."""
+    types = matrix.dtype, matrix.index_dtype, matrix.value_error > 0
+    found = _notes.get((code, *types))
+    if found is None:
+        from akx.tuner.precompile import note_of
+        from akx.tuner.warmup import ALL
+
+        notes = note_of(code, matrix), note_of(ALL, matrix)
+        found = _notes[code, *types] = [str(note) for note in notes if note is not None]
+    if found and not any(map(os.path.exists, found)):
+        return False
+    found.clear()  # from now on it is known
+    return True
 
 
 def _end(work: Warmup) -> None:

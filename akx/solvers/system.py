@@ -39,7 +39,7 @@ from akx.kernels.numpy_vectors import NumpyVectors
 from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
 from akx.operator import products, tiers
-from akx.operator.background import Coming, compiled_in_background, look
+from akx.operator.background import Coming, compiled_in_background, is_noted, look
 from akx.operator.cache import CACHE, Cache, Entry
 from akx.operator.kept import cache_of, canonical, derived, owner_of
 from akx.operator.plain import PlainOperator, PlainPowers, device_rent, give_back, plain_on
@@ -614,8 +614,13 @@ def make_system(
     asked = _Asked(A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, backend=backend)
     matrix, backend, right, guess, inverse = asked.matrix, asked.backend, asked.right, asked.guess, asked.inverse
     rtol, atol, dtype = asked.rtol, asked.atol, asked.matrix.dtype
-    cache, kind = cache_of(matrix), (make_work, backend == HOST and is_loaded(), backend, dtype, matrix.n, threads)
-    work = cache.take_spare(kind) or make_work(backend, dtype, matrix.n, threads)
+    cache = cache_of(matrix)
+    watch = callback.watch if isinstance(callback, Watched) else None
+    # A Solver, which has a cache of its own, prepares at once.
+    rents = tiers.setting() == tiers.AUTO and cache is CACHE and not (watch is not None and watch.is_of_prepared)
+    is_plain = backend == HOST and rents and not _is_compiled(method, matrix)
+    kind = (make_work, is_plain, backend, dtype, matrix.n, threads)
+    work = cache.take_spare(kind) or make_work(backend, dtype, matrix.n, threads, plain=is_plain)
     held_b, of_b, norm = right.take(work)
     if isinstance(x0, str):
         begun_at = work.to_host(held_b)
@@ -642,9 +647,8 @@ def make_system(
 
         database_of(db)  # a wrong one is told at once
     aim = target if not units.rhs else max(rtol * own, units.own(atol))
-    watch = None
     if isinstance(callback, Watched):
-        watch, callback = callback.watch, callback.callback
+        callback = callback.callback
     system = System(matrix, work, held_b, held_x, inverse, own, aim, of_x is None, right.shape, stats)
     system.callback, system.threads, system.db, system.like = callback, threads, db, like
     system.given, system.units = given, units
@@ -655,9 +659,10 @@ def make_system(
     if units:
         stats.notes.append(units.note())
     system.watch = watch
-    is_for_plain = tiers.setting() == tiers.AUTO and cache is CACHE  # a Solver, which has its own, prepares at once
-    if is_for_plain and not (watch is not None and watch.is_of_prepared):
+    if rents:
         system.rent()
+        if system._rent is None and is_plain:
+            system.prepare()
     return system
 
 
@@ -847,12 +852,17 @@ def _sound(dtype: np.dtype[Any]) -> tuple[float, float]:
     return float(np.sqrt(float(facts.tiny)) / float(facts.eps)), float(np.sqrt(float(facts.max)))
 
 
-def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
-    """The vector work of a backend, for vectors of n entries."""
-    if backend == HOST and tiers.setting() == tiers.AUTO and not is_loaded():
+def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None, *, plain: bool = False) -> Vectors:
+    """The vector work of a backend, for vectors of n entries; NumPy's where that is asked for."""
+    if plain:
         resolve_threads(threads)
         return NumpyVectors(dtype)
     return backend_of(backend).vectors(dtype, n, threads)
+
+
+def _is_compiled(method: str, matrix: Matrix) -> bool:
+    """Whether the vector work of a solver is compiled for these types: else it would wait for the compiler."""
+    return is_loaded() and is_noted(compiling_job(method)[0], matrix)
 
 
 def is_rented(matrix: Matrix, backend: str) -> bool:
@@ -876,7 +886,7 @@ def solve_once(method: str, matrix: Matrix, vectors: int) -> None:
 
 def is_queued(matrix: Matrix, backend: str) -> bool:
     """Whether a solver for that matrix queues its work on a device."""
-    return make_work(backend, matrix.dtype, matrix.n, None).on_device
+    return make_work(backend, matrix.dtype, matrix.n, None, plain=backend == HOST).on_device
 
 
 class _Given:

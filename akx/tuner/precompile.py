@@ -256,9 +256,14 @@ def note_of(what: tuple[object, ...], matrix: Matrix) -> Path | None:
         return None
     types = (matrix.dtype.name, matrix.indptr.dtype.name, matrix.indices.dtype.name, matrix.value_error > 0)
     processor = (host_device().name, os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES"))
-    of = (*what, *types, *_sources(), metadata.version("numba"), platform.python_version(), *processor)
+    of = (*what, *types, *_sources(), _version_of("numba"), platform.python_version(), *processor)
     digest = hashlib.sha256("\0".join(map(str, of)).encode()).hexdigest()[:_DIGITS]
     return Path(folder) / f"akx-{digest}.compiled"
+
+
+@lru_cache(maxsize=1)
+def _version_of(package: str) -> str:
+    return metadata.version(package)
 
 
 @lru_cache(maxsize=1)

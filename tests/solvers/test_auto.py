@@ -238,8 +238,8 @@ def test_the_choice_of_one_backend_is_not_that_of_the_other(fake: _Fake, monkeyp
     monkeypatch.setattr(akx.solvers.system, "resolve_backend", lambda backend: "cpu" if backend == "auto" else backend)
     work = akx.solvers.system.make_work
 
-    def make_work(backend: str, dtype: Any, n: int, threads: Any) -> Any:
-        return FakeWork(dtype, n) if backend == "cuda" else work(backend, dtype, n, threads)
+    def make_work(backend: str, dtype: Any, n: int, threads: Any, **options: Any) -> Any:
+        return FakeWork(dtype, n) if backend == "cuda" else work(backend, dtype, n, threads, **options)
 
     monkeypatch.setattr(akx.solvers.system, "make_work", make_work)
     fake.needs, fake.seconds["ca_cg"] = 4000, 0.5

@@ -43,7 +43,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(akx.solvers.chosen, "chosen_steps", lambda *_, **__: None)  # nothing is tuned for it
     monkeypatch.setattr(akx.solvers.system, "resolve_backend", lambda backend: backend)
     monkeypatch.setattr(akx.kernels.cuda.scaling, "Scaling", FakeScaling)
-    monkeypatch.setattr(akx.solvers.system, "make_work", lambda backend, dtype, n, threads: FakeWork(dtype, n))
+    monkeypatch.setattr(akx.solvers.system, "make_work", lambda backend, dtype, n, threads, **_: FakeWork(dtype, n))
     # Plans are looked up by what the GPU is, and there is none.
     monkeypatch.setattr(akx.solvers.chosen, "chosen_steps", lambda *given, **named: None)
 

@@ -78,7 +78,7 @@ def test_a_new_process_solves_without_a_compiler_and_with_the_same_bits_as_any_o
 def test_what_is_prepared_goes_on_in_the_middle_of_a_solve(
     name: str, loaded: bool, systems: list[System], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system, "is_loaded", lambda: loaded)
+    monkeypatch.setattr(system, "_is_compiled", lambda *_: loaded)
     monkeypatch.setattr(tiers, "is_loaded", lambda: True)
     for constant, value in {"_MATRIX": 1e-6, "_ENTRY": 0.0}.items():
         monkeypatch.setattr(tiers, constant, value)
@@ -102,7 +102,7 @@ def test_what_is_prepared_goes_on_in_the_middle_of_a_solve(
 def test_plain_ones_solve_every_type_and_prepare_nothing(
     name: str, dtype: Any, systems: list[System], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system, "is_loaded", lambda: False)
+    monkeypatch.setattr(system, "_is_compiled", lambda *_: False)
     A, b = laplacian().astype(dtype), np.random.default_rng(1).random(400).astype(dtype)
     rtol = 1e-5 if dtype == np.float32 else 1e-10
     M = preconditioners.jacobi(A)
@@ -112,6 +112,21 @@ def test_plain_ones_solve_every_type_and_prepare_nothing(
         assert np.linalg.norm(b - A @ x) <= 1.01 * rtol * np.linalg.norm(b)
     assert systems
     assert all(one._rent is not None and not one._operators for one in systems)
+
+
+def test_a_solve_waits_for_no_compiler_where_numba_is_there_for_other_reasons(
+    systems: list[System], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note, types = tmp_path / "note", (np.dtype(float), np.dtype(np.int32), False)
+    notes = {(("cg solver",), *types): [str(note)]}
+    monkeypatch.setattr(background, "_notes", notes)
+    monkeypatch.setattr(system, "is_loaded", lambda: True)
+    for _ in range(2):
+        assert ALL["cg"](laplacian(), np.ones(400), rtol=1e-10)[1] == 0
+    note.touch()
+    assert ALL["cg"](laplacian(), np.ones(400), rtol=1e-10)[1] == 0
+    assert [isinstance(one.work, NumpyVectors) for one in systems] == [True, True, False]
+    assert list(notes.values()) == [[]]  # it is not asked for again
 
 
 def test_a_trial_of_a_sister_waits_for_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
