@@ -14,6 +14,9 @@ matrix as the first one did: it renews what is kept, or says what is wrong. In a
 graph, and nothing is read or waited for; plans are not looked at then, and the rent does not count it. What is not like
 a call before is refused there (:func:`akx.operator.kept.operator_for`): a graph without a look at A would be stale.
 
+What a call after a change runs on depends on whether the device has written that word by then. So the last bits of
+these calls are not those of every run; each is right within the same bound. Those of a matrix that does not change are.
+
 Host, per call: four arrays read, one to three launches. Device: one read of A beside the work, and two short kernels.
 """
 
