@@ -576,7 +576,7 @@ def test_matrix_powers_in_a_capture(case: Case, asked: Asked, cupy: Any) -> None
     driver, (x, out) = case.driver, case.arrays()
     cupy.current = Stream(11)
     driver.cuStreamBeginCapture(11, None)
-    with pytest.raises(DeviceError, match="call it once before capture"):
+    with pytest.raises(DeviceError, match="call it once before capture with AKX_PREPARE=always"):
         akx.matrix_powers(asked.A, x, K, out=out)
     driver.cuStreamEndCapture(11)
     akx.matrix_powers(asked.A, x, K, out=out)
@@ -943,6 +943,27 @@ def test_a_look_at_plans_does_not_look_at_the_matrix(live: Live, monkeypatch: py
         assert live.call(x)[1]
     changes.count_change(live.made[0]._prepared.planner.database.path)
     assert [live.call(x)[1] for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize("live", ["auto"], indirect=True)
+def test_a_matrix_that_changes_all_the_time_is_not_prepared(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two renewals, each for a call or two, and products of the arrays as they are come back."""
+    prices = {"_GPU_PROCESS": 0.0, "_GPU_MATRIX": 0.0, "_GPU_ENTRY": 0.0, "_GPU_CALL": 0.0, "_GPU_CHECKED": 0.0}
+    for name, value in prices.items():
+        monkeypatch.setattr(tiers, name, value)
+    (x, out), begun = live.case.arrays(), list[int]()
+    for _ in range(3):
+        live.call(x, out)
+    assert len(live.made) == 1
+    monkeypatch.setattr(tiers, "_GPU_MATRIX", 1.0)
+    renew = live.made[0].update_values
+    live.made[0].update_values = lambda A: begun.append(1) or renew(A)
+    for _ in range(16):
+        live.host.data *= 1.01
+        _, quick = live.call(x, out)
+        live.is_right(x, out)
+    assert (len(begun), quick) == (3, True)  # the first came after some calls without a change
+    assert "cuGraphLaunch" not in live.case.driver.log
 
 
 @pytest.mark.parametrize("live", ["auto"], indirect=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -353,6 +354,59 @@ def test_a_captured_call_has_the_matrix_as_it_is(cupy: Any, prepare: str, monkey
 
 
 @pytest.mark.parametrize("prepare", ["auto", "always"])
+@pytest.mark.parametrize("library", ["cupy", "tuple"])
+def test_a_capture_some_time_after_the_last_call_looks_at_the_matrix(
+    cupy: Any, library: str, prepare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at plans is due by then."""
+    monkeypatch.setenv("AKX_PREPARE", prepare)
+    akx.clear_cache()
+    host = matrix()
+    A, values = callers_matrix(cupy, library, host)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        x, out = vector(cupy, 1)
+        for _ in range(4):
+            akx.matrix_powers(A, x, K, out=out)
+        stream.synchronize()
+        time.sleep(0.2)
+        stream.begin_capture()
+        akx.matrix_powers(A, x, K, out=out)
+        graph = stream.end_capture()
+        for factor in (1.0, 2.0, 3.0):
+            values *= factor
+            host.data *= factor
+            graph.launch(stream)
+            stream.synchronize()
+            is_right(host, x, out)
+
+
+def test_two_graphs_of_one_matrix_on_two_streams(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of products of the arrays as they are, whose blocks meet; many rows, so that there are many blocks."""
+    monkeypatch.setenv("AKX_PREPARE", "auto")
+    akx.clear_cache()
+    n = 200_000
+    host = sp.diags_array([0.5, -0.5, 0.25], offsets=[-1, 0, 40], shape=(n, n), format="csr")
+    A, _ = callers_matrix(cupy, "cupy", host)
+    made = []
+    for seed in range(2):
+        stream, x = cupy.cuda.Stream(non_blocking=True), cupy.asarray(np.random.default_rng(seed).standard_normal(n))
+        out = cupy.full((n, K + 1), cupy.nan, order="F")
+        cupy.cuda.Device().synchronize()
+        with stream:
+            akx.matrix_powers(A, x, K, out=out)
+            stream.synchronize()
+            stream.begin_capture()
+            akx.matrix_powers(A, x, K, out=out)
+            made.append((stream, stream.end_capture(), x, out))
+    for _ in range(200):
+        for stream, graph, _, _ in made:
+            graph.launch(stream)
+    cupy.cuda.Device().synchronize()
+    for _, _, x, out in made:
+        is_right(host, x, out)
+
+
+@pytest.mark.parametrize("prepare", ["auto", "always"])
 def test_two_threads_and_one_matrix(cupy: Any, prepare: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each on a stream of its own, one of them with start vectors that are looked at in every call."""
     monkeypatch.setenv("AKX_PREPARE", prepare)
@@ -384,15 +438,21 @@ def test_two_threads_and_one_matrix(cupy: Any, prepare: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("what", ["data", "indices", "indptr"])
 def test_what_is_wrong_is_not_followed_and_the_next_call_says_so(cupy: Any, what: str) -> None:
+    """Or this one, where it looks at the matrix anyway: it is the first prepared one, or plans have changed."""
+    akx.clear_cache()
     A, _ = callers_matrix(cupy, "cupy", matrix())
     x, _ = vector(cupy, 1)
     for _ in range(3):
         akx.matrix_powers(A, x, K)
     getattr(A, what)[17] = np.nan if what == "data" else 2**30
-    akx.matrix_powers(A, x, K)
-    cupy.cuda.Device().synchronize()
+
+    def twice() -> None:
+        for _ in range(2):
+            akx.matrix_powers(A, x, K)
+            cupy.cuda.Device().synchronize()
+
     with pytest.raises(MatrixError):
-        akx.matrix_powers(A, x, K)
+        twice()
 
 
 def test_a_process_ends_without_a_word() -> None:

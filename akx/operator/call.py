@@ -167,7 +167,7 @@ def matrix_powers(
         if is_live and is_elsewhere and not is_captured and (given := matrix_there(A)) is not None:
             from akx.operator import live
 
-            live.remember(given, k, operator, x, answer)
+            live.remember(given, k, operator, x, answer, backend)
         return answer
 
     rent = ended(A, k) if is_here else None

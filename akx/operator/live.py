@@ -10,9 +10,13 @@ of the same kind), is queued on the stream of x without a word to the device:
 
 So V is that of the matrix as it is when the stream comes to the call, whatever has been written to it by then, and
 whoever reads V on the stream or behind it never sees another. A word of the host tells the next call. That looks at the
-matrix as the first one did: it renews what is kept, or says what is wrong. In a capture the same goes into the caller's
-graph, and nothing is read or waited for; plans are not looked at then, and the rent does not count it. What is not like
-a call before is refused there (:func:`akx.operator.kept.operator_for`): a graph without a look at A would be stale.
+matrix as the first one did: it renews what is kept, or says what is wrong. A matrix that changes all the time goes back
+to products as they are. In a capture the same goes into the caller's graph, and nothing is read or waited for; plans
+are not looked at then, and the rent does not count it. What is not like a call before is refused there
+(:func:`akx.operator.kept.operator_for`): a graph without a look at A would be stale.
+
+What a call after a change runs on depends on whether the device has written that word by then. So the last bits of
+these calls are not those of every run; each is right within the same bound. Those of a matrix that does not change are.
 
 Host, per call: four arrays read, one to three launches. Device: one read of A beside the work, and two short kernels.
 """
@@ -37,7 +41,7 @@ from akx.operator.cache import CACHE
 from akx.operator.kept import Recent, recent
 from akx.operator.overflow import OverflowWatch
 from akx.operator.recurrence import Recurrence
-from akx.operator.tiers import AUTO, Rent, setting
+from akx.operator.tiers import AUTO, Rent, begin_again, setting
 
 if TYPE_CHECKING:
     from akx.kernels.cuda.canonical import Given
@@ -48,6 +52,8 @@ __all__ = ["LiveMatrix", "again", "forget", "of_products", "remember"]
 #: Matrices that are remembered, each for one k, and kinds of start vectors of one.
 _MOST, _FORMS = 32, 16
 _MOST_ROWS = 2**31 - 1
+#: A prepared matrix that has got new values so many times in a row, each for so few calls, is not worth it.
+_RENEWALS, _FEW_CALLS = 2, 2
 _LIVE: dict[tuple[int, int], LiveMatrix] = {}
 
 
@@ -98,6 +104,7 @@ class LiveMatrix:
         self._token: Any = None
         self._comparison: Comparison | None = None
         self._words, self._in_use = CaptureWords(), list[Any]()
+        self.calls, self.renewals = 0, 0  # on a prepared operator; and one after another, before this one
         self.in_graphs: list[LiveMatrix] = []  # of callers: with their owner they go
 
     # --------------------------------------------------------------------------- as the operator of a first call
@@ -172,6 +179,7 @@ class LiveMatrix:
                 operator = self._recent.operator(owner, x, is_captured=True)
             if operator is None or self._recent.token is not self._token:
                 return None
+            self.calls += 1
         if self._words.are_few and not _is_captured(stream):
             with self.powers.lock:
                 self._words.make()
@@ -260,13 +268,23 @@ def of_products(given: Given, dtype: Any, k: int, rent: Rent) -> LiveMatrix | No
     return _kept(LiveMatrix(given, longest, k, rent), given.owner) if sound else None
 
 
-def remember(given: Given, k: int, operator: MatrixPowers, x: Any, answer: Any) -> None:
-    """Let calls like this one be queued at once, on an operator that is kept for a matrix of the caller's."""
+def remember(given: Given, k: int, operator: MatrixPowers, x: Any, answer: Any, backend: str) -> None:
+    """Let calls like this one be queued at once, on an operator that is kept for a matrix of the caller's.
+
+    Where that gets new values again and again, products of the arrays as they are come back, with their rent anew.
+    """
     entry, known = recent(operator, x), _LIVE.get((id(given.owner), k))
     if entry is None or not entry.token or not _is_readable(given, operator.dtype):
         return
     if known is None or not known.is_of(given) or not known.is_prepared(entry.token):
+        renewals = 0
+        if known is not None and known.rent is None and not known.is_prepared(entry.token):
+            renewals = known.renewals + 1 if known.calls <= _FEW_CALLS else 0
+        if renewals >= _RENEWALS and setting() == AUTO:
+            begin_again(given.owner, (k, backend))
+            return
         known = LiveMatrix(given, -(-given.nnz // int(given.shape[0])), k, None)
+        known.renewals = renewals
         known.prepare(entry, operator, given.on_device)
         _kept(known, given.owner)
     start, single = interchange.start_of(x, known.n)

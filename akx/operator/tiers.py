@@ -52,6 +52,7 @@ __all__ = [
     "CSR",
     "FIXED",
     "Rent",
+    "begin_again",
     "ended",
     "forget",
     "look_of",
@@ -200,6 +201,11 @@ def ended(owner: Any, what: Any) -> Rent | None:
     found = _RENTS.get((id(owner), what))
     is_over = found is not None and found.is_over and found.owner() is owner
     return found if is_over and setting() == AUTO else None
+
+
+def begin_again(owner: Any, what: Any) -> None:
+    """Begin the rent for a use anew."""
+    _RENTS.pop((id(owner), what), None)
 
 
 def forget() -> None:
