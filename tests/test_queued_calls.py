@@ -92,6 +92,8 @@ class Few:
 
     def close(self) -> None: ...
 
+    def forget(self) -> None: ...
+
 
 def _plan(place: int) -> Plan:
     return Plan("cuda", "sweep", f"csr-{2 ** (place + 1)}", k=K)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from akx.device.backend import TrialVectors
 from akx.device.choose import backend_of
@@ -40,6 +42,8 @@ class Candidate:
         Of its first result over the bound, once it is known.
     is_held, is_lost : bool
         Whether it gets new values, and whether it has missed some.
+    needed : mapping
+        Of what is known of the pattern what preparing it has asked for.
     """
 
     plan: Plan
@@ -51,6 +55,7 @@ class Candidate:
     error: float = math.nan
     is_held: bool = False
     is_lost: bool = False
+    needed: Mapping[Any, Any] = field(default_factory=dict)
 
 
 class FirstRuns:
