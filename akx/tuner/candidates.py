@@ -27,7 +27,7 @@ from akx.plan import Plan
 from akx.plandb import PlanDatabase, aged
 from akx.tuner import measure
 from akx.tuner.calibration import figures_of
-from akx.tuner.first_runs import Candidate, FirstRuns
+from akx.tuner.first_runs import Asked, Candidate, FirstRuns, knowing
 from akx.tuner.history import TrialLog, as_measured_here, earlier_trials, without_figures
 from akx.tuner.keeping import Found, put
 from akx.tuner.ledger import Ledger
@@ -57,42 +57,6 @@ _NICE = 19
 _PUT_OFF = 4
 #: Why there are no candidates where the database has a plan that a search has found; and how many a search tries.
 REUSED, LITTLE_MEMORY, _TRIAL_BUDGET = "reused", "too little memory", "trial budget"
-
-
-class _Asked(dict[Any, Any]):
-    """What is known of a pattern, and the keys of it that were asked for."""
-
-    def __init__(self, known: dict[Any, Any]) -> None:
-        super().__init__(known)
-        self.keys_asked: set[Any] = set()
-
-    def __getitem__(self, key: Any) -> Any:
-        self.keys_asked.add(key)
-        return super().__getitem__(key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.keys_asked.add(key)
-        super().__setitem__(key, value)
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        self.keys_asked.add(key)
-        return super().get(key, default)
-
-    def setdefault(self, key: Any, default: Any = None) -> Any:
-        self.keys_asked.add(key)
-        return super().setdefault(key, default)
-
-    def forget_others(self) -> None:
-        """Forget what nobody has asked for."""
-        for key in self.keys() - self.keys_asked:
-            del self[key]
-
-
-def _knowing(matrix: Matrix, known: dict[Any, Any]) -> Matrix:
-    """The same matrix, with this known of its pattern."""
-    found = object.__new__(type(matrix))
-    vars(found).update(vars(matrix), pattern_cache=known)
-    return found
 
 
 class Candidates:
@@ -146,7 +110,7 @@ class Candidates:
         self._prices: list[float] = []
         self.ledger: Ledger | None = None
         self._known = {"akx.pattern": matrix.pattern, **matrix.pattern_cache}
-        self.given, self._matrix = matrix, _knowing(matrix.with_value_error(0.0), self._known)
+        self.given, self._matrix = matrix, knowing(matrix.with_value_error(0.0), self._known)
         self._k, self._basis, self._vectors = k, basis, start_vectors
         self._backend, self._threads, self._device = backend, threads, device
         self._db, self._settings = database, settings or Settings()
@@ -213,7 +177,7 @@ class Candidates:
             self.ended = LITTLE_MEMORY
             return None
         if matrix is not self.given:
-            self.given, self._matrix = matrix, _knowing(matrix.with_value_error(0.0), self._known)
+            self.given, self._matrix = matrix, knowing(matrix.with_value_error(0.0), self._known)
             self._first_runs.forget(self._matrix)
         if self.ledger is None:
             thinking = job(self._k, self._device)
@@ -346,14 +310,14 @@ class Candidates:
         return True
 
     def _prepared(self, origin: str, plan: Plan, seconds: float) -> Candidate | None:
-        begin, known = measure.now(), _Asked(self._known)
+        begin, known = measure.now(), Asked(self._known)
         try:
             expected = self._proposals.expected_seconds(plan)
             schedule = self._space.schedules[plan.schedule]
             if lost := self._first_runs.reason_to_fear(plan, schedule):
                 self.tell(Trial(-1, plan, origin, FAILED, lost, prepare_seconds=measure.now() - begin))
                 return None
-            program = schedule.prepare(_knowing(self._matrix, known), plan)
+            program = schedule.prepare(knowing(self._matrix, known), plan)
             program.ready(self._vectors)
             problem = self._first_runs.problem
             code = code_of(plan)
