@@ -92,6 +92,8 @@ class Few:
 
     def close(self) -> None: ...
 
+    def forget(self) -> None: ...
+
 
 def _plan(place: int) -> Plan:
     return Plan("cuda", "sweep", f"csr-{2 ** (place + 1)}", k=K)
@@ -311,6 +313,23 @@ def test_a_step_waits_for_the_end_of_a_capture(clocked: Case, cupy: Any) -> None
             online.steps.pop()()
             clocked.driver.recording.pop(55, None)
     assert len(begun) == 2
+    assert online.search.tried == {"adopted": 1, "slower": 0, "wrong": 0, "failed": 0}
+
+
+def test_a_duel_goes_on_behind_a_capture(clocked: Case) -> None:
+    """Where another thread captures, a turn of the candidate is a call like all others."""
+    other = Timed(clocked, 0.5 * USUAL)
+    online, queue, refused = Online(clocked, other), other.work_of, []
+
+    def work_of(*arguments: Any) -> Any:
+        if online.search._phase == exploration.DUEL and len(refused) < 3:
+            refused.append(online.search._queued)
+            raise akx.CapturingError("a stream is being captured")
+        return queue(*arguments)
+
+    other.work_of = work_of  # type: ignore[method-assign]
+    online.call(2500)
+    assert len(refused) == 3
     assert online.search.tried == {"adopted": 1, "slower": 0, "wrong": 0, "failed": 0}
 
 

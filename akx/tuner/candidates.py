@@ -27,7 +27,7 @@ from akx.plan import Plan
 from akx.plandb import PlanDatabase, aged
 from akx.tuner import measure
 from akx.tuner.calibration import figures_of
-from akx.tuner.first_runs import Candidate, FirstRuns
+from akx.tuner.first_runs import Asked, Candidate, FirstRuns, knowing
 from akx.tuner.history import TrialLog, as_measured_here, earlier_trials, without_figures
 from akx.tuner.keeping import Found, put
 from akx.tuner.ledger import Ledger
@@ -61,6 +61,8 @@ REUSED, LITTLE_MEMORY, _TRIAL_BUDGET = "reused", "too little memory", "trial bud
 
 class Candidates:
     """The plans that are tried for one kind of call, one after another. For one thread at a time.
+
+    What they find out of the pattern is theirs until the end: the matrix gets what a plan needs that has won.
 
     Parameters
     ----------
@@ -107,12 +109,13 @@ class Candidates:
         self.ended, self.price = "", _BEGIN + _BEGIN_ENTRY * matrix.nnz
         self._prices: list[float] = []
         self.ledger: Ledger | None = None
-        self.given, self._matrix = matrix, matrix.with_value_error(0.0)
+        self._known = {"akx.pattern": matrix.pattern, **matrix.pattern_cache}
+        self.given, self._matrix = matrix, knowing(matrix.with_value_error(0.0), self._known)
         self._k, self._basis, self._vectors = k, basis, start_vectors
         self._backend, self._threads, self._device = backend, threads, device
         self._db, self._settings = database, settings or Settings()
         self._log: TrialLog | None = None
-        self._first_runs = FirstRuns(matrix, k, basis, start_vectors, backend)
+        self._first_runs = FirstRuns(self._matrix, k, basis, start_vectors, backend)
         self._stream: Iterator[tuple[str, Plan]] = iter(())
         self._later: list[tuple[str, Plan]] = []
         self._passed: set[Plan] = set()
@@ -146,6 +149,11 @@ class Candidates:
             self._log.leave()
         self._stream, self._later = iter(()), []
 
+    def forget(self) -> None:
+        """Let go of what only candidates have needed to know of the pattern, when no step is under way."""
+        self._known.clear()
+        self._known.update(self.given.pattern_cache)
+
     # ------------------------------------------------------------------------------------------------ what comes
 
     def next(self, incumbent: Plan, seconds: float, left: float, matrix: Matrix) -> Candidate | None:
@@ -169,7 +177,7 @@ class Candidates:
             self.ended = LITTLE_MEMORY
             return None
         if matrix is not self.given:
-            self.given, self._matrix = matrix, matrix.with_value_error(0.0)
+            self.given, self._matrix = matrix, knowing(matrix.with_value_error(0.0), self._known)
             self._first_runs.forget(self._matrix)
         if self.ledger is None:
             thinking = job(self._k, self._device)
@@ -302,14 +310,14 @@ class Candidates:
         return True
 
     def _prepared(self, origin: str, plan: Plan, seconds: float) -> Candidate | None:
-        begin = measure.now()
+        begin, known = measure.now(), Asked(self._known)
         try:
             expected = self._proposals.expected_seconds(plan)
             schedule = self._space.schedules[plan.schedule]
             if lost := self._first_runs.reason_to_fear(plan, schedule):
                 self.tell(Trial(-1, plan, origin, FAILED, lost, prepare_seconds=measure.now() - begin))
                 return None
-            program = schedule.prepare(self._matrix, plan)
+            program = schedule.prepare(knowing(self._matrix, known), plan)
             program.ready(self._vectors)
             problem = self._first_runs.problem
             code = code_of(plan)
@@ -324,7 +332,10 @@ class Candidates:
             is_ours = isinstance(failure, AkxError)
             self.tell(Trial(-1, plan, origin, PRUNED if is_ours else FAILED, str(failure), prepare_seconds=0.0))
             return None
-        return Candidate(plan, origin, program, problem, expected or seconds, measure.now() - begin)
+        finally:
+            known.forget_others()
+            self._known.update(known)
+        return Candidate(plan, origin, program, problem, expected or seconds, measure.now() - begin, needed=known)
 
     def took(self, seconds: float) -> None:
         """Take note of what a candidate has cost beside calls: the next is expected to cost as much."""

@@ -110,7 +110,7 @@ class Exploration:
         self._idle()
         self._candidate: Candidate | None = None
         self._duel = Duel()
-        self._is_unkept = False
+        self._is_unkept = self._is_under_way = False
         is_real = measure.is_real_time()
         self._now = time.perf_counter if is_real else measure.now
         self._processor = time.thread_time if is_real else measure.now
@@ -195,6 +195,8 @@ class Exploration:
         self.stop()
         self._candidate = None
         self._candidates.close()
+        if not self._is_under_way:
+            self._candidates.forget()
 
     def told(self) -> str:
         """What was tried, and what it has cost, in words."""
@@ -217,7 +219,7 @@ class Exploration:
     def _begin(self, work: Callable[[], int]) -> None:
         """Do a step beside the calls that follow; it says what comes after it."""
         self._usual = self._seconds()
-        self._due, self._phase = 0.0, _BESIDE
+        self._due, self._phase, self._is_under_way = 0.0, _BESIDE, True
 
         def step() -> None:
             begin, phase = self._processor(), OVER
@@ -228,6 +230,7 @@ class Exploration:
                 phase = self._again()
             except Exception as failure:  # of whatever kind: calls have their plan
                 self._candidates.ended = self._candidates.ended or f"a step failed: {failure}"
+            self._is_under_way = False
             took = self._cost(self._processor() - begin + _THREAD)
             self.budget.spent += took
             self.beside_seconds += took
@@ -244,6 +247,7 @@ class Exploration:
         try:
             self._do_beside(step)
         except RuntimeError:  # there is no thread to be had, as where the interpreter ends
+            self._is_under_way = False
             self.end()
 
     def _cost(self, processor: float) -> float:
@@ -322,6 +326,9 @@ class Exploration:
         if not won:
             self._drop()
             return
+        known = self._candidates.given.pattern_cache
+        for key, found in candidate.needed.items():
+            known.setdefault(key, found)
         self.gain *= median(duel.incumbent) / median(duel.candidate)
         self.plan, self.program, self._is_unkept = candidate.plan, candidate.program, True
         self._recent.clear()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from akx.device.backend import TrialVectors
 from akx.device.choose import backend_of
@@ -15,10 +17,46 @@ from akx.tuner.canary import Canary
 from akx.tuner.processes import available_bytes
 from akx.tuner.verify import Problem
 
-__all__ = ["Candidate", "FirstRuns"]
+__all__ = ["Asked", "Candidate", "FirstRuns", "knowing"]
 
 #: Of the free memory that a candidate may take with what results are compared with.
 _FREE = 0.5
+
+
+class Asked(dict[Any, Any]):
+    """What is known of a pattern, and the keys of it that were asked for."""
+
+    def __init__(self, known: dict[Any, Any]) -> None:
+        super().__init__(known)
+        self.keys_asked: set[Any] = set()
+
+    def __getitem__(self, key: Any) -> Any:
+        self.keys_asked.add(key)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.keys_asked.add(key)
+        super().__setitem__(key, value)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.keys_asked.add(key)
+        return super().get(key, default)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        self.keys_asked.add(key)
+        return super().setdefault(key, default)
+
+    def forget_others(self) -> None:
+        """Forget what nobody has asked for."""
+        for key in self.keys() - self.keys_asked:
+            del self[key]
+
+
+def knowing(matrix: Matrix, known: dict[Any, Any]) -> Matrix:
+    """The same matrix, with this known of its pattern."""
+    found = object.__new__(type(matrix))
+    vars(found).update(vars(matrix), pattern_cache=known)
+    return found
 
 
 @dataclass(eq=False)
@@ -40,6 +78,8 @@ class Candidate:
         Of its first result over the bound, once it is known.
     is_held, is_lost : bool
         Whether it gets new values, and whether it has missed some.
+    needed : mapping
+        Of what is known of the pattern what preparing it has asked for.
     """
 
     plan: Plan
@@ -51,6 +91,7 @@ class Candidate:
     error: float = math.nan
     is_held: bool = False
     is_lost: bool = False
+    needed: Mapping[Any, Any] = field(default_factory=dict)
 
 
 class FirstRuns:

@@ -259,6 +259,9 @@ class Queued(Online):
             return partial(self._time, own, then)
         try:
             work = cast(CudaProgram, candidate.program).work_of(x, out, coefficients)
+        except CapturingError:  # the next one is this turn
+            self._queued -= 1
+            return None
         except Exception as failure:
             self._failed(candidate, failure)
             return None

@@ -20,6 +20,7 @@ import pytest
 import akx
 from akx import MatrixPowers
 from akx.errors import ArgumentError, CapturingError
+from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.partition.pieces import is_alone
 from akx.plan import Plan
@@ -321,6 +322,37 @@ def test_the_winner_is_in_the_database_and_others_use_it(world: Any, matrix: Mat
 
 def told_of_or_none(P: MatrixPowers) -> online.Online | None:
     return next(iter(P._prepared.online.values()), None)
+
+
+def test_what_losing_candidates_found_out_goes_with_the_search(
+    make_world: Callable[..., Any], matrix: Matrix, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the pattern the operator knows what its plans need, also where another candidate was the first to find it."""
+    make_world(noise=iter_noise())
+    schedule, found = type(registry.get("cpu", "sweep")), list[Any]()
+    prepare = schedule.prepare
+
+    def knowing(schedule: Any, of: Matrix, plan: Plan) -> Any:
+        for key in ("shared", plan):
+            if key not in of.pattern_cache:
+                found.append(key)
+                of.pattern_cache[key] = key
+        return prepare(schedule, of, plan)
+
+    monkeypatch.setattr(schedule, "prepare", knowing)
+    P = made(matrix, db)
+    first = P.plan
+    known = P._prepared.values.matrix.pattern_cache
+    before = known.keys() | {"shared", first}
+    while not told_of_or_none(P) or not (told_of(P).tried["adopted"] and sum(told_of(P).tried.values()) > 4):
+        spend(P, 50)
+        known.pop("shared", None)  # what only candidates know
+    told_of(P).end()
+    assert found.count("shared") <= 2
+    kept = {key for key in known.keys() - before if isinstance(key, Plan)}
+    assert P.plan in kept
+    assert len(kept) == told_of(P).tried["adopted"] < len(found) - 2
+    assert not {key for key in told_of(P)._candidates._known if isinstance(key, Plan)} - kept - {first}
 
 
 def test_a_search_that_has_ended_is_not_begun_again(world: Any, matrix: Matrix, db: PlanDatabase) -> None:
