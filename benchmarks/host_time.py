@@ -89,7 +89,7 @@ def measured(case: Case) -> Json:
     cupy, on_gpu = import_module("cupy"), import_module("cupyx.scipy.sparse")
     import akx
     from akx.device.cuda.callers import stream_of
-    from akx.device.cuda.memory import empty, pinned
+    from akx.device.cuda.memory import empty, pinned, to_device
     from akx.kernels.cuda.canonical import there
     from akx.kernels.cuda.content import Comparison, host_word, sums_of
 
@@ -114,7 +114,8 @@ def measured(case: Case) -> Json:
             os.environ["AKX_PREPARE"] = was
     found["cupy"] = times(lambda: _loop(A, x), wait)
     arrays = there(A).on_device  # type: ignore[union-attr]
-    comparison, stream = Comparison(arrays, sums_of(arrays), host_word()), stream_of(1)
+    known = to_device(np.array(sums_of(arrays), dtype=np.uint64))
+    comparison, stream = Comparison(arrays, known, host_word()), stream_of(1)
     check = times(lambda: comparison.queue(stream), wait)["row"]
     target, locked = empty(H.data.shape, H.data.dtype), pinned(H.data.shape, H.data.dtype)
     locked[:] = H.data

@@ -68,6 +68,10 @@ def test_what_has_not_passed_is_run_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert code == 0
     assert ran == [names["tests.a.test_b::late"], names["tests.a.test_b::new"]]
     assert found == dict.fromkeys(names, "passed")
+    receipt.write_text(json.dumps({"cuda_sources": gpu_receipt.stamp(), "outcomes": found}))
+    ran.clear()
+    assert gpu_receipt.again() == (0, found)
+    assert ran == []
     receipt.write_text(json.dumps({"cuda_sources": {"files": 1, "sha256": "0"}, "outcomes": outcomes}))
     with pytest.raises(ValueError, match="no receipt of these"):
         gpu_receipt.again()
@@ -82,3 +86,10 @@ def test_what_has_not_passed_is_run_again(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_names_are_those_of_outcomes(test: str, name: str) -> None:
     assert gpu_receipt.name_of(test) == name
+
+
+def test_tests_are_found_whatever_options_pytest_has_to_run_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-q -n 2")
+    found = gpu_receipt.all_tests("tests/benchmarks/test_cusparse.py")
+    assert found
+    assert set(map(gpu_receipt.name_of, found.values())) == set(found)
