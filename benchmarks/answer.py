@@ -429,8 +429,8 @@ def summary(host: Json, gpu: Json) -> str:
             row += [_gain(_of_call(document, call), what) for what in ("second", "hundredth")]
     said = [f"{solving.origin(one, one['answer'])}, {len(one['answer'])} matrices" for one in (host, gpu)]
     said = [one.removeprefix("Measured ") for one in said]
-    rows = markdown.rows(head, body)
-    return f"{rows}\n\nBeside SciPy {said[0]}. Beside CuPy, A and x on the GPU, {said[1]}."
+    rows, chip = markdown.rows(head, body), gpu["machine"].get("gpu") or "a GPU"
+    return f"{rows}\n\nBeside SciPy {said[0]}. Beside CuPy, A and x on one {chip}, {said[1]}."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
