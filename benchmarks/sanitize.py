@@ -75,6 +75,8 @@ _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
 _OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
 _OF_STREAMS, _TESTS_OF_STREAMS = ("flow", "hybrid", "stream", "stream_program", "window"), ("stream", "cuda_hybrid")
 _OF_SWEEP = ("outside", "block_sort", "hubs", "slots", "sweep", "swept", "translate", "vbell")
+#: Of these what others include, which are of both groups: `long_rows` is a step of `sweep` and more.
+_SHARED, _SHARING = ("sweep.cuh", "swept.cuh"), ("long_rows",)
 _TESTS_OF_SWEEP = ("hubs", "sweep", "swept", "translate")
 _OF_RATES, _TESTS_OF_RATES = "rates", "tests.kernels.test_cuda_rates::"
 #: What fronts have in common with others, and what products have.
@@ -125,7 +127,7 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
     swept = [path for path in (*every, *drivers) if path.stem in _OF_SWEEP]
     values = [path for path in (*every, *drivers) if path.stem in _OF_PRODUCTS]
     apart = {*own, *fronts, *rates, *streams, *swept}
-    rest = [path for path in (*every, *drivers) if path not in apart]
+    rest = [path for path in (*every, *drivers) if path not in apart or path.name in _SHARED]
     return {
         "vectors": _hash([*own, *both], root),
         "fronts": _hash([*fronts, *stored, *both], root),

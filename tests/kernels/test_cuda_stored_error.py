@@ -31,6 +31,7 @@ from akx.kernels.cuda import diagonals, parts, resident, stored, stored_program,
 from akx.kernels.cuda.stored import FULL, HALF, TABLE, encoded, error_of, is_storable, ways_of
 from akx.matrix import Matrix
 from akx.operator import planner
+from akx.partition import pieces
 from akx.plan import Option, Plan
 
 #: What float32 rounds by at most, and what a user would state.
@@ -140,7 +141,8 @@ def test_a_number_is_stored_where_it_is_off_by_no_more(value: float, allowed: fl
 
 def test_pieces_are_all_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "_PIECE", 100)
-    monkeypatch.setattr(stored, "host_device", lambda: type("Host", (), {"cores": 4}))
+    monkeypatch.setattr(pieces, "available_cores", lambda: 4)
+    monkeypatch.setattr(pieces, "named_threads", lambda: None)
     for at in (0, 150, 399):
         data = np.ones(400)
         data[at] += 2.0**-26
