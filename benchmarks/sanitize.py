@@ -74,14 +74,17 @@ _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
 _OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
 _OF_STREAMS, _TESTS_OF_STREAMS = ("flow", "hybrid", "stream", "stream_program", "window"), ("stream", "cuda_hybrid")
-_OF_SWEEP = ("outside", "block_sort", "hubs", "slots", "sweep", "swept", "translate", "vbell")
+_OF_SWEEP = (
+    *("outside", "block_sort", "hubs", "lengths", "slots"),
+    *("sweep", "sweep_layout", "swept", "translate", "vbell"),
+)
 #: Of these what others include, which are of both groups: `long_rows` is a step of `sweep` and more.
 _SHARED, _SHARING = ("sweep.cuh", "swept.cuh"), ("long_rows",)
 _TESTS_OF_SWEEP = ("hubs", "sweep", "swept", "translate")
 _OF_RATES, _TESTS_OF_RATES = "rates", "tests.kernels.test_cuda_rates::"
 #: What fronts have in common with others, and what products have.
 _OF_BOTH = ("stored", "stored_program", "stored_values")
-_OF_PRODUCTS = (*_OF_BOTH, "team", "values")
+_OF_PRODUCTS = (*_OF_BOTH, "team", "transpose", "values")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = (
     *("backend", "choices", "timing", "work", "parts_work", "sweep_work", "wavefront_work"),
