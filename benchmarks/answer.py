@@ -441,7 +441,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["--child"]:
         file, names, who, times = given[1:]
         return max(_child(file, call, who, int(times), gpu) for call in names.split(","))
-    from benchmarks import each, markdown
+    from benchmarks import each, markdown, solving
 
     usual = _GPU_RESULTS if gpu else RESULTS
     code = each.run(
@@ -449,6 +449,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         entries="answer", results=usual.with_stem(f"{usual.stem}_tuned") if tune else usual, page=_PAGE,
         select=_selected,
     )  # fmt: skip
+    if gpu and "--table" not in given and usual.is_file():
+        from benchmarks.gpu_receipt import device
+
+        document = json.loads(usual.read_text())
+        document["machine"]["gpu"] = (device() or {}).get("name")
+        solving.save(usual, document)
     if not {"-o", "--output", "--docs"} & set(given):
         documents = [json.loads(path.read_text()) for path in (RESULTS, _GPU_RESULTS)]
         markdown.show(summary(*documents), "answer", _README)
