@@ -18,12 +18,12 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from akx._files import read_sealed, write_sealed
 from akx.matrix import Matrix
 
 __all__ = ["fact", "features_folder", "keep"]
@@ -127,9 +127,9 @@ def _sources() -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        digest, _, text = path.read_bytes().partition(b"\n")
-        if hashlib.sha256(text).hexdigest().encode() == digest:
+    with contextlib.suppress(ValueError, RecursionError):
+        text = read_sealed(path)
+        if text is not None:
             found: Any = json.loads(text)
             if found["sources"] == _sources():
                 return dict(found["facts"])
@@ -138,17 +138,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, facts: dict[str, Any]) -> None:
     text = json.dumps({"sources": _sources(), "facts": facts}).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
+    if not path.exists() and path.parent.is_dir():
         _make_room(path.parent)
-    descriptor, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
-        os.replace(temporary, path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_sealed(path, text)
 
 
 def _make_room(folder: Path) -> None:

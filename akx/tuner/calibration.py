@@ -36,6 +36,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from akx._files import write_in_one_step
 from akx._process import user_folder
 from akx.device.choose import HOST, backend_of
 from akx.device.lock import device_lock
@@ -317,20 +318,9 @@ def _shipped_folder() -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """A file in one step: a reader finds the old one, or the new one."""
-    import tempfile
-
+    """Keep the text of a calibration."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_in_one_step(path, text.encode(), mode=0o644)
     except OSError as error:
         raise DatabaseError(
             "the calibration cannot be kept",

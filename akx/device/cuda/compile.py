@@ -2,8 +2,8 @@
 
 NVRTC compiles a small kernel in a few hundredths of a second where nvcc takes seconds, which decides how many
 candidates a tuner can try. A cubin is kept under a key of everything that it depends on: the source and every ``.cuh``
-beside it, the options, the architecture, and the compiler with its version. Files are written under another name and
-renamed, so that a reader never sees half of one; a store that cannot be written is done without.
+beside it, the options, the architecture, and the compiler with its version. Files are written in one step; a
+store that cannot be written is done without.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from akx._files import read_sealed, write_sealed
 from akx._process import user_folder
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Module
@@ -58,10 +59,11 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: CudaDevice, o
     found = _modules.get((source, arguments, device.arch))
     if found is None:
         kept = store_folder() / f"{_key(source, arguments, device.arch)}.kernel"
-        cubin = _kept(kept)
+        cubin = read_sealed(kept)
         if cubin is None:
             cubin = compile_cubin(source, arguments, device.arch)
-            _keep(kept, cubin)
+            with contextlib.suppress(OSError):
+                write_sealed(kept, cubin)
         found = _modules[source, arguments, device.arch] = Module(cubin, source.name)
     return found
 
@@ -129,29 +131,6 @@ def _texts(source: Path, arguments: Sequence[str]) -> Iterator[Path]:
     yield source
     for folder in (source.parent, *(Path(one[2:]) for one in arguments if one.startswith("-I"))):
         yield from sorted(folder.glob("*.cuh"))
-
-
-def _kept(path: Path) -> bytes | None:
-    """The machine code in a file of the store; None where there is none, or it is not what was written."""
-    try:
-        text = path.read_bytes()
-    except OSError:
-        return None
-    size = hashlib.sha256().digest_size
-    return text[size:] if hashlib.sha256(text[size:]).digest() == text[:size] else None
-
-
-def _keep(path: Path, cubin: bytes) -> None:
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(cubin).digest() + cubin)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise
 
 
 @lru_cache(maxsize=1)
