@@ -11,9 +11,7 @@ Bytes: 8 per word read once, nothing written. Work: two 64-bit multiplications p
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from typing import Any
 
@@ -21,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx._numba import is_loaded
+from akx._process import kept_threads
 from akx.errors import ArgumentTypeError
 
 __all__ = ["checksums", "word_sum"]
@@ -35,8 +34,6 @@ _ONE = np.uint64(1)
 _PIECE = 4096
 #: Below this many words starting threads costs more than they save; and the most threads.
 _THREADED_WORDS, _THREADS = 1 << 19, 16
-#: Threads that read along, of this process: they are kept, since to start them takes as long as to read a megabyte.
-_READERS: dict[int, ThreadPoolExecutor] = {}
 
 
 def checksums(arrays: Sequence[NDArray[Any]], *, threads: int = 1) -> list[int]:
@@ -56,7 +53,8 @@ def checksums(arrays: Sequence[NDArray[Any]], *, threads: int = 1) -> list[int]:
             found.append(int(word_sum(words[begin:end], np.uint64(begin))))
         return found
 
-    others = [_readers().submit(share, number) for number in range(1, shares)]
+    readers = kept_threads("readers", _THREADS)  # to start them takes as long as to read a megabyte
+    others = [readers.submit(share, number) for number in range(1, shares)]
     found = [share(0), *(other.result() for other in others)]
     sums = [sum(of_array) for of_array in zip(*found, strict=True)]
     return [(total + _end(*part)) % 2**64 for total, part in zip(sums, parts, strict=True)]
@@ -72,14 +70,6 @@ def _words(array: NDArray[Any]) -> tuple[NDArray[np.uint64], int, bytes]:
     octets = flat.view(np.uint8) if rest or not size else flat
     words = (octets[: count * 8] if rest else octets).view(np.uint64)
     return words if words.flags.aligned else words.copy(), size, octets[count * 8 :].tobytes() if rest else b""
-
-
-def _readers() -> ThreadPoolExecutor:
-    found = _READERS.get(os.getpid())
-    if found is None:  # the threads of a parent are not there in its child
-        _READERS.clear()
-        found = _READERS[os.getpid()] = ThreadPoolExecutor(_THREADS, thread_name_prefix="akx-readers")
-    return found
 
 
 @lru_cache(maxsize=64)

@@ -10,14 +10,29 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from akx._numba import own_temporary_folder
 
-__all__ = ["available_bytes", "available_cores", "command", "control_groups", "environment", "user_folder"]
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+__all__ = [
+    "available_bytes",
+    "available_cores",
+    "command",
+    "control_groups",
+    "environment",
+    "forget_threads",
+    "kept_threads",
+    "user_folder",
+]
 
 #: The home of those that have none.
 _NOWHERE = Path("/nonexistent/akx")
 _MEMINFO = Path("/proc/meminfo")
+#: By process and name.
+_THREADS: dict[tuple[int, str], ThreadPoolExecutor] = {}
 #: Where version 2 control groups are mounted, and the file that says in which of them this process is.
 _CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -62,6 +77,25 @@ def user_folder(kind: str) -> Path:
         if folder.is_absolute():
             return folder
     return own_temporary_folder("akx") or _NOWHERE
+
+
+def kept_threads(name: str, most: int) -> ThreadPoolExecutor:
+    """Threads ``akx-NAME`` of this process that wait for work, `most` of them: to start some takes a tenth of a
+    millisecond each. A forked child has its own.
+    """
+    found = _THREADS.get((os.getpid(), name))
+    if found is None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        for other in [key for key in list(_THREADS) if key[0] != os.getpid()]:
+            _THREADS.pop(other, None)
+        found = _THREADS[os.getpid(), name] = ThreadPoolExecutor(most, thread_name_prefix=f"akx-{name}")
+    return found
+
+
+def forget_threads(name: str) -> None:
+    """Have others the next time: with these goes what is still in their queue."""
+    _THREADS.pop((os.getpid(), name), None)
 
 
 def available_cores() -> int:

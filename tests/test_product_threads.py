@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from akx._process import forget_threads
 from akx.operator import products
 
 
@@ -32,9 +33,9 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     monkeypatch.setattr(products, "_apart", noted)
     monkeypatch.setattr(products, "_SHARED", 1)
-    products._pool.cache_clear()
+    forget_threads("products")
     yield now
-    products._pool.cache_clear()
+    forget_threads("products")
 
 
 def system() -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:

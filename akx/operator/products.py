@@ -5,10 +5,9 @@ Nothing is planned or copied here; the arrays are the caller's as they are.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import cache, partial
 from math import isfinite
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from akx._process import forget_threads, kept_threads
 from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.operator.blocks import LANES, block_code, block_powers, fits_blocks
@@ -30,8 +30,8 @@ APART, _TOGETHER, _SHARED = 4, 64, 16_000_000
 #: Start vectors from which machine code for blocks pays; entries times vectors and powers that SciPy does before it is
 #: made, and has done.
 _LEAST, _COMPILED, _done = 3, 300_000_000, 0
-#: Threads that are kept at most; they are started as they are needed.
-_MOST_THREADS = 64
+#: Threads that are kept, at most so many; they are started as they are needed.
+_THREADS, _MOST_THREADS = "products", 64
 #: Entries of vectors whose inner products BLAS forms without threads.
 _SHORT = 8192
 
@@ -129,13 +129,13 @@ def _beside(work: Callable[[], None], others: int, stop: Callable[[], None]) -> 
     `stop` lets those that are at it find nothing more to do.
     """
     futures: list[Future[None]] = [Future() for _ in range(others)]
-    pool = _pool(os.getpid())
+    pool = kept_threads(_THREADS, _MOST_THREADS)
     try:
         try:
             for future in futures:
                 pool.submit(_do, work, future)
         except RuntimeError:  # no more threads can be started
-            _pool.cache_clear()  # one that is still in its queue goes with it
+            forget_threads(_THREADS)  # one that is still in its queue goes with it
         work()
     finally:
         stop()
@@ -157,12 +157,6 @@ def _do(work: Callable[[], None], future: Future[None]) -> None:
             future.set_exception(error)
         else:
             future.set_result(None)
-
-
-@cache
-def _pool(process: int) -> ThreadPoolExecutor:
-    """Threads that wait for work: to start some takes a tenth of a millisecond. A forked child has its own."""
-    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="akx-products")
 
 
 def _apart(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None, is_zero: bool) -> None:

@@ -10,14 +10,14 @@ Bytes: the array is read and written once on the host, and read once more by the
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from akx._process import kept_threads
 from akx.device.cuda.memory import pinned
 from akx.device.cuda.runtime import runtime
 from akx.device.cuda.streams import Mark, Stream, default_stream
@@ -30,8 +30,6 @@ __all__ = ["upload"]
 _PIECE, _THREADS = 4 << 20, 8
 #: Buffers that nobody uses now; appending and popping are atomic.
 _spare: list[_Buffers] = []
-#: The threads of this process.
-_WORKERS: dict[int, ThreadPoolExecutor] = {}
 
 
 class _Buffers:
@@ -77,7 +75,7 @@ def upload(pointer: int, values: NDArray[Any]) -> bool:
         if not buffers:
             return False
         behind = Mark(default_stream())
-        others += [_workers().submit(send, number) for number in range(1, count)]
+        others += [kept_threads("uploads", _THREADS - 1).submit(send, number) for number in range(1, count)]
         send(0)
     finally:
         try:
@@ -101,12 +99,4 @@ def _taken(count: int) -> list[_Buffers]:
                 found.append(_Buffers())
             except DeviceError:
                 return found
-    return found
-
-
-def _workers() -> ThreadPoolExecutor:
-    found = _WORKERS.get(os.getpid())
-    if found is None:
-        _WORKERS.clear()
-        found = _WORKERS[os.getpid()] = ThreadPoolExecutor(_THREADS - 1, thread_name_prefix="akx-uploads")
     return found
