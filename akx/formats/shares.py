@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from functools import partial
 from typing import Any
 
-from akx.partition.pieces import is_alone
+from akx.partition.pieces import in_pieces
 
 __all__ = ["in_shares"]
 
@@ -27,10 +26,4 @@ def in_shares(function: Callable[..., Any], count: int, threads: int, *arguments
     threads : int
         The caller's included.
     """
-    used = 1 if is_alone() else max(1, min(threads, count // _LEAST))
-    ends = [count * share // used for share in range(used + 1)]
-    if used == 1:
-        return [function(*arguments, 0, count)]
-    with ThreadPoolExecutor(used - 1) as others:
-        rest = [others.submit(function, *arguments, first, last) for first, last in pairwise(ends[1:])]
-        return [function(*arguments, 0, ends[1]), *(one.result() for one in rest)]
+    return in_pieces(partial(function, *arguments), count, _LEAST, threads=threads)

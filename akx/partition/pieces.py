@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from itertools import pairwise
 from typing import TypeVar
 
 from akx._numba import named_threads
@@ -40,15 +41,18 @@ def is_alone() -> bool:
     return _IS_ALONE.get()
 
 
-def in_pieces(work: Callable[[int, int], Found], count: int, least: int) -> list[Found]:
+def in_pieces(work: Callable[[int, int], Found], count: int, least: int, *, threads: int | None = None) -> list[Found]:
     """What `work` finds from one number to another, for pieces of `least` or more that together are 0 to `count`.
 
-    There are no more of them than this process has cores, and than ``NUMBA_NUM_THREADS`` says.
+    There are no more of them than `threads`, the caller's included; by default than this process has cores, and than
+    ``NUMBA_NUM_THREADS`` says.
     """
-    pieces = min(count // max(least, 1), named_threads() or _MOST, _MOST)
-    pieces = min(pieces, available_cores()) if pieces > 1 and not is_alone() else 1
-    if pieces == 1:
+    pieces = min(count // max(least, 1), threads or min(named_threads() or _MOST, _MOST))
+    if pieces > 1 and threads is None:
+        pieces = min(pieces, available_cores())
+    if pieces <= 1 or is_alone():
         return [work(0, count)]
-    cuts = [count * piece // pieces for piece in range(pieces + 1)]
-    with ThreadPoolExecutor(pieces) as pool:
-        return list(pool.map(work, cuts[:-1], cuts[1:]))
+    first, *others = pairwise(count * piece // pieces for piece in range(pieces + 1))
+    with ThreadPoolExecutor(len(others)) as pool:
+        rest = [pool.submit(work, *piece) for piece in others]
+        return [work(*first), *(one.result() for one in rest)]
