@@ -30,7 +30,7 @@ from akx.plan import Plan
 if TYPE_CHECKING:
     from akx.tuner.warmup import Job, Warmup
 
-__all__ = ["Coming", "aside", "check_code", "check_first", "compiled_in_background", "is_noted", "look"]
+__all__ = ["Coming", "aside", "check_code", "check_first", "compiled_in_background", "is_noted", "look", "notes_of"]
 
 #: What every first call compiles beside its plan: features, prediction, checks.
 _FIRST = ("first calls",)
@@ -40,8 +40,6 @@ _NICE = 10
 _local = threading.local()
 #: By process, and the note that is to come.
 _at_work: dict[tuple[int, Path], Warmup] = {}
-#: By code and types, where notes will be; none where it is known to be compiled.
-_notes: dict[tuple[Any, ...], list[str]] = {}
 
 
 class Coming(Exception):
@@ -84,12 +82,11 @@ def check_code(plan: Plan, matrix: Matrix, vectors: int) -> None:
 
 def look(job: Job, matrix: Matrix, vectors: int = 1) -> None:
     """Raise :class:`Coming` where the code of a job is yet to come: it is compiled from now on."""
-    from akx.tuner.precompile import note_of
-    from akx.tuner.warmup import ALL, Warmup
+    from akx.tuner.warmup import Warmup
 
     code, *call = job
-    note = note_of(code, matrix)
-    if note is None or note.exists() or note_of(ALL, matrix).exists():  # type: ignore[union-attr]
+    note, _ = notes = notes_of(code, matrix)
+    if note is None or is_noted(notes):
         return
     work = _at_work.get((os.getpid(), note))
     if work is None:
@@ -100,20 +97,17 @@ def look(job: Job, matrix: Matrix, vectors: int = 1) -> None:
         raise Coming(lambda: not work.is_there(code))
 
 
-def is_noted(code: tuple[str, ...], matrix: Matrix) -> bool:
-    """Whether code is compiled for a matrix of these types, by the notes; True where no notes are kept."""
-    types = matrix.dtype, matrix.index_dtype, matrix.value_error > 0
-    found = _notes.get((code, *types))
-    if found is None:
-        from akx.tuner.precompile import note_of
-        from akx.tuner.warmup import ALL
+def notes_of(code: tuple[str, ...], matrix: Matrix) -> tuple[Path | None, ...]:
+    """The notes of which one says that code is compiled for a matrix of these types; None where none are kept."""
+    from akx.tuner.precompile import note_of
+    from akx.tuner.warmup import ALL
 
-        notes = note_of(code, matrix), note_of(ALL, matrix)
-        found = _notes[code, *types] = [str(note) for note in notes if note is not None]
-    if found and not any(map(os.path.exists, found)):
-        return False
-    found.clear()  # from now on it is known
-    return True
+    return note_of(code, matrix), note_of(ALL, matrix)
+
+
+def is_noted(notes: tuple[Path | None, ...]) -> bool:
+    """Whether one of them is there; also where none are kept."""
+    return any(note is None or note.exists() for note in notes)
 
 
 def _end(work: Warmup) -> None:

@@ -39,7 +39,7 @@ from akx.kernels.numpy_vectors import NumpyVectors
 from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
 from akx.operator import products, tiers
-from akx.operator.background import Coming, compiled_in_background, is_noted, look
+from akx.operator.background import Coming, compiled_in_background, is_noted, look, notes_of
 from akx.operator.cache import CACHE, Cache, Entry
 from akx.operator.kept import cache_of, canonical, derived, owner_of
 from akx.operator.plain import PlainOperator, PlainPowers, device_rent, give_back, plain_on
@@ -49,6 +49,8 @@ from akx.solvers.stats import SolveStats
 from akx.solvers.watch import Watch, Watched
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scipy.sparse.linalg import LinearOperator
 
     from akx.operator.powers import MatrixPowers
@@ -76,6 +78,8 @@ _OVERHEAD = 1e-5
 
 #: Steps after which a solver has done all that it does.
 _STEPS = 16
+#: By solver and types, the notes that its vector work is compiled; none where that is known.
+_NOTES: dict[tuple[Any, ...], tuple[Path | None, ...]] = {}
 
 #: Entries of a matrix whose steps take less than a millisecond.
 _SHORT = 100_000
@@ -862,7 +866,16 @@ def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None, *
 
 def _is_compiled(method: str, matrix: Matrix) -> bool:
     """Whether the vector work of a solver is compiled for these types: else it would wait for the compiler."""
-    return is_loaded() and is_noted(compiling_job(method)[0], matrix)
+    if not is_loaded():
+        return False
+    key = method, matrix.dtype, matrix.index_dtype, matrix.value_error > 0
+    notes = _NOTES.get(key)
+    if notes is None:
+        notes = _NOTES[key] = notes_of(compiling_job(method)[0], matrix)
+    if notes and not is_noted(notes):
+        return False
+    _NOTES[key] = ()
+    return True
 
 
 def is_rented(matrix: Matrix, backend: str) -> bool:

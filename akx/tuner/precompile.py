@@ -256,21 +256,18 @@ def note_of(what: tuple[object, ...], matrix: Matrix) -> Path | None:
         return None
     types = (matrix.dtype.name, matrix.indptr.dtype.name, matrix.indices.dtype.name, matrix.value_error > 0)
     processor = (host_device().name, os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES"))
-    of = (*what, *types, *_sources(), _version_of("numba"), platform.python_version(), *processor)
+    of = (*what, *types, _sources(), *processor)
     digest = hashlib.sha256("\0".join(map(str, of)).encode()).hexdigest()[:_DIGITS]
     return Path(folder) / f"akx-{digest}.compiled"
 
 
 @lru_cache(maxsize=1)
-def _version_of(package: str) -> str:
-    return metadata.version(package)
-
-
-@lru_cache(maxsize=1)
-def _sources() -> tuple[tuple[str, int, int], ...]:
-    """What Numba goes by when it takes something from its cache, of all files that may be in it."""
+def _sources() -> str:
+    """A digest of what Numba goes by when it takes something from its cache, of all files that may be in it."""
     files = ((path, path.stat()) for path in sorted(_PACKAGE.rglob("*.py")))
-    return tuple((str(path), of.st_mtime_ns, of.st_size) for path, of in files)
+    of = [metadata.version("numba"), platform.python_version()]
+    of += [f"{path} {about.st_mtime_ns} {about.st_size}" for path, about in files]
+    return hashlib.sha256("\0".join(of).encode()).hexdigest()
 
 
 def _is_wanted(note: Path | None) -> bool:
