@@ -46,6 +46,12 @@ def empty(shape: Any, dtype: Any) -> DeviceArray:
     return DeviceArray(octets.ctypes.data + start, extents, dtype, octets)
 
 
+def zeros(shape: Any, dtype: Any) -> DeviceArray:
+    array = empty(shape, dtype)
+    seen(array)[...] = 0
+    return array
+
+
 def to_device(values: Any) -> DeviceArray:
     array = empty(values.shape, values.dtype)
     seen(array)[...] = values
@@ -257,6 +263,7 @@ def install(
     stream = HostStream()
     replaced = {
         "empty": empty,
+        "zeros": zeros,
         "to_device": to_device,
         "pinned": pinned,
         "send": send,

@@ -25,7 +25,7 @@ from akx.device.forks import ForkSafeLock
 from akx.device.once import once
 from akx.errors import ArgumentError, DeviceMemoryError, brief
 
-__all__ = ["DeviceArray", "MemoryPool", "before_reuse", "empty", "memory_pool", "pinned", "to_device", "wrap"]
+__all__ = ["DeviceArray", "MemoryPool", "before_reuse", "empty", "memory_pool", "pinned", "to_device", "wrap", "zeros"]
 
 _GRAIN = 512
 #: Bytes from which on an array of the host is sent by several threads.
@@ -461,6 +461,13 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike) -> DeviceArray:
     address, size = pool.take(nbytes)
     array = DeviceArray(address, extents, dtype, None)
     pool.lend(array, size)
+    return array
+
+
+def zeros(shape: int | Sequence[int], dtype: DTypeLike) -> DeviceArray:
+    """The same of zeros."""
+    array = empty(shape, dtype)
+    array.fill_bytes(0)
     return array
 
 

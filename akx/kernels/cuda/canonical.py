@@ -27,10 +27,10 @@ from numpy.typing import DTypeLike
 from akx._canonical import check_finite, check_shape, target_dtype
 from akx._parts import Parts, parts_of
 from akx.device.cuda import interchange
-from akx.device.cuda.memory import DeviceArray, empty
+from akx.device.cuda.memory import DeviceArray, empty, zeros
 from akx.device.cuda.runtime import cuda_missing
 from akx.errors import ArgumentTypeError, DeviceMemoryError, MatrixError
-from akx.kernels.cuda.content import INDICES, VALUES, cleared, sums_of
+from akx.kernels.cuda.content import INDICES, VALUES, sums_of
 from akx.kernels.cuda.device_matrix import (
     Arrays,
     DeviceMatrix,
@@ -175,7 +175,7 @@ def _in_order(given: Given, target: np.dtype[Any], *, drops: bool) -> Arrays:
         raise _broken(_DESCENDING)
     start = _narrowed(pointer, nnz + 1, _DESCENDING)
     column = _narrowed(index.view(0, (nnz,)), n, "indices are out of range")
-    found = cleared(2, np.uint64)
+    found = zeros(2, np.uint64)
     launch("look_at_each_row", n * _WARP, [np.uint32(n), np.uint32(nnz), start, column, found])
     is_broken, is_unsorted = (bool(one) for one in found.get())
     if is_broken:
@@ -242,7 +242,7 @@ def _narrowed(array: DeviceArray, limit: int, wrong: str) -> DeviceArray:
     """Indices in 32 bits, all below `limit`, else it is broken in that way."""
     out = empty(array.size, np.uint32)
     if array.size:
-        found = cleared(2, np.uint64)
+        found = zeros(2, np.uint64)
         numbers = [np.uint32(INDICES[array.dtype.name]), np.uint64(array.size), np.uint64(limit)]
         launch("narrow_index", array.size, [*numbers, array, out, found])
         if any(found.get()):

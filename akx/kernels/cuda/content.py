@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import Stream, default_stream
-from akx.device.cuda.memory import DeviceArray, empty, pinned, wrap
+from akx.device.cuda.memory import DeviceArray, pinned, wrap, zeros
 from akx.device.cuda.streams import beside_captures
 from akx.errors import DeviceError
 
@@ -28,7 +28,6 @@ __all__ = [
     "CaptureWords",
     "Comparison",
     "address_of",
-    "cleared",
     "host_word",
     "is_sound",
     "sums_of",
@@ -56,7 +55,7 @@ def sums_of(arrays: Sequence[DeviceArray]) -> list[int]:
     try:
         words, found = _spare.pop()
     except IndexError:
-        words, found = cleared(4, np.uint64), pinned(3, np.uint64)
+        words, found = zeros(4, np.uint64), pinned(3, np.uint64)
     arguments = [*_extents(arrays), words, _NONE, address_of(found), _NONE, _NONE]
     _summing().launch(_grid(arrays), _BLOCK, arguments)
     default_stream().synchronize()
@@ -72,7 +71,7 @@ def is_sound(arrays: Sequence[DeviceArray], n: int) -> tuple[bool, int]:
     """
     data, index, pointer = arrays
     entries = min(data.size, index.size)
-    found = cleared(4, np.uint64)
+    found = zeros(4, np.uint64)
     numbers = [VALUES[data.dtype.name], INDICES[index.dtype.name], n]
     arguments: list[Any] = [*map(np.uint32, numbers), np.uint64(entries), pointer, index, data, found]
     blocks = min(-(-32 * n // _BLOCK), 2 * _BLOCKS * cuda_device().sms)
@@ -110,7 +109,7 @@ class Comparison:
     ) -> None:
         self._kernel, self._grid, self._extents = _summing(), _grid(arrays), _extents(arrays)
         self._known, self._told = known, told
-        self._work_in(cleared(5, np.uint64) if words is None else words)
+        self._work_in(zeros(5, np.uint64) if words is None else words)
 
     def _work_in(self, words: DeviceArray) -> None:
         self.differs = words.view(4, (1,), np.uint32)
@@ -135,7 +134,7 @@ class CaptureWords:
     """
 
     def __init__(self) -> None:
-        self._taken, self._words = _CAPTURES, cleared(0, np.uint64)
+        self._taken, self._words = _CAPTURES, zeros(0, np.uint64)
         self.make()
 
     @property
@@ -146,7 +145,7 @@ class CaptureWords:
     def make(self) -> None:
         """Have words for the next captures."""
         with beside_captures():  # of other threads
-            self._words = cleared(_CAPTURES * _PER_CAPTURE, np.uint64)
+            self._words = zeros(_CAPTURES * _PER_CAPTURE, np.uint64)
         self._taken = 0
 
     def take(self) -> tuple[DeviceArray, DeviceArray]:
@@ -191,10 +190,3 @@ def _extents(arrays: Sequence[DeviceArray]) -> list[Any]:
 def _grid(arrays: Sequence[DeviceArray]) -> int:
     octets = sum(array.nbytes for array in arrays)
     return max(1, min(-(-octets // (_EACH * _BLOCK)), _BLOCKS * cuda_device().sms))
-
-
-def cleared(count: int, dtype: Any) -> DeviceArray:
-    """Zeros on the device."""
-    found = empty(count, dtype)
-    found.fill_bytes(0)
-    return found

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import Bound, Stream, default_stream
-from akx.device.cuda.memory import DeviceArray
+from akx.device.cuda.memory import DeviceArray, zeros
 from akx.device.cuda.runtime import runtime
 from akx.device.forks import ForkSafeLock
 from akx.errors import PlanError
 from akx.kernels.base import Coefficients
-from akx.kernels.cuda.content import address_of, cleared
+from akx.kernels.cuda.content import address_of
 from akx.kernels.cuda.plain import groups_of, lanes_of
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 
@@ -67,7 +67,7 @@ class CsrPowers(CudaProgram):
         self._lanes, self._long = _lanes_and_long(n, entries, longest)
         self._index = "u32" if index.dtype.itemsize == 4 else "u64"
         #: Blocks that have come to a meeting.
-        self._arrived = cleared(1, np.uint32)
+        self._arrived = zeros(1, np.uint32)
         places = [np.uint64(array.pointer) for array in (pointer, index, data)]
         self._matrix: list[Any] = [np.uint32(n), np.uint64(entries), *places, np.uint32(k)]
         self._told = address_of(told)

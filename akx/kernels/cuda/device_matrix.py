@@ -21,9 +21,9 @@ from akx._canonical import check_finite
 from akx._pattern import LEAF, LEAF_DIGEST, PERSON, Pattern
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device
+from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, zeros
 from akx.errors import DeviceMemoryError
-from akx.kernels.cuda.content import VALUES, cleared
+from akx.kernels.cuda.content import VALUES
 from akx.matrix import Matrix
 
 __all__ = ["Arrays", "DeviceMatrix", "fetched", "gather", "largest_of", "launch", "type_of"]
@@ -170,7 +170,7 @@ def largest_of(data: DeviceArray) -> float:
     """The largest magnitude of a real or imaginary part; not finite where one is not. Waits for the device."""
     if not data.size:
         return 0.0
-    found = cleared(1, np.uint64)
+    found = zeros(1, np.uint64)
     launch("measure_values", threads_for(data.size), [type_of(data), np.uint64(data.size), data, found])
     return float(found.get().view(np.float64)[0])
 

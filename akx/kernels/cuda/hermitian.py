@@ -13,7 +13,7 @@ import numpy as np
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.memory import DeviceArray, empty
+from akx.device.cuda.memory import DeviceArray, empty, zeros
 from akx.errors import InfeasibleError
 from akx.kernels.cuda import transpose
 from akx.kernels.cuda.program import C_TYPES
@@ -46,8 +46,7 @@ def hermitian_part(rows: Compressed, columns: Compressed) -> Compressed:
     macros: dict[str, int | str] = {"AKX_VALUE": C_TYPES[kind.name]}
     kernel = load(_SOURCE, macros, device=cuda_device()).kernel("merge_each")
     grid, null = -(-n * _WARP // _BLOCK), np.uint64(0)
-    start = empty(n + 1, np.uint32)
-    start.fill_bytes(0)
+    start = zeros(n + 1, np.uint32)
     given: list[Any] = [np.uint32(n), *rows, *columns, start]
     kernel.launch(grid, _BLOCK, [*given, null, null])
     transpose.running_sums(start)

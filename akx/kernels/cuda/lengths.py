@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.memory import DeviceArray, empty
+from akx.device.cuda.memory import DeviceArray, empty, zeros
 from akx.kernels.cuda.transpose import running_sums
 from akx.matrix import Matrix
 
@@ -85,8 +85,7 @@ class Measured:
 def measured(pointer: DeviceArray, index: DeviceArray) -> Measured:
     """The numbers of a pattern on the device, square, with sorted rows."""
     rows = pointer.size - 1
-    totals = empty(_SUMS + _LARGEST, np.uint64)
-    totals.fill_bytes(0)
+    totals = zeros(_SUMS + _LARGEST, np.uint64)
     if rows:
         _launch("measure_windows", -(-rows // WINDOW), WINDOW, [np.uint32(rows), pointer, index, totals], _MEASURING)
     found = [int(one) for one in totals.get()]

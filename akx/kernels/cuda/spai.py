@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.memory import DeviceArray, empty, to_device
+from akx.device.cuda.memory import DeviceArray, empty, to_device, zeros
 from akx.errors import BudgetError, InfeasibleError
 from akx.kernels.cuda import transpose
 from akx.kernels.cuda.hermitian import hermitian_part
@@ -155,8 +155,7 @@ def approximate_inverse(
     # 2. the pattern of M
     if pattern is None:
         given = [count, start, row, values, sizes, most, np.float64(factor)]
-        kept_start = empty(n + 1, np.uint32)
-        kept_start.fill_bytes(0)
+        kept_start = zeros(n + 1, np.uint32)
         _kernel("keep_entries", kind).launch(warps, _BLOCK, [*given, kept_start, _NULL])
         transpose.running_sums(kept_start)
         kept = empty(int(kept_start.view(n, (1,)).get()[0]), np.uint32)

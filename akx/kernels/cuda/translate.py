@@ -22,7 +22,7 @@ import numpy as np
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.memory import DeviceArray, empty
+from akx.device.cuda.memory import DeviceArray, empty, zeros
 from akx.formats.nodes import INDEX_BYTES, MOST, VALUE_BYTES
 from akx.formats.vbell import HEAD, WINDOW, Shape
 
@@ -146,9 +146,8 @@ class _Runs:
         self.pattern = [pointer, index]
         rows, chunks = np.uint32(self.rows), np.uint32(self.chunks)
         # What is zero before, in one array: numbers that are counted, and columns that are not like the one before.
-        zeros = empty(_COUNTED + _ceil(self.rows, 8), np.uint64)
-        zeros.fill_bytes(0)
-        self.counted, apart = zeros.view(0, (_COUNTED,)), zeros.view(_COUNTED, (self.rows,), np.uint8)
+        counted = zeros(_COUNTED + _ceil(self.rows, 8), np.uint64)
+        self.counted, apart = counted.view(0, (_COUNTED,)), counted.view(_COUNTED, (self.rows,), np.uint8)
         self.flags, self.parts = empty(self.rows, np.uint8), empty(2 * self.rows, np.uint8)
         self.totals = empty(2 * self.chunks, np.uint32)
         ends, of_rows = empty(4 * self.chunks, np.uint32), [self.flags, apart]

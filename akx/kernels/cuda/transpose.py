@@ -14,7 +14,7 @@ import numpy as np
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.memory import DeviceArray, empty
+from akx.device.cuda.memory import DeviceArray, empty, zeros
 from akx.kernels.cuda.program import C_TYPES
 
 __all__ = ["counted", "rows_of", "running_sums", "take", "transposed"]
@@ -50,8 +50,7 @@ def transposed(pointer: DeviceArray, index: DeviceArray, columns: int) -> tuple[
     following, source = empty(columns + 1, np.uint32), empty(index.size, np.uint32)
     following.copy_from(found)
     _kernel("scatter_entries").launch(blocks, _BLOCK, [entries, index, following, source])
-    far = empty(columns + 1, np.uint32)
-    far.fill_bytes(0)
+    far = zeros(columns + 1, np.uint32)
     one_each = -(-columns * _WARP // _BLOCK)
     _kernel("sort_rows").launch(one_each, _BLOCK, [np.uint32(columns), found, source, np.uint32(_LONG_ROW), far])
     _kernel("sort_long_rows").launch(cuda_device().sms, _LONG, [found, source, far], shared=_TEAM_BYTES)
@@ -60,8 +59,7 @@ def transposed(pointer: DeviceArray, index: DeviceArray, columns: int) -> tuple[
 
 def counted(index: DeviceArray, columns: int) -> DeviceArray:
     """Entries of each of so many columns, uint32."""
-    found = empty(columns, np.uint32)
-    found.fill_bytes(0)
+    found = zeros(columns, np.uint32)
     blocks = max(1, -(-index.size // _BLOCK))
     _kernel("count_entries").launch(blocks, _BLOCK, [np.uint32(index.size), index, found])
     return found

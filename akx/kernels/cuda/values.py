@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import CallerStream, Graph, Stream, capture, spare_stream
-from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
+from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap, zeros
 from akx.device.forks import ForkSafeLock
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.kernels.cuda.stored_values import place_offsets
@@ -154,8 +154,7 @@ def not_empty(array: NDArray[Any]) -> NDArray[Any]:
 
 def all_finite(data: DeviceArray) -> bool:
     """Whether no entry is NaN or infinite. Waits for the device."""
-    found = empty(1, np.uint32)
-    found.fill_bytes(0)
+    found = zeros(1, np.uint32)
     _examine(_kernel("examine", data.dtype, data.dtype), data, found)
     return not found.get()[0]
 
