@@ -302,6 +302,17 @@ def callers_matrix(cupy: Any, library: str, A: Any) -> tuple[Any, Any]:
     return pytest.importorskip("cupyx.scipy.sparse").csr_matrix(arrays, shape=A.shape), arrays[0]
 
 
+def captured(stream: Any, A: Any, x: Any, out: Any, *, calls: int = 4, pause: float = 0.0) -> Any:
+    """The graph of a call on the current stream, after some that are not captured, and seconds later."""
+    for _ in range(calls):
+        akx.matrix_powers(A, x, K, out=out)
+    stream.synchronize()
+    time.sleep(pause)
+    stream.begin_capture()
+    akx.matrix_powers(A, x, K, out=out)
+    return stream.end_capture()
+
+
 @pytest.mark.parametrize("prepare", ["auto", "always"])
 @pytest.mark.parametrize("library", ["cupy", "torch", "tuple"])
 def test_a_change_is_in_v_though_nothing_is_waited_for(
@@ -336,12 +347,7 @@ def test_a_captured_call_has_the_matrix_as_it_is(cupy: Any, prepare: str, monkey
     A, values = callers_matrix(cupy, "cupy", host)
     with cupy.cuda.Stream(non_blocking=True) as stream:
         x, out = vector(cupy, 1)
-        for _ in range(4):
-            akx.matrix_powers(A, x, K, out=out)
-        stream.synchronize()
-        stream.begin_capture()
-        akx.matrix_powers(A, x, K, out=out)
-        graph = stream.end_capture()
+        graph = captured(stream, A, x, out)
         for factor in (1.0, 2.0, 0.5, 0.5):
             values *= factor
             host.data *= factor
@@ -365,13 +371,7 @@ def test_a_capture_some_time_after_the_last_call_looks_at_the_matrix(
     A, values = callers_matrix(cupy, library, host)
     with cupy.cuda.Stream(non_blocking=True) as stream:
         x, out = vector(cupy, 1)
-        for _ in range(4):
-            akx.matrix_powers(A, x, K, out=out)
-        stream.synchronize()
-        time.sleep(0.2)
-        stream.begin_capture()
-        akx.matrix_powers(A, x, K, out=out)
-        graph = stream.end_capture()
+        graph = captured(stream, A, x, out, pause=0.2)
         for factor in (1.0, 2.0, 3.0):
             values *= factor
             host.data *= factor
@@ -393,11 +393,7 @@ def test_two_graphs_of_one_matrix_on_two_streams(cupy: Any, monkeypatch: pytest.
         out = cupy.full((n, K + 1), cupy.nan, order="F")
         cupy.cuda.Device().synchronize()
         with stream:
-            akx.matrix_powers(A, x, K, out=out)
-            stream.synchronize()
-            stream.begin_capture()
-            akx.matrix_powers(A, x, K, out=out)
-            made.append((stream, stream.end_capture(), x, out))
+            made.append((stream, captured(stream, A, x, out, calls=1), x, out))
     for _ in range(200):
         for stream, graph, _, _ in made:
             graph.launch(stream)
