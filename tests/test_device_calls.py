@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -369,7 +370,8 @@ def test_graphs_are_moved_in_the_context_wherever_the_caller_is(case: Case) -> N
 
 
 def test_nothing_is_given_back_while_python_ends(case: Case) -> None:
-    for is_ending, log in ((True, []), (False, ["cuCtxGetCurrent", "cuEventDestroy"])):
+    mode = "cuThreadExchangeStreamCaptureMode"
+    for is_ending, log in ((True, []), (False, ["cuCtxGetCurrent", mode, "cuEventDestroy", mode])):
         case.driver.log.clear()
         give_back("cuEventDestroy", 1, lambda is_ending=is_ending: is_ending)
         assert case.driver.log == log
@@ -1019,6 +1021,30 @@ def test_what_is_forgotten_in_a_graph_goes_with_its_owner(live: Live, cupy: Any)
     live.A = None
     gc.collect()
     assert not cache.CACHE._captured
+
+
+@pytest.mark.parametrize("live", ["auto", "always"], indirect=True)
+def test_words_in_a_graph_stay_with_the_owner(live: Live, cupy: Any) -> None:
+    """Whatever is forgotten meanwhile, and no longer than that."""
+    from akx.operator import live as lives
+
+    driver, (x, out) = live.case.driver, live.case.arrays()
+    cupy.current = Stream(11)
+    for _ in range(4):
+        live.call(x, out)
+    driver.cuStreamBeginCapture(11, None)
+    live.call(x, out)
+    driver.cuStreamEndCapture(11)
+    ((_, known),) = lives._LIVE.items()
+    in_graph = weakref.ref(known)
+    del known
+    akx.clear_cache()
+    live.call(x, out)
+    gc.collect()
+    assert in_graph() is not None
+    live.A = None
+    gc.collect()
+    assert in_graph() is None
 
 
 def test_a_matrix_may_go_while_room_is_made(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

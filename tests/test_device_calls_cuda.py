@@ -463,3 +463,29 @@ def test_a_process_ends_without_a_word() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_capture_stands_what_is_given_back_meanwhile(cupy: Any) -> None:
+    """The strictest kind of capture; whatever a collection of garbage finds may go in the midst of it."""
+    from akx.device.cuda.graphs import Graph, capture
+    from akx.device.cuda.memory import empty, pinned
+    from akx.device.cuda.streams import Event, Mark, default_stream
+
+    made = [pinned(1000, np.float64), Event(), Mark(default_stream())]
+    words = empty(1000, np.uint64)
+    with capture(default_stream()) as graph:
+        words.fill_bytes(0)
+    assert isinstance(graph, Graph)
+    made.append(graph)
+    del graph
+    out, stream = cupy.zeros(10), cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        out += 1  # compiled before
+        stream.begin_capture(cupy.cuda.runtime.streamCaptureModeGlobal)
+        made.clear()
+        out += 1
+        recorded = stream.end_capture()
+        recorded.launch(stream)
+    stream.synchronize()
+    assert (out == 2).all()

@@ -55,6 +55,8 @@ _MOST_ROWS = 2**31 - 1
 #: A prepared matrix that has got new values so many times in a row, each for so few calls, is not worth it.
 _RENEWALS, _FEW_CALLS = 2, 2
 _LIVE: dict[tuple[int, int], LiveMatrix] = {}
+#: By the id of their owners, those whose words are in graphs of callers: with their owner they go.
+_IN_GRAPHS: dict[int, list[LiveMatrix]] = {}
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,6 @@ class LiveMatrix:
         self._comparison: Comparison | None = None
         self._words, self._in_use = CaptureWords(), list[Any]()
         self.calls, self.renewals = 0, 0  # on a prepared operator; and one after another, before this one
-        self.in_graphs: list[LiveMatrix] = []  # of callers: with their owner they go
 
     # --------------------------------------------------------------------------- as the operator of a first call
 
@@ -230,8 +231,13 @@ class LiveMatrix:
 
     def _words_in_a_graph(self) -> tuple[DeviceArray, DeviceArray]:
         """Words for a captured call; they stay as long as the owner does: the graph has their addresses."""
-        if self not in self.in_graphs:
-            self.in_graphs.append(self)
+        owner = self.owner()
+        known = _IN_GRAPHS.get(id(owner))
+        if known is None:
+            known = _IN_GRAPHS[id(owner)] = []
+            weakref.finalize(owner, _IN_GRAPHS.pop, id(owner)).atexit = False
+        if self not in known:
+            known.append(self)
         with self.powers.lock:
             found = self._words.take()
         self._in_use.append(found)
@@ -301,14 +307,10 @@ def forget() -> None:
 
 def _kept(one: LiveMatrix, owner: Any) -> LiveMatrix:
     key = id(owner), one.k
-    before = _LIVE.pop(key, None)
-    if before is not None and before.owner() is owner:
-        one.in_graphs = before.in_graphs
-    while len(_LIVE) >= _MOST and (
-        oldest := next((at for at, held in list(_LIVE.items()) if not held.in_graphs), None)
-    ):
+    _LIVE.pop(key, None)
+    while len(_LIVE) >= _MOST and (oldest := next(iter(list(_LIVE)), None)):
         _LIVE.pop(oldest, None)
-    one.owner = weakref.ref(owner, lambda _: _LIVE.pop(key, None))
+    one.owner = weakref.ref(owner, lambda _, forget=_LIVE.pop: forget(key, None))
     _LIVE[key] = one
     return one
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.launch import Event, Stream, default_stream
 from akx.device.cuda.memory import DeviceArray
-from akx.device.cuda.streams import beside_captures
+from akx.device.cuda.runtime import beside_captures
 from akx.errors import CapturingError
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import CudaProgram

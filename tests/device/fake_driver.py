@@ -309,7 +309,6 @@ class FakeDriver:
         monkeypatch.setattr(program, "_PAYS", 1)
         monkeypatch.setattr(content, "_words", [])
         monkeypatch.setattr(memory, "_BEFORE_REUSE", [])
-        monkeypatch.setattr(memory, "_unpin", lambda address: None)  # arrays may outlive the driver
         monkeypatch.setattr(callers, "_of_cupy", (None, None))
         monkeypatch.setattr(callers, "_of_torch", {})
         for once in (runtime.runtime, streams.default_stream, memory.memory_pool, callers._legacy):

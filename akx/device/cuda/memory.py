@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx.device.budget import parse_bytes
 from akx.device.cuda import dlpack
-from akx.device.cuda.runtime import failed, runtime
+from akx.device.cuda.runtime import failed, give_back, runtime
 from akx.device.forks import ForkSafeLock
 from akx.device.once import once
 from akx.errors import ArgumentError, DeviceMemoryError, brief
@@ -495,7 +495,7 @@ def pinned(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
                 "the host has no more memory that can be page-locked", expected=f"{nbytes} bytes", found=error.found
             ) from error
     buffer = (ctypes.c_byte * nbytes).from_address(address)
-    weakref.finalize(buffer, _unpin, address).atexit = False
+    weakref.finalize(buffer, give_back, "cuMemFreeHost", address).atexit = False
     octets: NDArray[Any] = np.ctypeslib.as_array(buffer)
     array: NDArray[Any] = octets[: prod(extents) * np.dtype(dtype).itemsize].view(dtype).reshape(extents)
     return array
@@ -508,8 +508,3 @@ def _is_pinned(address: int) -> bool:
     with live.active():
         code, _ = live.driver.cuPointerGetAttribute(attribute, address)
     return int(code) == 0
-
-
-def _unpin(address: int) -> None:
-    with runtime().active() as live:
-        live.driver.cuMemFreeHost(address)

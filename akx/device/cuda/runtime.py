@@ -7,8 +7,9 @@ is made current for the length of an operation and no longer: the caller's own c
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -16,7 +17,17 @@ from typing import Any
 from akx.device.once import once
 from akx.errors import DeviceError, DeviceMemoryError, IllegalAddressError, LaunchError, MissingDependencyError
 
-__all__ = ["STARTS_EARLY", "Runtime", "cuda_missing", "driver", "failed", "give_back", "pycuda_driver", "runtime"]
+__all__ = [
+    "STARTS_EARLY",
+    "Runtime",
+    "beside_captures",
+    "cuda_missing",
+    "driver",
+    "failed",
+    "give_back",
+    "pycuda_driver",
+    "runtime",
+]
 
 _INSTALL = "pip install 'akx[cuda]'"
 #: The compute capability from which on a kernel may begin before the one before it has ended.
@@ -163,6 +174,18 @@ def runtime() -> Runtime:
     return Runtime(0)
 
 
+@contextlib.contextmanager
+def beside_captures() -> Iterator[None]:
+    """Within, this thread may make, wait for and give back what it likes while graphs are recorded, and spoils none."""
+    live = runtime()
+    mode = live.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = live.call("cuThreadExchangeStreamCaptureMode", mode, doing="letting others record")
+    try:
+        yield
+    finally:
+        live.call("cuThreadExchangeStreamCaptureMode", before, doing="letting others record")
+
+
 def give_back(name: str, made: Any, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
     """Give back what the driver made, by its function of this name; what fails is nobody's matter any more.
 
@@ -171,7 +194,7 @@ def give_back(name: str, made: Any, is_ending: Callable[[], bool] = sys.is_final
     if is_ending():
         return
     try:
-        with runtime().active() as live:
+        with runtime().active() as live, beside_captures():  # it may run in the midst of one
             getattr(live.driver, name)(made)
     except Exception:
         return

@@ -25,7 +25,6 @@ __all__ = [
     "Mark",
     "OwnStream",
     "Stream",
-    "beside_captures",
     "default_stream",
     "keep_forever",
     "pycuda_context",
@@ -308,18 +307,6 @@ def synchronize() -> None:
     """Wait for everything on the device."""
     with runtime().active() as live:
         live.call("cuCtxSynchronize", doing="waiting for the GPU")
-
-
-@contextlib.contextmanager
-def beside_captures() -> Iterator[None]:
-    """Within, this thread may make and wait for what it likes while other threads record graphs, and spoils none."""
-    live = runtime()
-    mode = live.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    before = live.call("cuThreadExchangeStreamCaptureMode", mode, doing="letting others record")
-    try:
-        yield
-    finally:
-        live.call("cuThreadExchangeStreamCaptureMode", before, doing="letting others record")
 
 
 class Event:

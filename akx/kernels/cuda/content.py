@@ -19,7 +19,7 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import Stream, default_stream
 from akx.device.cuda.memory import DeviceArray, pinned, wrap, zeros
-from akx.device.cuda.streams import beside_captures
+from akx.device.cuda.runtime import beside_captures
 from akx.errors import DeviceError
 
 __all__ = [
