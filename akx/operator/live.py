@@ -310,7 +310,8 @@ def _kept(one: LiveMatrix, owner: Any) -> LiveMatrix:
     _LIVE.pop(key, None)
     while len(_LIVE) >= _MOST and (oldest := next(iter(list(_LIVE)), None)):
         _LIVE.pop(oldest, None)
-    one.owner = weakref.ref(owner, lambda _, forget=_LIVE.pop: forget(key, None))
+    forget = _LIVE.pop  # names of modules are gone while Python ends
+    one.owner = weakref.ref(owner, lambda _: forget(key, None))
     _LIVE[key] = one
     return one
 
