@@ -429,8 +429,7 @@ def summary(host: Json, gpu: Json) -> str:
             row += [_gain(_of_call(document, call), what) for what in ("second", "hundredth")]
     said = [f"{solving.origin(one, one['answer'])}, {len(one['answer'])} matrices" for one in (host, gpu)]
     said = [one.removeprefix("Measured ") for one in said]
-    rows, chip = markdown.rows(head, body), gpu["machine"].get("gpu") or "a GPU"
-    return f"{rows}\n\nBeside SciPy {said[0]}. Beside CuPy, A and x on one {chip}, {said[1]}."
+    return f"{markdown.rows(head, body)}\n\nBeside SciPy {said[0]}. Beside CuPy, A and x on the GPU, {said[1]}."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -441,20 +440,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["--child"]:
         file, names, who, times = given[1:]
         return max(_child(file, call, who, int(times), gpu) for call in names.split(","))
-    from benchmarks import each, markdown, solving
+    from benchmarks import each, markdown
 
     usual = _GPU_RESULTS if gpu else RESULTS
     code = each.run(
         given, partial(measured, gpu=gpu, tune=tune), table, name="answer", description="What a user waits for.",
         entries="answer", results=usual.with_stem(f"{usual.stem}_tuned") if tune else usual, page=_PAGE,
-        select=_selected,
+        select=_selected, gpu=gpu,
     )  # fmt: skip
-    if gpu and "--table" not in given and usual.is_file():
-        from benchmarks.gpu_receipt import device
-
-        document = json.loads(usual.read_text())
-        document["machine"]["gpu"] = (device() or {}).get("name")
-        solving.save(usual, document)
     if not {"-o", "--output", "--docs"} & set(given):
         documents = [json.loads(path.read_text()) for path in (RESULTS, _GPU_RESULTS)]
         markdown.show(summary(*documents), "answer", _README)

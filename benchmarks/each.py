@@ -10,6 +10,7 @@ from typing import Any
 
 from akx.device.host import default_threads
 from benchmarks import markdown, matrices, planned, record, solving
+from benchmarks.gpu_receipt import device
 from benchmarks.matrices import Case
 
 __all__ = ["run"]
@@ -29,6 +30,7 @@ def run(
     page: Path,
     usual: Sequence[str] | None = None,
     select: Callable[..., list[Case]] = matrices.select,
+    gpu: bool = False,
 ) -> int:
     """Parse the command line, measure and write, and show the table; the exit code is 0.
 
@@ -50,6 +52,8 @@ def run(
         Names that are measured by default; all by default.
     select : callable
         The cases of some names, ``reduced`` or not; those of the gallery and the real matrices by default.
+    gpu : bool
+        Whether the file names the GPU.
     """
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of the gallery, or real ones")
@@ -59,6 +63,8 @@ def run(
     parser.add_argument("--docs", type=Path, help=f"the page with the table; docs/{page.name} with the usual file")
     options = parser.parse_args(arguments)
     origin = dict(record.provenance(default_threads()))
+    if gpu:
+        origin["machine"] |= {"gpu": (device() or {}).get("name", "a GPU")}
     document = planned.known(options.output, entries)
     for case in () if options.table else select(options.only or usual, reduced=options.reduced):
         entry = measured(case)

@@ -141,14 +141,17 @@ def table(document: Json) -> str:
         shown = [f"{1e6 * one['row']:.0f} ({1e6 * one['second']:.0f})" for one in calls]
         rates = [f"{entry[name] / 1e9:.1f}" for name in ("upload", "pinned")]
         body.append([entry["matrix"], f"{entry['nnz']:,}", *shown, f"{1e6 * entry['check']:.0f}", *rates])
-    return f"{solving.origin(document, entries)}.\n\n{markdown.rows(head, body, left=(0,))}"
+    said = (
+        f"{solving.origin(document, entries)}. Microseconds a call in a row of them, and of a second one in brackets."
+    )
+    return f"{said}\n\n{markdown.rows(head, body, left=(0,))}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; the exit code is 0."""
     return each.run(
         arguments, measured, table, name="host_time", description="Calls beside their kernels.", entries="host_time",
-        results=RESULTS, page=_PAGE, usual=_USUAL,
+        results=RESULTS, page=_PAGE, usual=_USUAL, gpu=True,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.online                           six matrices, a quarter of an hour with their tunings
     python -m benchmarks.online --only brick --seconds 10 -o FILE              a look at one of them
     python -m benchmarks.online --tuned plans.db          keep the plans that are tuned before, for the next time
-    python -m benchmarks.online --backend cuda            the same with vectors in GPU memory; needs CuPy
+    python -m benchmarks.online --backend cuda            with vectors in GPU memory, into a file of its own; needs CuPy
     python -m benchmarks.online --table                   print the table from the file
 
 `V = P(x, out=V)` at k = 8, k + 1 vectors of doubles, each call timed as a user would, the first one too: on both sides
@@ -38,7 +38,7 @@ from akx.plandb import PlanDatabase
 from akx.tuner.beside import NAME
 from akx.tuner.rehearsal import job
 from akx.tuner.warmup import Warmup, every_plan, job_of
-from benchmarks import each
+from benchmarks import each, solving
 from benchmarks.matrices import Case
 
 __all__ = ["main", "measured", "table"]
@@ -155,6 +155,8 @@ def _aside(search: Any) -> contextlib.AbstractContextManager[None]:
 def table(document: Json) -> str:
     """The Markdown table."""
     lines = [
+        f"{solving.origin(document, document['online'])}.",
+        "",
         "| matrix | entries | calls | over the tuned plan | in the first quarter | in the last | "
         "spread | tried | cost |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -176,9 +178,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     options, rest = parser.parse_known_args(arguments)
     one = partial(measured, seconds=options.seconds, tuned_before=options.tuned, backend=options.backend)
+    gpu = options.backend != "cpu"
     return each.run(
-        rest, one, table, name="online",
-        description="Tuning while calls are made.", entries="online", results=_RESULTS, page=_PAGE, usual=_MATRICES,
+        rest, one, table, name="online", description="Tuning while calls are made.", entries="online",
+        results=_RESULTS.with_stem("online_gpu") if gpu else _RESULTS, page=_PAGE, usual=_MATRICES, gpu=gpu,
     )  # fmt: skip
 
 
