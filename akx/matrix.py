@@ -232,6 +232,15 @@ class Matrix:
         array.has_canonical_format = True
         return array
 
+    def diagonal(self) -> NDArray[Any]:
+        """The diagonal, (n,), zero where there is no entry."""
+        found: NDArray[Any] = self.to_scipy().diagonal()
+        return found
+
+    def is_hermitian_there(self, tolerance: float) -> bool | None:
+        """Of a matrix on a GPU :func:`akx.solvers.symmetry.is_hermitian`, asked there; None of one of the host."""
+        return None
+
     def with_values(self, data: Any) -> Matrix:
         """A matrix of the same pattern with other values; indices, fingerprint and pattern cache are shared.
 

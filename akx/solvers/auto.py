@@ -445,13 +445,13 @@ def families_for(matrix: Matrix) -> tuple[list[str], str]:
 
 
 def _families_for(matrix: Matrix) -> tuple[list[str], str]:
-    diagonal = matrix.to_scipy().diagonal()
+    diagonal = matrix.diagonal()
     if is_hermitian(matrix):
         if diagonal.real.min() > 0:
             found, why = ["cg", "gmres"], "the matrix is Hermitian with a positive diagonal"
         else:
             found, why = ["gmres"], "the matrix is Hermitian, but not positive definite"
-    elif matrix.features.value_symmetry == "skew":
+    elif not diagonal.any() and matrix.features.value_symmetry == "skew":  # features are dear
         found, why = ["gmres"], "the matrix is skew-symmetric"
     else:
         found, why = ["bicgstab", "gmres"], "the matrix is not Hermitian"

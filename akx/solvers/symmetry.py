@@ -38,8 +38,11 @@ def real_diagonal(diagonal: NDArray[Any]) -> NDArray[Any]:
 
 def is_hermitian(matrix: Matrix) -> bool:
     """Whether a matrix is Hermitian (real: symmetric) up to rounding errors."""
-    roots = np.sqrt(np.abs(matrix.to_scipy().diagonal()))
     tolerance = _SLACK * float(np.finfo(matrix.dtype).eps)
+    found = matrix.is_hermitian_there(tolerance)
+    if found is not None:
+        return found
+    roots = np.sqrt(np.abs(matrix.diagonal()))
     if not is_loaded():
         return _is_hermitian_by_scipy(matrix.to_scipy(), roots, tolerance)
     return bool(_is_hermitian(matrix.indptr, matrix.indices, matrix.data, roots, tolerance))
@@ -47,13 +50,22 @@ def is_hermitian(matrix: Matrix) -> bool:
 
 def _is_hermitian_by_scipy(A: Any, roots: NDArray[Any], tolerance: float) -> bool:
     """The same, entries that differ first and so many at a time."""
-    difference = (A - A.conj().T).tocoo()
-    sizes = abs(A).maximum(abs(A).T).tocsr()
-    for start in range(0, difference.nnz, _AT_ONCE):
+    other = A.T.tocsr().conj()
+    is_alike = np.array_equal(A.indptr, other.indptr) and np.array_equal(A.indices, other.indices)
+    if is_alike:
+        places = np.flatnonzero(A.data != other.data)
+        rows, columns = np.searchsorted(A.indptr, places, side="right") - 1, A.indices[places]
+    else:
+        rows, columns = (A - other).tocoo().coords
+    for start in range(0, rows.size, _AT_ONCE):
         piece = slice(start, start + _AT_ONCE)
-        i, j = difference.row[piece], difference.col[piece]
-        largest = np.maximum(np.asarray(sizes[i, j]).reshape(-1), roots[i] * roots[j])
-        if not np.all(np.abs(difference.data[piece]) <= tolerance * largest):
+        i, j = rows[piece], columns[piece]
+        at = places[piece] if is_alike else (i, j)
+        values, partners = (
+            np.asarray(one[at]).reshape(-1) for one in ((A.data, other.data) if is_alike else (A, other))
+        )
+        largest = np.maximum(np.maximum(np.abs(values), np.abs(partners)), roots[i] * roots[j])
+        if not np.all(np.abs(values - partners) <= tolerance * largest):
             return False
     return True
 

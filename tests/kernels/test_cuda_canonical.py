@@ -50,6 +50,7 @@ from akx.operator.prepared import Prepared
 from akx.operator.recurrence import Recurrence
 from akx.operator.values import same_pattern
 from akx.plan import Plan
+from akx.solvers.symmetry import is_hermitian
 
 on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -287,6 +288,25 @@ def test_types_and_orders(device: Any, dtype: str, index: str) -> None:
         wanted = DTYPES[(DTYPES.index(dtype) + 1 + 2 * turn) % 4]
         if not (dtype.startswith("c") and wanted.startswith("f")):
             is_the_hosts(Matrix.from_any(Cupyx(A), dtype=wanted), A, dtype=wanted)
+
+
+@on_the_host
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_symmetry_up_to_rounding_is_asked_there(device: Any, dtype: str) -> None:
+    """Whatever the pattern, and the diagonal; nothing but that comes to the host."""
+    rng, eps, answers = np.random.default_rng(0), float(np.finfo(dtype).eps), []
+    for trial in range(60):
+        n = int(rng.integers(1, 12))
+        W = random_numbers(rng, n * n, dtype).reshape(n, n) * (rng.random((n, n)) < 0.4)
+        noise = rng.standard_normal((n, n)) * (rng.random((n, n)) < 0.1)
+        A = sp.csr_array((W + W.conj().T + eps * (3.0, 80.0)[trial % 2] * noise).astype(dtype))
+        found = Matrix.from_any(Cupyx(A))
+        answers.append(is_hermitian(found))
+        np.testing.assert_array_equal(found.diagonal(), A.diagonal())
+        assert not {"indptr", "indices", "data"} & set(vars(found))
+        assert answers[-1] == is_hermitian(Matrix.from_any(A))
+    assert 10 < sum(answers) < 50
+    assert is_hermitian(Matrix.from_any(Cupyx(sp.csr_array((3, 3), dtype=dtype))))
 
 
 @on_the_host

@@ -23,3 +23,11 @@ extern "C" __global__ void gather_values(u32 from, u32 to, u32 count, const u32 
 extern "C" __global__ void measure_values(u32 type, u64 count, const void *data, u64 *most) {
     measure_any(type, count, data, most);
 }
+extern "C" __global__ void take_the_diagonal(u32 type, u32 rows, const u32 *pointer, const u32 *index, const void *data,
+                                             void *out) {
+    take_diagonal_any(type, rows, pointer, index, data, out);
+}
+extern "C" __global__ void compare_with_mirrors(u32 type, u32 rows, u32 entries, double tolerance, const u32 *pointer,
+                                                const u32 *index, const void *data, const void *diagonal, u64 *found) {
+    compare_mirrors_any(type, rows, entries, tolerance, pointer, index, data, diagonal, found);
+}

@@ -6,6 +6,8 @@
 //   mark_firsts   1 for each entry that is not at the place of the one before, of ordered ones
 //   mark_others   1 for each entry that is not zero
 //   list_marked   where the marked entries are, from the sums of the marks before
+//   take_diagonal  the entry of each row on the diagonal
+//   compare_mirrors  is an entry another than the conjugate one across the diagonal, by more than rounding?
 //   gather        out[q] = the sum over p of [begin[q], begin[q + 1]) of in[source[p]], one after another
 //
 // Types are numbers of the launch (content.cuh), so that one module serves all of them.
@@ -113,6 +115,40 @@ template <class F> __device__ __forceinline__ void measure(u64 count, const F *d
     if (threadIdx.x % WARP == 0) atomicMax(most, largest);
 }
 
+// ---------------------------------------------------------------------------------------------------------- symmetry
+
+// The entry of a row in a column, zero where there is none.
+template <class F>
+__device__ __forceinline__ F entry_at(const u32 *pointer, const u32 *index, const F *data, u32 row, u32 column) {
+    const u32 begin = load(pointer + row), count = load(pointer + row + 1) - begin;
+    if (count == 0) return zero<F>();
+    const u32 p = begin + place_of(index + begin, count, column);
+    return load(index + p) == column ? load(data + p) : zero<F>();
+}
+
+template <class F>
+__device__ __forceinline__ void take_diagonal(u32 rows, const u32 *pointer, const u32 *index, const F *data, F *out) {
+    const u64 row = own_number();
+    if (row < rows) out[row] = entry_at(pointer, index, data, u32(row), u32(row));
+}
+
+template <class F> __device__ __forceinline__ double size_of(F a) { return hypot(real_of(a), imaginary_of(a)); }
+
+// A thread for each entry. found[0]: one differs by more than so many times the largest of both, and the root of the
+// product of their diagonal ones.
+template <class F>
+__device__ __forceinline__ void compare_mirrors(u32 rows, u32 entries, double tolerance, const u32 *pointer,
+                                                const u32 *index, const F *data, const F *diagonal, u64 *found) {
+    const u64 p = own_number();
+    if (p >= entries) return;
+    const u32 i = place_of(pointer, rows + 1, u32(p)), j = load(index + p);
+    const F own = load(data + p), other = entry_at(pointer, index, data, j, i);
+    const double re = real_of(own) - real_of(other), im = imaginary_of(own) + imaginary_of(other);
+    if (re == 0 && im == 0) return;
+    const double both = sqrt(size_of(load(diagonal + i))) * sqrt(size_of(load(diagonal + j)));
+    if (!(hypot(re, im) <= tolerance * fmax(fmax(size_of(own), size_of(other)), both))) found[0] = 1;
+}
+
 // -------------------------------------------------------------------------------------------------- types by number
 
 __device__ __forceinline__ void narrow_any(u32 type, u64 count, u64 limit, const void *in, u32 *out, u64 *found) {
@@ -151,4 +187,31 @@ __device__ __forceinline__ void gather_any(u32 from, u32 to, u32 count, const u3
     else if (to == DOUBLE) gather_from(from, count, begin, source, in, static_cast<double *>(out));
     else if (to == CFLOAT) gather_from(from, count, begin, source, in, static_cast<cfloat *>(out));
     else gather_from(from, count, begin, source, in, static_cast<cdouble *>(out));
+}
+
+__device__ __forceinline__ void take_diagonal_any(u32 type, u32 rows, const u32 *pointer, const u32 *index,
+                                                  const void *data, void *out) {
+    if (type == FLOAT) take_diagonal(rows, pointer, index, static_cast<const float *>(data), static_cast<float *>(out));
+    else if (type == DOUBLE)
+        take_diagonal(rows, pointer, index, static_cast<const double *>(data), static_cast<double *>(out));
+    else if (type == CFLOAT)
+        take_diagonal(rows, pointer, index, static_cast<const cfloat *>(data), static_cast<cfloat *>(out));
+    else take_diagonal(rows, pointer, index, static_cast<const cdouble *>(data), static_cast<cdouble *>(out));
+}
+
+template <class F>
+__device__ __forceinline__ void compare_mirrors_of(u32 rows, u32 entries, double tolerance, const u32 *pointer,
+                                                   const u32 *index, const void *data, const void *diagonal,
+                                                   u64 *found) {
+    const F *values = static_cast<const F *>(data);
+    compare_mirrors(rows, entries, tolerance, pointer, index, values, static_cast<const F *>(diagonal), found);
+}
+
+__device__ __forceinline__ void compare_mirrors_any(u32 type, u32 rows, u32 entries, double tolerance,
+                                                    const u32 *pointer, const u32 *index, const void *data,
+                                                    const void *diagonal, u64 *found) {
+    if (type == FLOAT) compare_mirrors_of<float>(rows, entries, tolerance, pointer, index, data, diagonal, found);
+    else if (type == DOUBLE) compare_mirrors_of<double>(rows, entries, tolerance, pointer, index, data, diagonal, found);
+    else if (type == CFLOAT) compare_mirrors_of<cfloat>(rows, entries, tolerance, pointer, index, data, diagonal, found);
+    else compare_mirrors_of<cdouble>(rows, entries, tolerance, pointer, index, data, diagonal, found);
 }

@@ -107,6 +107,22 @@ class DeviceMatrix(Matrix):
         allowed = self.value_error if value_error is None else value_error
         return DeviceMatrix(self.on_device, pattern_cache=self.pattern_cache, largest=self.largest, value_error=allowed)
 
+    @cached_property
+    def _diagonal(self) -> DeviceArray:
+        found = empty(self.n, self.dtype)
+        launch("take_the_diagonal", self.n, [type_of(found), np.uint32(self.n), *self.on_device, found])
+        return found
+
+    def diagonal(self) -> NDArray[Any]:
+        return self._diagonal.get()
+
+    def is_hermitian_there(self, tolerance: float) -> bool:
+        found = zeros(1, np.uint64)
+        if self.nnz:
+            numbers = type_of(self._diagonal), np.uint32(self.n), np.uint32(self.nnz), np.float64(tolerance)
+            launch("compare_with_mirrors", self.nnz, [*numbers, *self.on_device, self._diagonal, found])
+        return not found.get()[0]
+
     def in_type(self, dtype: np.dtype[Any]) -> Matrix:
         data = empty(self.nnz, dtype)
         gather(self.on_device.data, data)

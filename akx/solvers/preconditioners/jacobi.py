@@ -148,7 +148,7 @@ def jacobi(A: Any, *, side: str = "auto") -> Jacobi:
     if side not in SIDES:
         raise unknown_name("side", side, SIDES)
     matrix = Matrix.from_any(A, value_error=0.0)
-    diagonal = real_diagonal(np.array(matrix.to_scipy().diagonal()))
+    diagonal = real_diagonal(np.array(matrix.diagonal()))
     missing = int(np.count_nonzero(diagonal == 0))
     diagonal[diagonal == 0] = 1
     positive = _is_positive(diagonal)
