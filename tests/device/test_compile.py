@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,8 @@ def test_a_source_is_read_once_in_a_process_and_compiled_once_on_a_disk(
         return b"code of " + arguments[-1].encode()
 
     monkeypatch.setattr(compiling, "compile_cubin", compile_cubin)
-    monkeypatch.setattr(compiling, "compiler_name", lambda: "one 1.0")
+    monkeypatch.setattr(compiling, "compiler_name", lambda: pytest.fail("the compiler is loaded"))
+    monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(__version__="1.0"))
     monkeypatch.setattr(compiling, "Module", lambda cubin, name: SimpleNamespace(cubin=cubin, name=name))
     monkeypatch.setattr(compiling, "_texts", lambda source, given: read.append(source) or texts(source, given))
     monkeypatch.setattr(compiling, "_modules", {})
@@ -45,3 +47,7 @@ def test_a_source_is_read_once_in_a_process_and_compiled_once_on_a_disk(
     source.write_text("another")
     compiling.load(source, {"A": 1, "B": 2}, device=new)
     assert len(compiled) == 4
+    monkeypatch.setattr(compiling, "_modules", {})
+    monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(__version__="1.1"))
+    compiling.load(source, {"A": 1, "B": 2}, device=new)
+    assert len(compiled) == 5

@@ -2,8 +2,9 @@
 
 NVRTC compiles a small kernel in a few hundredths of a second where nvcc takes seconds, which decides how many
 candidates a tuner can try. A cubin is kept under a key of everything that it depends on: the source and every ``.cuh``
-beside it, the options, the architecture, and the compiler with its version. Files are written in one step; a
-store that cannot be written is done without.
+beside it, the options, the architecture, and the version of the compiler's bindings: to ask the compiler for its own is
+to load it, which takes longer than a first product. Files are written in one step; a store that cannot be written is
+done without.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -112,7 +114,8 @@ def store_folder() -> Path:
 
 def _key(source: Path, arguments: Sequence[str], arch: str) -> str:
     digest = hashlib.sha256()
-    parts = [arch, compiler_name() or "none", *arguments]
+    bindings = getattr(sys.modules.get("cuda.bindings"), "__version__", "none")
+    parts = [arch, str(bindings), *arguments]
     for part in parts:
         digest.update(part.encode() + b"\0")
     for path in _texts(source, arguments):
