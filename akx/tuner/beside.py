@@ -1,14 +1,21 @@
-"""Steps beside calls: in threads that live for one step, and end with the interpreter."""
+"""Steps beside calls: in threads that live for one step, and end with the interpreter.
+
+A call that the driver or compiled code comes back from waits for the interpreter, which the thread of a step may have:
+by default for 5 ms, a hundred times as long as the call. While there are steps, threads change places sooner.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import Protocol
+
+from akx.device.forks import ForkSafeLock
 
 __all__ = ["NAME", "Search", "in_thread", "note", "stop"]
 
@@ -16,6 +23,8 @@ __all__ = ["NAME", "Search", "in_thread", "note", "stop"]
 NAME = "akx-online"
 #: Seconds for which a step is waited for where the interpreter ends.
 _PATIENCE = 2.0
+#: Seconds after which another thread has its turn in the interpreter while there are steps.
+_TURN = 1e-4
 
 
 class Search(Protocol):
@@ -36,6 +45,8 @@ class Search(Protocol):
 
 _SEARCHES: weakref.WeakSet[Search] = weakref.WeakSet()
 _STEPS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+#: What the seconds of a turn were before, for each step under way.
+_under_way, _lock = list[float](), ForkSafeLock()
 
 
 def note(search: Search) -> None:
@@ -45,7 +56,20 @@ def note(search: Search) -> None:
 
 def in_thread(step: Callable[[], None]) -> None:
     """Take a step in a thread. Raises RuntimeError where there is none to be had, as where the interpreter ends."""
-    thread = threading.Thread(target=step, name=NAME, daemon=True)
+
+    def take() -> None:
+        with _lock:
+            _under_way.append(sys.getswitchinterval() if not _under_way else _under_way[0])
+            sys.setswitchinterval(min(_TURN, _under_way[0]))
+        try:
+            step()
+        finally:
+            with _lock:
+                before = _under_way.pop()
+                if not _under_way:
+                    sys.setswitchinterval(before)
+
+    thread = threading.Thread(target=take, name=NAME, daemon=True)
     _STEPS.add(thread)
     thread.start()
 
@@ -67,6 +91,9 @@ def stop() -> None:
 def _in_child() -> None:
     for one in list(_SEARCHES):
         one.stop()
+    if _under_way:
+        sys.setswitchinterval(_under_way[0])
+        _under_way.clear()
 
 
 atexit.register(stop)

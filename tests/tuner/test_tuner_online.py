@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -508,6 +509,26 @@ def test_steps_are_done_in_a_thread_that_ends(
     beside.stop()
     assert found.is_over
     assert not any(thread.name == "akx-online" for thread in threading.enumerate())
+
+
+def test_threads_change_places_sooner_while_there_are_steps() -> None:
+    """Until the last has ended; a forked child has none."""
+    before, may_end, seen = sys.getswitchinterval(), [threading.Event(), threading.Event()], list[float]()
+    for one in may_end:
+        beside.in_thread(lambda one=one: seen.append(sys.getswitchinterval()) or one.wait(20))
+    steps = [thread for thread in threading.enumerate() if thread.name == beside.NAME]
+    while len(seen) < 2:
+        time.sleep(1e-3)
+    child = os.fork()
+    if child == 0:
+        os._exit(int(sys.getswitchinterval() != before))
+    assert os.waitpid(child, 0)[1] == 0
+    may_end[0].set()
+    steps[0].join()
+    assert [*seen, sys.getswitchinterval()] == pytest.approx([1e-4] * 3)
+    may_end[1].set()
+    steps[1].join()
+    assert sys.getswitchinterval() == before
 
 
 def test_a_step_has_one_thread(make_world: Callable[..., Any], matrix: Matrix, db: PlanDatabase) -> None:
