@@ -35,7 +35,7 @@ from akx._parts import parts_of
 from akx._pattern import Pattern
 from akx.errors import ArgumentError, MatrixError, brief
 
-__all__ = ["Features", "Matrix", "checksum", "content_token", "there"]
+__all__ = ["Features", "Matrix", "checksum", "content_token", "sent", "there"]
 
 _DIGEST_BYTES = 20
 #: What makes canonical matrices of those in the memory of a GPU. It is above this module, and asked by its name.
@@ -377,6 +377,11 @@ def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
 def there(A: Any) -> Any:
     """A matrix on a GPU that akx can work with, to be read there (a `Given` of ``canonical.py``); else None."""
     return None if parts_of(A) is None else import_module(_ON_DEVICE).there(A)
+
+
+def sent(A: Any) -> Any:
+    """A large matrix of SciPy in the memory of a GPU, to be read there as :func:`there` has it; None of others."""
+    return import_module(_ON_DEVICE).sent(A) if sp.issparse(A) else None
 
 
 def _buffers(A: Any) -> tuple[NDArray[Any], ...]:

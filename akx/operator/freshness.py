@@ -113,7 +113,7 @@ class Copies:
 
 def is_copied(A: Any, matrix: Matrix) -> bool:
     """Whether the arrays of A are those of its canonical matrix, bit for bit; also False where a token is as quick."""
-    if isinstance(A, Parts) or A.format != "csr" or A.shape != matrix.shape:
+    if isinstance(A, Parts) or A.format != "csr" or A.shape != matrix.shape or matrix.on_device is not None:
         return False
     given, copies = (A.indptr, A.indices, A.data), matrix.cache.get(_COPIES)
     if copies is not None and copies.are_of(*given):

@@ -15,7 +15,7 @@ from akx.basis import Basis
 from akx.device.budget import parse_limits
 from akx.device.host import resolve_threads
 from akx.errors import DeviceError
-from akx.matrix import Matrix
+from akx.matrix import Matrix, sent
 from akx.operator import freshness
 from akx.operator.cache import CACHE, ORIGIN, Cache, Entry, Origin
 from akx.operator.freshness import (
@@ -167,20 +167,22 @@ def recent(operator: MatrixPowers, x: Any) -> Recent | None:
     return None if entry is None else Recent(entry, library_of(type(x)).is_there)
 
 
-def canonical(A: Any, *, threads: int | None = None) -> Matrix:
+def canonical(A: Any, *, threads: int | None = None, on_device: bool = False) -> Matrix:
     """The canonical matrix of A, with values as they are, for which operators can be borrowed.
 
-    It is that of a kept operator where A has not changed since. Raises as :meth:`Matrix.from_any` does.
+    It is that of a kept operator where A has not changed since. With `on_device` a large one of SciPy's is made, and
+    looked at, in the memory of the GPU. Raises as :meth:`Matrix.from_any` does.
     """
     if isinstance(A, Matrix):
         origin: Origin | None = A.cache.get(ORIGIN)
         if origin is None:
             origin = Origin(weakref.ref(A), CONSTANT, (A.dtype.str,), CACHE)
         return _of(A.with_value_error(0.0), origin)
-    found = _copied(A, A, (A.data.dtype.str,)) if type(A) in CSR else None  # what most callers have
+    on_gpu = sent(A) if on_device else None
+    found = _copied(A, A, (A.data.dtype.str,)) if on_gpu is None and type(A) in CSR else None  # what most callers have
     if found is not None:
         return found
-    given, A = read(A)
+    given, A = read(A) if on_gpu is None else (A, on_gpu)
     check_shape(A.shape)
     types = (target_dtype(A.dtype, None).str,)
     found = _copied(given, A, types)

@@ -18,7 +18,7 @@ from test_contract import make_coefficients, random_numbers
 from test_cuda_layouts import H100
 
 import akx
-from akx import _parts
+from akx import _checksum, _parts
 from akx.device.cuda import callers, dlpack, interchange, memory
 from akx.errors import ArgumentTypeError, DeviceMemoryError, MatrixError, MissingDependencyError
 from akx.formats import pcsr, sell
@@ -468,6 +468,30 @@ def test_what_is_kept_for_solvers_is_never_stale(device: Any) -> None:
         np.testing.assert_array_equal(renewed.data, A.data)
         assert first.data[4] == A.data[4] - 1
         A.data[4] -= 1
+    akx.clear_cache()
+
+
+@on_the_host
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "dia"])
+def test_a_large_matrix_of_the_host_is_sent_as_it_is(device: Any, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And looked at there; neither its order nor its content is asked for on the host."""
+    A = sp.diags_array([1.0, 4.0, 2.0], offsets=[-1, 0, 1], shape=(30, 30)).asformat(form)
+    assert canonical(A, on_device=True).on_device is None  # the host has read this one as soon
+    akx.clear_cache()
+    monkeypatch.setattr(canonicals, "_SENT", 1)
+    first = canonical(A, on_device=True)
+    if form == "dia":
+        assert first.on_device is None
+        return
+    monkeypatch.setattr(_checksum, "checksums", lambda *given, **named: pytest.fail("the host reads it"))
+    assert canonical(A, on_device=True).on_device.data is first.on_device.data
+    A.data[4] += 1
+    renewed = canonical(A, on_device=True)
+    assert not {"indptr", "indices", "data"} & set(vars(renewed))
+    np.testing.assert_array_equal(renewed.to_scipy().toarray(), A.toarray())
+    assert (first.to_scipy() != renewed.to_scipy()).nnz == 1
+    monkeypatch.setattr(canonicals, "to_device", lambda one: (_ for _ in ()).throw(DeviceMemoryError("no room")))
+    assert canonicals.sent(A) is None
     akx.clear_cache()
 
 

@@ -27,7 +27,7 @@ from numpy.typing import DTypeLike
 from akx._canonical import check_finite, check_shape, target_dtype
 from akx._parts import Parts, parts_of
 from akx.device.cuda import interchange
-from akx.device.cuda.memory import DeviceArray, empty, zeros
+from akx.device.cuda.memory import DeviceArray, empty, to_device, zeros
 from akx.device.cuda.runtime import cuda_missing
 from akx.errors import ArgumentTypeError, DeviceMemoryError, MatrixError
 from akx.kernels.cuda.content import INDICES, VALUES, sums_of
@@ -43,10 +43,12 @@ from akx.kernels.cuda.device_matrix import (
 from akx.kernels.cuda.transpose import rows_of, running_sums, take, transposed
 from akx.matrix import Matrix
 
-__all__ = ["Given", "canonical", "there"]
+__all__ = ["Given", "canonical", "sent", "there"]
 
 _WARP = 32
 _MOST = 2**31
+#: Bytes of a matrix of the host from which on it is sent as it is.
+_SENT = 4 << 20
 _NAMES = {"csr": ("data", "indices", "indptr"), "csc": ("data", "indices", "indptr"), "coo": ("data", "row", "col")}
 _AGAIN = "build it again from its entries"
 _DESCENDING = "row pointers (indptr) are not ascending from 0"
@@ -63,6 +65,25 @@ def there(A: Any) -> Given | None:
     if not parts.is_tuple and cuda_missing() is not None:
         return None
     return Given(parts.format, parts.shape, parts.arrays, parts.owner, parts.is_tuple)
+
+
+def sent(A: Any) -> Given | None:
+    """A matrix of SciPy, as it is, in arrays of the device; None of one that the host has read as soon.
+
+    What the host would do to see whether it has changed, and to put it in order, takes several times as long.
+    """
+    names = _NAMES.get(A.format)
+    if names is None or A.nnz * (A.dtype.itemsize + 4) < _SENT:
+        return None
+    places = [*A.coords] if A.format == "coo" and hasattr(A, "coords") else [getattr(A, name) for name in names[1:]]
+    arrays = [np.ascontiguousarray(one) for one in (A.data, *places)]
+    if arrays[0].dtype.name not in VALUES or any(one.dtype.name not in INDICES for one in arrays[1:]):
+        return None
+    try:
+        first, second, third = (to_device(one) for one in arrays)
+    except DeviceMemoryError:
+        return None
+    return Given(A.format, A.shape, (first, second, third), A)
 
 
 class Given(Parts):
