@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import struct
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,8 @@ __all__ = [
 ]
 
 Argument = DeviceArray | np.generic | int
+#: Bytes of an argument, at most.
+_SLOT, _POINTER = 16, struct.Struct("Q")
 
 
 class Module:
@@ -154,7 +158,7 @@ class Kernel:
         if is_plain and on.ours is not None:
             self._launch_by_pycuda(grid, block, args, shared, on)
             return
-        keep, addresses = _packed(args)
+        slots, addresses = _packed(args)
         with runtime().active() as live:
             self._allow_shared(shared)
             config = live.driver.CUlaunchConfig()
@@ -164,7 +168,7 @@ class Kernel:
             config.hStream = on.raw
             config.attrs = _attributes(live.driver, cooperative, cluster, early and live.starts_early)
             config.numAttrs = len(config.attrs)
-            pointers = 0 if not keep else ctypes.addressof(addresses)
+            pointers = ctypes.addressof(addresses) if args else 0
             try:
                 live.call("cuLaunchKernelEx", config, self._function, pointers, 0, doing=f"launching {self.name}")
             except LaunchError:
@@ -172,7 +176,7 @@ class Kernel:
             except DeviceError as error:
                 raise LaunchError(f"launching {self.name} was refused", found=error.found) from error
             if on.launches is not None:
-                on.launches.append(Launch(int(self._function), keep, addresses))
+                on.launches.append(Launch(int(self._function), _values(args, slots), addresses))
 
     def bound(self, grid: int, block: int, args: Sequence[Argument], *, cooperative: bool = False) -> Bound:
         """A launch that is to be made again and again; what it is given is as for :meth:`launch`."""
@@ -243,7 +247,8 @@ class Bound:
 
     def __init__(self, kernel: Kernel, grid: int, block: int, args: Sequence[Argument], cooperative: bool) -> None:
         self._name, self._function, self._held = kernel.name, kernel._function, list(args)
-        self._values, self._addresses = _packed(args)
+        slots, self._addresses = _packed(args)
+        self._values = _values(args, slots)
         driver = runtime().driver
         self._start, self._where, self._raw = driver.cuLaunchKernelEx, ctypes.addressof(self._addresses), None
         self._config = config = driver.CUlaunchConfig()
@@ -286,22 +291,30 @@ def _kind(argument: Argument) -> str:
     raise ArgumentTypeError("a kernel cannot take this argument", found=brief(argument))
 
 
-def _packed(args: Sequence[Argument]) -> tuple[list[Any], Any]:
-    """Buffers with the arguments, and the array of their addresses; the buffers must outlive the launch call."""
-    keep: list[Any] = []
-    for argument in args:
-        kind = _kind(argument)
+def _packed(args: Sequence[Argument]) -> tuple[bytearray, Any]:
+    """The arguments, each in its slot, and the array of their addresses; both must outlive the launch call."""
+    count = max(1, len(args))
+    slots = bytearray(count * _SLOT)
+    for place, argument in zip(range(0, count * _SLOT, _SLOT), args, strict=False):
         if isinstance(argument, DeviceArray):
-            keep.append(np.array([argument.pointer], dtype=np.uint64))
-        elif kind == "q" and isinstance(argument, int):
-            keep.append(np.array([argument], dtype=np.int64))
+            _POINTER.pack_into(slots, place, argument.pointer)
+        elif isinstance(argument, np.generic):
+            slots[place : place + argument.itemsize] = argument.tobytes()
         else:
-            keep.append(np.array([argument]))
-    addresses = (ctypes.c_void_p * max(1, len(keep)))(*(one.ctypes.data for one in keep))
-    return keep, addresses
+            struct.pack_into(_kind(argument), slots, place, argument)
+    first = ctypes.addressof(ctypes.c_char.from_buffer(slots))
+    return slots, (ctypes.c_void_p * count)(*range(first, first + count * _SLOT, _SLOT))
 
 
+def _values(args: Sequence[Argument], slots: bytearray) -> list[Any]:
+    """The arguments as arrays (1,) in their slots, to be changed."""
+    kinds = [np.dtype(np.uint64 if isinstance(one, DeviceArray) else _kind(one)) for one in args]
+    return [np.frombuffer(slots, kind, 1, number * _SLOT) for number, kind in enumerate(kinds)]
+
+
+@lru_cache(maxsize=64)
 def _attributes(library: Any, cooperative: bool, cluster: int, early: bool = False) -> list[Any]:
+    """Those of a launch; none of them changes."""
     found = []
     if cooperative:
         attribute = library.CUlaunchAttribute()
