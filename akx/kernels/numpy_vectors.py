@@ -6,6 +6,7 @@ go through vectors in pieces for which BLAS starts no threads of its own: on a b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,11 +46,13 @@ class NumpyVectors(HostVectors):
 
     def norm(self, v: NDArray[Any]) -> float:
         """The length of a vector."""
-        return float(np.sqrt(_dot(v, v).real))
+        if self._is_real and v.size <= _PIECE:
+            return math.sqrt(v.dot(v))
+        return math.sqrt(_dot(v, v).real)
 
     def add(self, x: NDArray[Any], factor: complex, v: NDArray[Any]) -> None:
         """x += factor v."""
-        factor = self._factor(factor)
+        factor = factor.real if self._is_real else complex(factor)
         if x.size <= _PIECE:
             x += factor * v
             return
@@ -83,17 +86,24 @@ class NumpyVectors(HostVectors):
 
     def dot(self, V: NDArray[Any], i: int, j: int) -> complex:
         """<v_i, v_j> of rows of V, real for real vectors."""
-        return _dot(V[i], V[j])
+        v, w = V[i], V[j]
+        if self._is_real and v.size <= _PIECE:
+            return float(v.dot(w))
+        return _dot(v, w)
 
     def descend(self, V: NDArray[Any], alpha: complex) -> float:
         """r -= alpha w of V = [p, w, r, x, ...]; the new <r, r>."""
         r = V[2]
+        if self._is_real and r.size <= _PIECE:
+            r -= alpha.real * V[1]
+            return float(r.dot(r))
         self.add(r, -alpha, V[1])
         return _dot(r, r).real
 
     def turn(self, V: NDArray[Any], alpha: complex, beta: complex, u: int) -> None:
         """x += alpha p, then p = v_u + beta p, of V = [p, w, r, x, ...]."""
-        alpha, beta = self._factor(alpha), self._factor(beta)
+        if self._is_real:
+            alpha, beta = alpha.real, beta.real
         p, x, v = V[0], V[3], V[u]
         if p.size <= _PIECE:
             x += alpha * p
@@ -105,9 +115,6 @@ class NumpyVectors(HostVectors):
             x[piece] += alpha * part
             part *= beta
             part += v[piece]
-
-    def _factor(self, factor: complex) -> Any:
-        return factor.real if self._is_real else complex(factor)
 
 
 class NumpyBlocks:
