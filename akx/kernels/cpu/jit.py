@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from akx._numba import load_numba
 
-__all__ = ["FLAGS", "jit", "jit_into", "jit_sums", "source_hash"]
+__all__ = ["FLAGS", "compile_for", "jit", "jit_into", "jit_sums", "source_hash"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _numba = load_numba()
@@ -54,6 +54,11 @@ def jit_sums(function: _F) -> _F:
     The order is fixed when the code is made: the same input gives the same bits in every call.
     """
     return _compile(function, FLAGS | {"reassoc"})
+
+
+def compile_for(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Have a function of :func:`jit` compiled for arguments like these; cheap when it is done."""
+    function.compile(tuple(map(_numba.typeof, arguments)))  # type: ignore[attr-defined]
 
 
 def _compile(function: _F, flags: frozenset[str], inline: str = "never") -> _F:
