@@ -2,6 +2,7 @@
 
 It gives way to another one for good, in the middle of a solve too: vectors are NumPy's arrays in both. Inner products
 go through vectors in pieces for which BLAS starts no threads of its own: on a busy machine these wait for one another.
+Updates go through pieces that stay in a cache, with what is made on the way.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from akx.kernels.vectors import HostVectors, Vectors
 
 __all__ = ["NumpyBlocks", "NumpyVectors"]
 
-#: Entries of a piece of one vector, and multiplications of a piece of several.
-_PIECE, _WORK = 8192, 200_000
+#: Entries of a piece of one vector, in inner products and in updates, and multiplications of a piece of several.
+_PIECE, _PASS, _WORK = 10_000, 32768, 200_000
 
 
 class NumpyVectors(HostVectors):
@@ -53,10 +54,10 @@ class NumpyVectors(HostVectors):
     def add(self, x: NDArray[Any], factor: complex, v: NDArray[Any]) -> None:
         """x += factor v."""
         factor = factor.real if self._is_real else complex(factor)
-        if x.size <= _PIECE:
+        if x.size <= _PASS:
             x += factor * v
             return
-        for piece in _pieces(x.size, _PIECE):
+        for piece in _pieces(x.size, _PASS):
             x[piece] += factor * v[piece]
 
     def over(self, W: NDArray[Any]) -> NumpyBlocks:
@@ -105,12 +106,12 @@ class NumpyVectors(HostVectors):
         if self._is_real:
             alpha, beta = alpha.real, beta.real
         p, x, v = V[0], V[3], V[u]
-        if p.size <= _PIECE:
+        if p.size <= _PASS:
             x += alpha * p
             p *= beta
             p += v
             return
-        for piece in _pieces(p.size, _PIECE):
+        for piece in _pieces(p.size, _PASS):
             part = p[piece]
             x[piece] += alpha * part
             part *= beta
@@ -157,9 +158,16 @@ def _pieces(n: int, size: int) -> Iterator[slice]:
 
 def _dot(v: NDArray[Any], w: NDArray[Any]) -> complex:
     """<v, w>, the first conjugated; pieces are added up in double precision."""
-    if v.size <= _PIECE:
-        return complex(np.vdot(v, w)) if v.dtype.kind == "c" else float(np.vdot(v, w))
-    return sum((np.vdot(v[piece], w[piece]).item() for piece in _pieces(v.size, _PIECE)), 0.0)
+    n, is_real = v.size, v.dtype.kind != "c"
+    if n <= _PIECE:
+        return float(np.vdot(v, w)) if is_real else complex(np.vdot(v, w))
+    if not is_real:
+        return sum((np.vdot(v[piece], w[piece]).item() for piece in _pieces(n, _PIECE)), 0.0)
+    count = -(-n // _PIECE)
+    size, left = divmod(n, count)
+    whole = n - left
+    each = np.matmul(v[:whole].reshape(count, 1, size), w[:whole].reshape(count, size, 1))
+    return sum(each.reshape(-1).tolist(), float(v[whole:].dot(w[whole:])) if left else 0.0)
 
 
 def _products(V: NDArray[Any], W: NDArray[Any]) -> NDArray[Any]:
