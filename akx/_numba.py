@@ -8,11 +8,14 @@ decorated; it fails there with errors that name no cure. So both are looked at b
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -24,6 +27,7 @@ __all__ = [
     "is_loaded",
     "is_writable",
     "jit_later",
+    "load_numba",
     "most_threads",
     "named_threads",
     "njit",
@@ -98,7 +102,7 @@ class _WhenCalled:
 
     def _compile(self) -> None:
         check_numba()
-        import numba
+        numba = load_numba()
 
         signature, options = self._asked
         found = numba.njit(*signature, **options)(self._function)
@@ -116,6 +120,39 @@ def njit(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]
     A GPU lays most matrices out itself: then nothing of it is needed, and most of a second saved.
     """
     return lambda function: _WhenCalled(function, signature, options)
+
+
+def load_numba() -> Any:
+    """Import Numba with all that its first function needs, and no more.
+
+    Two things take a third of the time that this takes, and are done without: Numba imports SciPy's linear algebra to
+    see that it is there, which it is; and the garbage collector goes through all that imports make, which stays.
+    """
+    if "numba.np.arraymath" in sys.modules:
+        return import_module("numba")
+    with _without_collector():
+        numba = import_module("numba")
+        with suppress(ImportError, AttributeError):  # of another version: it does all that itself
+            linalg: Any = import_module("numba.np.linalg")
+            looks, linalg.ensure_blas = linalg.ensure_blas, lambda: None
+            try:
+                arrays: Any = import_module("numba.np.arraymath")
+            finally:
+                linalg.ensure_blas = looks
+            arrays.ensure_blas = looks
+            import_module("numba.core.registry").cpu_target.target_context.refresh()
+    return numba
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def check_numba() -> None:

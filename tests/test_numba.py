@@ -125,6 +125,23 @@ def test_numba_is_imported_through_the_check() -> None:
     assert direct == {("kernels", "cpu")}
 
 
+def test_numba_comes_without_scipys_linear_algebra_and_is_whole() -> None:
+    """To import that took a sixth of the time to a first compiled call; Numba has it where a function needs it."""
+    script = """
+import gc, sys
+import akx.kernels.cpu.sweep
+assert "numba.np.arraymath" in sys.modules
+assert "scipy.linalg" not in sys.modules
+assert gc.isenabled()
+from numba.np import arraymath, linalg
+assert arraymath._HAVE_BLAS
+assert arraymath.ensure_blas is linalg.ensure_blas
+linalg.ensure_blas()
+assert "scipy.linalg.cython_blas" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_a_function_is_compiled_when_it_is_called_with_those_that_it_calls() -> None:
     """And takes its place in its module, where compiled code looks for it."""
     script = (

@@ -2,10 +2,12 @@
 
 It gives way to another one for good, in the middle of a solve too: vectors are NumPy's arrays in both. Inner products
 go through vectors in pieces for which BLAS starts no threads of its own: on a busy machine these wait for one another.
+Updates go through pieces that stay in a cache, with what is made on the way.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +19,8 @@ from akx.kernels.vectors import HostVectors, Vectors
 
 __all__ = ["NumpyBlocks", "NumpyVectors"]
 
-#: Entries of a piece of one vector, and multiplications of a piece of several.
-_PIECE, _WORK = 8192, 200_000
+#: Entries of a piece of one vector, in inner products and in updates, and multiplications of a piece of several.
+_PIECE, _PASS, _WORK = 10_000, 32768, 200_000
 
 
 class NumpyVectors(HostVectors):
@@ -45,15 +47,17 @@ class NumpyVectors(HostVectors):
 
     def norm(self, v: NDArray[Any]) -> float:
         """The length of a vector."""
-        return float(np.sqrt(_dot(v, v).real))
+        if self._is_real and v.size <= _PIECE:
+            return math.sqrt(v.dot(v))
+        return math.sqrt(_dot(v, v).real)
 
     def add(self, x: NDArray[Any], factor: complex, v: NDArray[Any]) -> None:
         """x += factor v."""
-        factor = self._factor(factor)
-        if x.size <= _PIECE:
+        factor = factor.real if self._is_real else complex(factor)
+        if x.size <= _PASS:
             x += factor * v
             return
-        for piece in _pieces(x.size, _PIECE):
+        for piece in _pieces(x.size, _PASS):
             x[piece] += factor * v[piece]
 
     def over(self, W: NDArray[Any]) -> NumpyBlocks:
@@ -83,31 +87,35 @@ class NumpyVectors(HostVectors):
 
     def dot(self, V: NDArray[Any], i: int, j: int) -> complex:
         """<v_i, v_j> of rows of V, real for real vectors."""
-        return _dot(V[i], V[j])
+        v, w = V[i], V[j]
+        if self._is_real and v.size <= _PIECE:
+            return float(v.dot(w))
+        return _dot(v, w)
 
     def descend(self, V: NDArray[Any], alpha: complex) -> float:
         """r -= alpha w of V = [p, w, r, x, ...]; the new <r, r>."""
         r = V[2]
+        if self._is_real and r.size <= _PIECE:
+            r -= alpha.real * V[1]
+            return float(r.dot(r))
         self.add(r, -alpha, V[1])
         return _dot(r, r).real
 
     def turn(self, V: NDArray[Any], alpha: complex, beta: complex, u: int) -> None:
         """x += alpha p, then p = v_u + beta p, of V = [p, w, r, x, ...]."""
-        alpha, beta = self._factor(alpha), self._factor(beta)
+        if self._is_real:
+            alpha, beta = alpha.real, beta.real
         p, x, v = V[0], V[3], V[u]
-        if p.size <= _PIECE:
+        if p.size <= _PASS:
             x += alpha * p
             p *= beta
             p += v
             return
-        for piece in _pieces(p.size, _PIECE):
+        for piece in _pieces(p.size, _PASS):
             part = p[piece]
             x[piece] += alpha * part
             part *= beta
             part += v[piece]
-
-    def _factor(self, factor: complex) -> Any:
-        return factor.real if self._is_real else complex(factor)
 
 
 class NumpyBlocks:
@@ -150,9 +158,16 @@ def _pieces(n: int, size: int) -> Iterator[slice]:
 
 def _dot(v: NDArray[Any], w: NDArray[Any]) -> complex:
     """<v, w>, the first conjugated; pieces are added up in double precision."""
-    if v.size <= _PIECE:
-        return complex(np.vdot(v, w)) if v.dtype.kind == "c" else float(np.vdot(v, w))
-    return sum((np.vdot(v[piece], w[piece]).item() for piece in _pieces(v.size, _PIECE)), 0.0)
+    n, is_real = v.size, v.dtype.kind != "c"
+    if n <= _PIECE:
+        return float(np.vdot(v, w)) if is_real else complex(np.vdot(v, w))
+    if not is_real:
+        return sum((np.vdot(v[piece], w[piece]).item() for piece in _pieces(n, _PIECE)), 0.0)
+    count = -(-n // _PIECE)
+    size, left = divmod(n, count)
+    whole = n - left
+    each = np.matmul(v[:whole].reshape(count, 1, size), w[:whole].reshape(count, size, 1))
+    return sum(each.reshape(-1).tolist(), float(v[whole:].dot(w[whole:])) if left else 0.0)
 
 
 def _products(V: NDArray[Any], W: NDArray[Any]) -> NDArray[Any]:

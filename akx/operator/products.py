@@ -33,7 +33,7 @@ _LEAST, _COMPILED, _done = 3, 300_000_000, 0
 #: Threads that are kept, at most so many; they are started as they are needed.
 _THREADS, _MOST_THREADS = "products", 64
 #: Entries of vectors whose inner products BLAS forms without threads.
-_SHORT = 8192
+_SHORT = 10_000
 
 
 @cache

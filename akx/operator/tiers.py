@@ -55,10 +55,12 @@ __all__ = [
     "begin_again",
     "ended",
     "forget",
+    "gain",
     "look_of",
     "plain_powers",
     "rent_of",
     "setting",
+    "spared",
 ]
 
 AUTO, ALWAYS, FIXED = "auto", "always", "fixed"
@@ -133,8 +135,8 @@ class Rent:
             self._product = (_GPU_LAUNCH + nbytes * (_GPU_NEAR + far * (_GPU_FAR - _GPU_NEAR))) * _GPU_SPARED
         else:
             self._process, self._price = _PROCESS, _MATRIX + _ENTRY * entries
-            self._far = entries * _share(nbytes, _CACHE, _MEMORY) * (_FAR - _NEAR) * _SPARED
-            self._product = entries * _NEAR * _SPARED + self._far
+            self._far = _from_memory(entries, nbytes)
+            self._product = spared(entries, nbytes)
 
     def is_coming(self) -> bool:
         """Whether it is over, but for code that is being compiled."""
@@ -153,8 +155,7 @@ class Rent:
         if in_blocks:
             saved = self._far * k * math.ceil(vectors / LANES) - self._overhead
         else:
-            times = vectors if vectors > APART else (1 + vectors) / 2  # groups are put in order, too
-            saved = self._product * k * times - self._overhead
+            saved = gain(self._product, k, vectors, self._overhead)
         if saved > 0:
             self._lost += saved
             _lost += saved
@@ -165,6 +166,22 @@ class Rent:
         """Products of one vector after which the rent is over, at least 1."""
         missing = max(self._price - self._lost, 0.0 if is_loaded() else self._process - _lost)
         return max(1, math.ceil(missing / self._product))
+
+
+def spared(entries: int, nbytes: int) -> float:
+    """Seconds that a prepared product on the host takes less than a plain one, but for its overhead."""
+    return entries * _NEAR * _SPARED + _from_memory(entries, nbytes)
+
+
+def gain(product: float, k: int, vectors: int, overhead: float) -> float:
+    """Seconds that a prepared call of k products takes less than a plain one, which :func:`spared` has for each."""
+    times = vectors if vectors > APART else (1 + vectors) / 2  # groups are put in order, too
+    return product * k * times - overhead
+
+
+def _from_memory(entries: int, nbytes: int) -> float:
+    """The part of :func:`spared` that is due to memory."""
+    return entries * _share(nbytes, _CACHE, _MEMORY) * (_FAR - _NEAR) * _SPARED
 
 
 def _share(nbytes: int, begin: int, end: int) -> float:

@@ -42,7 +42,9 @@ def former_of(tables: Tables, fingerprint: str, *, timings: bool = False) -> str
 def of_layer(layer: PlanLayer, fingerprint: str) -> tuple[PlanRecord, ...]:
     """The plans of a layer for one pattern, those under its former digest too."""
     found, pattern = layer.with_fingerprint(fingerprint), known_pattern(fingerprint)
-    if pattern is None or not any(_may_be_of(record, pattern) for record in layer.records()):
+    if pattern is None or not layer.has_digests(FORMER_DIGITS):
+        return found
+    if not any(_may_be_of(record, pattern) for record in layer.records()):
         return found
     ids = {record.id for record in found}
     others = renewed(layer.with_fingerprint(pattern.former_digest), fingerprint)

@@ -9,12 +9,14 @@ second at most, by their sizes and times, and those that have changed are read a
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 import warnings
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +26,7 @@ from akx.errors import AkxError
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.records import PlanRecord
 from akx.plandb.timings import SolverTiming
-from akx.plandb.transfer import read_bundle
+from akx.plandb.transfer import Bundle, parse_bundle, unreadable
 
 __all__ = ["SHIPPED", "USER", "PlanLayer", "ShippedPlans", "origin", "shipped_plans"]
 
@@ -78,6 +80,10 @@ class PlanLayer(Protocol):
         """The plans for one pattern."""
         ...
 
+    def has_digests(self, digits: int) -> bool:
+        """Whether plans are there under fingerprints of so many digits."""
+        ...
+
     def timings(self) -> tuple[SolverTiming, ...]:
         """Every timing of solvers there is."""
         ...
@@ -85,16 +91,32 @@ class PlanLayer(Protocol):
 
 #: The most records of one file that are said to be invalid one by one.
 _MOST_PROBLEMS = 8
+#: What a bundle with timings of solvers has in it.
+_TIMED = '"timings"', '"solvers"'
 
 
 @dataclass(frozen=True)
 class _File:
-    """What one file held when it was read."""
+    """What one file held when it was read: its text, or why it cannot be read."""
 
     stamp: _Stamp
-    records: tuple[PlanRecord, ...]
-    timings: tuple[SolverTiming, ...]
-    problems: tuple[str, ...]
+    path: Path
+    text: bytes = b""
+    fault: str = ""
+
+    @cached_property
+    def bundle(self) -> Bundle:
+        """What the text says; with problems alone where it is no bundle."""
+        if self.fault:
+            return Bundle((), (self.fault,))
+        try:
+            found = parse_bundle(self.text, str(self.path))
+        except AkxError as error:
+            return Bundle((), (str(error),))
+        problems = [f"{self.path.name}: {problem}" for problem in found.problems[:_MOST_PROBLEMS]]
+        if (more := len(found.problems) - _MOST_PROBLEMS) > 0:
+            problems.append(f"{self.path.name}: {more} more records are not valid")
+        return replace(found, problems=tuple(problems))
 
 
 @dataclass(frozen=True)
@@ -104,14 +126,57 @@ class _Contents:
     version: int = 0
     fault: str | None = None
     files: dict[str, _File] = field(default_factory=dict)
-    records: dict[str, PlanRecord] = field(default_factory=dict)
-    by_fingerprint: dict[str, list[PlanRecord]] = field(default_factory=dict)
-    timings: tuple[SolverTiming, ...] = ()
-    problems: tuple[str, ...] = ()
+    _under: dict[str, tuple[PlanRecord, ...]] = field(default_factory=dict)
+
+    def mentions(self, *words: str) -> bool:
+        """Whether one of these is anywhere in the files."""
+        return any(word.encode() in file.text for word in words for file in self.files.values())
+
+    @cached_property
+    def records(self) -> dict[str, PlanRecord]:
+        """The best plan of each key, by its id and in the order of these."""
+        return _best(record for file in self.files.values() for record in file.bundle.records)
+
+    def under(self, fingerprint: str) -> tuple[PlanRecord, ...] | None:
+        """Those for one pattern, for which no others are parsed; None where something is wrong with them."""
+        if fingerprint not in self._under:
+            told = [file for file in self.files.values() if fingerprint.encode() in file.text]
+            try:
+                bundles = [parse_bundle(file.text, str(file.path), fingerprint=fingerprint) for file in told]
+            except AkxError:
+                return None
+            if any(bundle.problems for bundle in bundles):
+                return None
+            records = (record for bundle in bundles for record in bundle.records)
+            self._under[fingerprint] = tuple(_best(records).values())
+        return self._under[fingerprint]
+
+    @cached_property
+    def by_fingerprint(self) -> dict[str, list[PlanRecord]]:
+        """Those for one pattern."""
+        found: dict[str, list[PlanRecord]] = {}
+        for record in self.records.values():
+            found.setdefault(record.key.fingerprint, []).append(record)
+        return found
+
+    @cached_property
+    def timings(self) -> tuple[SolverTiming, ...]:
+        """The newest first."""
+        found = [timing for file in self.files.values() for timing in file.bundle.timings]
+        return tuple(sorted(found, key=lambda timing: datetime.fromisoformat(timing.created), reverse=True))
+
+    @cached_property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the directory and its files."""
+        found = tuple(line for file in self.files.values() for line in file.bundle.problems)
+        return found if self.fault is None else (self.fault, *found)
 
 
 class ShippedPlans:
     """The plans in the ``*.json`` files of one directory, read when first asked for and again when they have changed.
+
+    Those that come with akx, which its tests have gone through, are parsed when they are asked for: a lookup parses
+    those of its pattern.
 
     Parameters
     ----------
@@ -129,6 +194,7 @@ class ShippedPlans:
 
     def __init__(self, directory: Path | None = None, name: str = SHIPPED) -> None:
         self.directory = directory if directory is not None else _default_directory()
+        self._is_ours = directory is None
         self.name = name
         self._contents = _Contents()
         self._next: float | None = None
@@ -139,7 +205,7 @@ class ShippedPlans:
         return f"ShippedPlans({str(self.directory)!r}, {self.name!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (ShippedPlans, (self.directory, self.name))
+        return (ShippedPlans, (None if self._is_ours else self.directory, self.name))
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -160,18 +226,34 @@ class ShippedPlans:
 
     def with_fingerprint(self, fingerprint: str) -> tuple[PlanRecord, ...]:
         """The plans for one pattern."""
-        return tuple(self._load().by_fingerprint.get(fingerprint, ()))
+        contents = self._load()
+        found = contents.under(fingerprint) if self._is_ours else None
+        if found is not None:
+            return found
+        self._report(contents.problems)
+        return tuple(contents.by_fingerprint.get(fingerprint, ()))
+
+    def has_digests(self, digits: int) -> bool:
+        """Whether plans are there under fingerprints of so many digits."""
+        contents = self._load()
+        if self._is_ours:
+            there = re.compile(rb'"fingerprint": *"[0-9a-f]{%d}"' % digits)
+            return any(there.search(file.text) for file in contents.files.values())
+        return any(len(fingerprint) == digits for fingerprint in contents.by_fingerprint)
 
     def timings(self) -> tuple[SolverTiming, ...]:
         """Every timing of solvers there is, the newest of each key first."""
-        return self._load().timings
+        contents = self._load()
+        if self._is_ours and not contents.mentions(*_TIMED):
+            return ()
+        return contents.timings
 
     def place_of(self, identifier: str) -> Path | None:
         """The file that has the plan, or the timing, with this full id."""
         contents = self._load()
         found = contents.records.get(identifier)
         for name, file in contents.files.items():
-            if found in file.records or any(timing.id == identifier for timing in file.timings):
+            if found in file.bundle.records or any(timing.id == identifier for timing in file.bundle.timings):
                 return self.directory / name
         return None
 
@@ -200,23 +282,17 @@ class ShippedPlans:
             files[name] = known if known is not None and unchanged else _read_file(self.directory / name, stamp)
         if before.version and (files, fault) == (before.files, before.fault):
             return before
-        found: dict[str, PlanRecord] = {}
-        for record in (record for file in files.values() for record in file.records):
-            if record.id not in found or record.better_than(found[record.id]):
-                found[record.id] = record
-        records = dict(sorted(found.items()))
-        by_fingerprint: dict[str, list[PlanRecord]] = {}
-        for record in records.values():
-            by_fingerprint.setdefault(record.key.fingerprint, []).append(record)
-        timings = [timing for file in files.values() for timing in file.timings]
-        timings.sort(key=lambda timing: datetime.fromisoformat(timing.created), reverse=True)
-        problems = tuple(line for file in files.values() for line in file.problems)
-        problems = problems if fault is None else (fault, *problems)
+        contents = _Contents(next(_VERSIONS), fault, files)
+        if not self._is_ours:
+            self._report(contents.problems)
+        return contents
+
+    def _report(self, problems: Iterable[str]) -> None:
+        """Warn of each problem once."""
         for line in problems:
             if line not in self._reported:
                 self._reported.add(line)
                 warnings.warn(f"{self.name} plans skipped: {line}", PlanDatabaseWarning, stacklevel=6)
-        return _Contents(next(_VERSIONS), fault, files, records, by_fingerprint, tuple(timings), problems)
 
 
 _SHIPPED: ShippedPlans | None = None
@@ -255,6 +331,15 @@ def _look(directory: Path) -> tuple[dict[str, _Stamp], str | None]:
     return dict(sorted(stamps.items())), None
 
 
+def _best(records: Iterable[PlanRecord]) -> dict[str, PlanRecord]:
+    """The best of each key, by its id and in the order of these."""
+    found: dict[str, PlanRecord] = {}
+    for record in records:
+        if record.id not in found or record.better_than(found[record.id]):
+            found[record.id] = record
+    return dict(sorted(found.items()))
+
+
 def _is_settled(stamp: _Stamp) -> bool:
     """Whether the next change is sure to give another stamp; a time that lies ahead tells as much as one long ago."""
     return abs(time.time_ns() - stamp[2]) > _COARSE
@@ -262,13 +347,9 @@ def _is_settled(stamp: _Stamp) -> bool:
 
 def _read_file(path: Path, stamp: _Stamp) -> _File:
     try:
-        bundle = read_bundle(path)
-    except AkxError as error:
-        return _File(stamp, (), (), (str(error),))
-    problems = [f"{path.name}: {problem}" for problem in bundle.problems[:_MOST_PROBLEMS]]
-    if (more := len(bundle.problems) - _MOST_PROBLEMS) > 0:
-        problems.append(f"{path.name}: {more} more records are not valid")
-    return _File(stamp, bundle.records, bundle.timings, tuple(problems))
+        return _File(stamp, path, path.read_bytes())
+    except OSError as error:
+        return _File(stamp, path, fault=str(unreadable(path, error)))
 
 
 def _default_directory() -> Path:

@@ -34,6 +34,7 @@ __all__ = [
     "keep_aside",
     "parse_bundle",
     "read_bundle",
+    "unreadable",
     "write_bundle",
 ]
 
@@ -116,8 +117,8 @@ def bundle_text(records: Iterable[PlanRecord], timings: Iterable[SolverTiming] =
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def parse_bundle(text: str | bytes, source: str = "bundle") -> Bundle:
-    """Read the text of a bundle.
+def parse_bundle(text: str | bytes, source: str = "bundle", *, fingerprint: str | None = None) -> Bundle:
+    """Read the text of a bundle; given a fingerprint, of its plans those under it, and nothing of the others.
 
     Returns
     -------
@@ -153,6 +154,8 @@ def parse_bundle(text: str | bytes, source: str = "bundle") -> Bundle:
     timings: list[SolverTiming] = []
     problems: list[str] = []
     for number, data in enumerate(listed):
+        if fingerprint is not None and not _is_under(fingerprint, data):
+            continue
         try:
             records.append(PlanRecord.from_json(data))
         except (PlanError, TypeError) as error:
@@ -165,6 +168,12 @@ def parse_bundle(text: str | bytes, source: str = "bundle") -> Bundle:
     records, marks = _without_marks(records)
     created, description = (str(content.get(name, "")) for name in ("created", "description"))
     return Bundle(tuple(records), tuple(problems), created, description, (*timings, *marks))
+
+
+def _is_under(fingerprint: str, data: Any) -> bool:
+    """Whether a record in JSON has this fingerprint in its key."""
+    key = data.get("key") if isinstance(data, dict) else None
+    return isinstance(key, dict) and key.get("fingerprint") == fingerprint
 
 
 def _without_marks(records: Iterable[PlanRecord]) -> tuple[list[PlanRecord], list[SolverTiming]]:
@@ -184,8 +193,13 @@ def read_bundle(path: Path) -> Bundle:
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise FileFormatError(f"bundle cannot be read: {error.strerror}", found=str(path)) from error
+        raise unreadable(path, error) from error
     return parse_bundle(text, str(path))
+
+
+def unreadable(path: Path, error: OSError) -> FileFormatError:
+    """The error for a file of a bundle that cannot be read."""
+    return FileFormatError(f"bundle cannot be read: {error.strerror}", found=str(path))
 
 
 def write_bundle(path: Path, text: str) -> None:

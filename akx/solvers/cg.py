@@ -157,11 +157,6 @@ def _solve(system: System, limit: int, return_stats: bool) -> Answer:
     return system.finish(x, info=info, reason=reason, iterations=iterations, return_stats=return_stats, residual=true)
 
 
-def _root(square: float) -> float:
-    """Of a norm's square, which rounding errors may have left below zero where vectors are no numbers."""
-    return math.sqrt(square) if square >= 0 else math.nan
-
-
 def first_residual(system: System, x: Rows, r: Rows) -> float:
     """x = the first guess and r = b - A x, for b = 0 both zero; the norm of r, which is noted."""
     x[:] = system.x
@@ -193,7 +188,8 @@ class Rayleigh:
     def add(self, alpha: float, beta: float, gamma: float) -> None:
         """The coefficients of a step, and <r, M r> after it."""
         if alpha > 0:
-            self.was_zero = self.was_zero or self.is_zero(self._gamma / alpha)
+            if abs(self._gamma / alpha) <= self._tiny * self._largest * self._q:
+                self.was_zero = True
             entry = 1 / alpha + self._before  # of the diagonal of the Lanczos matrix
             if entry > self._largest:
                 self._largest = entry
@@ -226,11 +222,12 @@ class Steps:
         self.best = Best(system)
         self.rayleigh = Rayleigh(system)
         self._eps = eps_of(system.dtype)
+        self._most = 0.0  # a residual up to this has not grown
         self._next_look, self._why = 0, ""  # whether there is a solution, and why there is none
 
     def begin(self, norm: float) -> str:
         """Begin the directions at the residual r, whose norm is known; why that cannot be, or nothing."""
-        self.norm = norm
+        self.norm, self._most = norm, self.system.stats.residuals[0]
         self.alphas, self.betas = [], []
         if self.system.zero_guess and not self.system.stats.iterations:
             self.best.norm = norm  # of the first guess, which is there
@@ -271,8 +268,10 @@ class Steps:
             if why := self.begin_anew(curvature):
                 return why
         alpha, gamma = self.gamma / curvature, self.gamma
-        norm = _root(work.descend(V, alpha))
-        self.keep_before(norm)
+        square = work.descend(V, alpha)
+        norm = math.sqrt(square) if square >= 0 else math.nan  # rounding errors, where vectors are no numbers
+        if norm > self.norm:
+            self.keep_before(norm)
         self.norm, why = norm, ""
         if system.M is None:
             self.gamma = norm**2
@@ -291,7 +290,9 @@ class Steps:
         stats.residuals.append(norm)
         if system.callback is not None:
             system.tell(V[3])
-        return "" if self.norm == 0 else why or self.grown()
+        if norm == 0:
+            return ""
+        return why or ("" if norm <= self._most else self.grown())
 
     def settle(self) -> None:
         """Take what has been queued: here nothing."""

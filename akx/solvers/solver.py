@@ -77,7 +77,8 @@ class Solver:
     Notes
     -----
     It prepares at once: making it does the first steps of a solve with a right-hand side of its own, for which a
-    foreign `M` is not called.
+    foreign `M` is not called. Where that makes nothing quicker, as for products of a small matrix on the host, it stays
+    with plain products and NumPy.
 
     Several threads may call one object. Their calls are done one after another, each with the values that it began
     with; a callback may call it too, and has operators prepared for that.

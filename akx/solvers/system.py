@@ -73,8 +73,8 @@ __all__ = [
 #: Vectors as rows: a NumPy array, or a DeviceArray.
 Rows = Any
 
-#: Seconds of a product by a plan beside the product itself.
-_OVERHEAD = 1e-5
+#: Seconds that a call by a plan takes beside its products, more than a plain one does.
+_OVERHEAD = 6e-6
 
 #: Steps after which a solver has done all that it does.
 _STEPS = 16
@@ -181,6 +181,8 @@ class System:
     _pair: Rows | None = None
     _of_M: int | None = None
     _arrays: tuple[NDArray[Any], ...] = ()
+    _spared: float = math.inf  # by a plan, of a plain product on the host; always plans without an end
+    _is_short: bool = False  # a single product is quicker without one
     _steps: int = 0
 
     @property
@@ -242,7 +244,7 @@ class System:
 
         Where `out` is the row behind `v` in one array nothing is copied; `apart`: it is not.
         """
-        if self._is_plain(1, 1):
+        if self._is_short or self._is_plain(1, 1):
             return self._plain_product(v, out)
         operator = self.operator(1)
         begin = time.perf_counter()
@@ -262,7 +264,7 @@ class System:
 
     def product_in(self, V: Rows, j: int) -> None:
         """Row j + 1 of V becomes A times row j, counted and timed; :meth:`product` has to see where vectors are."""
-        if self._rent is not None and self._is_plain(1, 1):
+        if self._is_short or (self._rent is not None and self._is_plain(1, 1)):
             self._plain_product(V[j], V[j + 1])
             return
         operator = self.operator(1)
@@ -297,10 +299,12 @@ class System:
         return out
 
     def _is_plain(self, k: int, vectors: int, kind: str = "monomial") -> bool:
-        """Whether k products are SciPy's, as preparing has not paid yet (:mod:`akx.operator.tiers`).
+        """Whether k products are SciPy's: where a plan is no quicker, and until preparing has paid and all is compiled.
 
-        Or as what it needs is being compiled.
+        See :mod:`akx.operator.tiers`.
         """
+        if tiers.gain(self._spared, k, vectors, _OVERHEAD) <= 0:
+            return True
         if self._rent is None or self.on_device:
             return False
         if self._rent.goes_on(k, vectors):
@@ -323,6 +327,13 @@ class System:
         stats.matrix_passes += 1
         return out
 
+    def plain_where_short(self) -> None:
+        """Have plain products on the host where prepared ones would take longer."""
+        matrix = self.matrix
+        self._arrays = matrix.indptr, matrix.indices, matrix.data
+        self._spared = tiers.spared(matrix.nnz, matrix.nbytes)
+        self._is_short = tiers.gain(self._spared, 1, 1, _OVERHEAD) <= 0
+
     def rent(self) -> None:
         """Have plain products as long as preparing has not paid for this matrix."""
         if self.on_device:
@@ -332,9 +343,7 @@ class System:
                 self._plain = plain_on(self.matrix, self.work.backend)
                 self._rent = None if self._plain is None else self._rent
             return
-        matrix = self.matrix
-        self._arrays = matrix.indptr, matrix.indices, matrix.data
-        size = matrix.nnz, matrix.nbytes
+        size = self.matrix.nnz, self.matrix.nbytes
         self._rent = tiers.rent_of(owner_of(self.given), "solve", *size, _OVERHEAD)
 
     @property
@@ -358,7 +367,9 @@ class System:
         if self.on_device:
             self.cache.drop_plain(owner_of(self.matrix), self.work.backend)
         if isinstance(self.work, NumpyVectors):
-            self.work.give_way(backend_of(self.work.backend).vectors(self.dtype, self.n, self.threads))
+            other = make_work(self.work.backend, self.dtype, self.n, self.threads)
+            if not isinstance(other, NumpyVectors):
+                self.work.give_way(other)
 
     def precondition(self, r: Rows) -> Rows:
         """M r, a new array; r itself without a preconditioner.
@@ -407,8 +418,11 @@ class System:
     def residual(self, x: Rows, out: Rows) -> float:
         """out = b - A x, by a product that is counted; its norm, which is right for entries of any size."""
         self.product(x, out, apart=True)
-        with self.stats.phase("vectors"), np.errstate(over="ignore"):
-            return _checked_norm(self.work, float(self.work.remain(self.b, out)), out)
+        begin = time.perf_counter()
+        with np.errstate(over="ignore"):
+            found = _checked_norm(self.work, float(self.work.remain(self.b, out)), out)
+        self.stats.add("vectors", begin)
+        return found
 
     def checked_norm(self, norm: float, v: Rows) -> float:
         """The norm of v, found as the root of a sum of squares; another way where these are extreme."""
@@ -472,15 +486,19 @@ class System:
         not asked while products are plain ones.
         """
         self._steps -= 1
-        if self._steps < 0:  # of short ones with no code of others among them some at a time
-            is_short = self.M is None and self.callback is None and self.matrix.nnz < _SHORT
-            self._steps = _STEPS if is_short else 0
+        if self._steps < 0:
+            self._steps = self._untold
             self.under_way.step()
         if self.watch is None or self._rent is not None or not self.watch.due(self.stats):
             return False
         if settle is not None:
             settle()
         return self.watch.ends(self.stats, self.target)
+
+    @property
+    def _untold(self) -> int:
+        """Steps that are done without a word of progress: some short ones with no code of others among them."""
+        return _STEPS if self.M is None and self.callback is None and self.matrix.nnz < _SHORT else 0
 
     def say(self, value: Any) -> None:
         """Call the caller's callback, if there is one."""
@@ -560,7 +578,9 @@ class System:
                 raise AssertionError(f"{stats.method} took an unconverged answer for a converged one")
             info, reason = max(1, iterations), f"x cannot be represented in {self.dtype} to the accuracy asked for"
         stats.residual = units.norm(stats.residual)
-        stats.residuals = [*(map(units.norm, stats.residuals) if units else stats.residuals), stats.residual]
+        if units:
+            stats.residuals = [*map(units.norm, stats.residuals)]
+        stats.residuals.append(stats.residual)
         if stats.converged:
             info = 0
         stats.reason = reason
@@ -621,7 +641,8 @@ def make_system(
     cache = cache_of(matrix)
     watch = callback.watch if isinstance(callback, Watched) else None
     # A Solver, which has a cache of its own, prepares at once.
-    rents = tiers.setting() == tiers.AUTO and cache is CACHE and not (watch is not None and watch.is_of_prepared)
+    is_auto = tiers.setting() == tiers.AUTO
+    rents = is_auto and cache is CACHE and not (watch is not None and watch.is_of_prepared)
     is_plain = backend == HOST and rents and not _is_compiled(method, matrix)
     kind = (make_work, is_plain, backend, dtype, matrix.n, threads)
     work = cache.take_spare(kind) or make_work(backend, dtype, matrix.n, threads, plain=is_plain)
@@ -663,6 +684,9 @@ def make_system(
     if units:
         stats.notes.append(units.note())
     system.watch = watch
+    system._steps = system._untold
+    if is_auto and backend == HOST and cache.tune is None:
+        system.plain_where_short()
     if rents:
         system.rent()
         if system._rent is None and is_plain:

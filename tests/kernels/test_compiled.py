@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numba import typeof
 from numpy.typing import NDArray
 
 import akx
+from akx import MatrixPowers
 from akx.device.host import host_device
 from akx.errors import ArgumentError
 from akx.kernels import registry
-from akx.kernels.cpu import ghost_space
+from akx.kernels.cpu import ghost, ghost_space, program
 from akx.kernels.cpu.team import Job, Team
 from akx.plan import Plan
 
@@ -92,3 +94,45 @@ def test_partitions_that_take_minutes_are_not_offered(
     parameters = {p.name: p.choices for p in registry.get("cpu", "ghost").space(A, host_device(), 4)}
     assert ("hypergraph" in parameters["partitioner"]) is offered
     assert "metis" in parameters["partitioner"]
+
+
+@pytest.mark.parametrize("basis", ["monomial", "chebyshev"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+@pytest.mark.parametrize(
+    ("schedule", "variant", "partitioner", "k_per_pass"),
+    [
+        ("sweep", "dia", "natural", 1),
+        ("sweep", "csr", "rcm", 1),
+        ("wavefront", "csr", "rcm", 3),
+        ("ghost", "csr", "natural", 3),
+    ],
+)
+def test_what_a_first_call_runs_is_compiled_with_the_program(
+    schedule: str,
+    variant: str,
+    partitioner: str,
+    k_per_pass: int,
+    dtype: Any,
+    basis: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The types that were compiled for are those of the call: else it would compile once more."""
+    asked = list[Any]()
+
+    class Function:
+        def compile(self, types: tuple[Any, ...]) -> None:
+            asked.append(types)
+
+        def __call__(self, *arguments: Any) -> bool:
+            asked.append(tuple(map(typeof, arguments)))
+            return True
+
+    for module, name in ((program, "run_tasks"), (ghost, "run_ghost")):
+        monkeypatch.setattr(module, name, Function())
+    A = sp.csr_array(sp.diags_array([np.full(300 - abs(o), 1.0 + abs(o)) for o in (-1, 0, 1)], offsets=[-1, 0, 1]))
+    plan = Plan("cpu", schedule, variant, partitioner, 3, k_per_pass=k_per_pass, block_bytes=4096, threads=1)
+    P = MatrixPowers(A.astype(dtype), 3, basis=basis, plan=plan)
+    assert len(asked) == 1
+    P(np.ones(300, dtype=dtype), out=np.zeros((300, 4), dtype=dtype, order="F"))
+    assert len(asked) == 2
+    assert asked[0] == asked[1]

@@ -66,15 +66,16 @@ def test_gram_and_combinations(dtype: Any, m: int, n: int, make: Callable[[Any],
         np.testing.assert_array_equal(Z[2:], W[2:])
 
 
+@pytest.mark.parametrize("n", [3001, 40_001])  # whole, and in pieces
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_updates_of_cg(dtype: Any, make: Callable[[Any], Vectors]) -> None:
-    work, V = make(dtype), rows(5, 3001, dtype)
+def test_updates_of_cg(dtype: Any, n: int, make: Callable[[Any], Vectors]) -> None:
+    work, V = make(dtype), rows(5, n, dtype)
     p, w, r, x, u = V.astype(np.result_type(dtype, np.float64))
-    near(work.dot(V, 0, 1), np.vdot(p, w), dtype, 3001)
-    near(work.dot(V, 4, 2), np.vdot(u, r), dtype, 3001)
+    near(work.dot(V, 0, 1), np.vdot(p, w), dtype, n)
+    near(work.dot(V, 4, 2), np.vdot(u, r), dtype, n)
     alpha, beta = 0.25, -0.75
     r, x = r - alpha * w, x + alpha * p
-    near(work.descend(V, alpha), np.vdot(r, r).real, dtype, 3001)
+    near(work.descend(V, alpha), np.vdot(r, r).real, dtype, n)
     near(V, [p, w, r, x - alpha * p, u], dtype, 4)
     for row, other in ((4, u), (2, r)):
         Z = V.copy()

@@ -12,6 +12,7 @@ import pytest
 from akx.errors import ArgumentError
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, ShippedPlans, database_status, shipped_plans
 from akx.plandb import layers as layer_module
+from akx.plandb.records import PlanRecord
 from akx.plandb.transfer import bundle_text
 
 from .samples import make_key, make_record
@@ -97,6 +98,39 @@ def test_malformed_files_are_reported_and_skipped(shipped: Path, tmp_path: Path)
         assert layer.get(make_key(1).id) == make_record(1)
         with PlanDatabase(tmp_path / "plans.sqlite", layers=(layer,)) as database:
             assert database_status(database).problems == layer.problems
+
+
+@pytest.fixture
+def ours(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> ShippedPlans:
+    """The layer that comes with akx, where these files are its own."""
+    monkeypatch.setattr(layer_module, "_default_directory", lambda: shipped)
+    return ShippedPlans()
+
+
+def test_a_lookup_parses_those_that_come_with_akx_for_its_pattern_alone(
+    ours: ShippedPlans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, from_json = list[PlanRecord](), PlanRecord.from_json
+    monkeypatch.setattr(PlanRecord, "from_json", staticmethod(lambda data: made.append(from_json(data)) or made[-1]))
+    assert ours.with_fingerprint("0" * 48) == ()
+    assert not ours.has_digests(40)
+    assert ours.timings() == ()
+    assert made == []
+    key = make_key(2)
+    found = ours.with_fingerprint(key.fingerprint)
+    assert {record.key.fingerprint for record in made} == {key.fingerprint}
+    assert found == tuple(record for record in ours.records() if record.key.fingerprint == key.fingerprint)
+    assert ours.has_digests(len(key.fingerprint)) == ShippedPlans(ours.directory).has_digests(len(key.fingerprint))
+
+
+def test_what_is_wrong_with_plans_that_come_with_akx_is_told_where_they_are_looked_for(
+    ours: ShippedPlans,
+) -> None:
+    path = ours.directory / "brick.json"
+    path.write_text(path.read_text()[:-40])
+    key = make_key(2)
+    with pytest.warns(PlanDatabaseWarning, match=r"brick\.json"):
+        assert [record.seconds for record in ours.with_fingerprint(key.fingerprint) if record.key == key] == [0.25]
 
 
 def test_a_directory_that_is_not_there_is_an_empty_layer(tmp_path: Path) -> None:

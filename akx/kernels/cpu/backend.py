@@ -11,11 +11,15 @@ from akx.device import clocks, host, likeness
 from akx.device.backend import Backend
 from akx.device.figures import Figures
 from akx.device.host import HostDevice
+from akx.kernels.numpy_vectors import NumpyVectors
 from akx.kernels.traits import VariantTraits
 from akx.kernels.variants import AnyVariant, Variant
 from akx.kernels.vectors import Vectors
 
 __all__ = ["BACKEND", "CpuBackend"]
+
+#: Bytes of a vector up to which NumPy's operations take less than the call of a compiled job does.
+_SHORT = 16 << 10
 
 
 class CpuBackend(Backend):
@@ -57,6 +61,8 @@ class CpuBackend(Backend):
         return rates.measured_figures(device, threads)
 
     def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
+        if n * dtype.itemsize <= _SHORT:
+            return NumpyVectors(dtype)
         from akx.kernels.cpu.vectors import VectorWork
 
         return VectorWork(dtype, threads)

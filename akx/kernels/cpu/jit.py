@@ -12,11 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from numba import njit
+from akx._numba import load_numba
 
-__all__ = ["FLAGS", "jit", "jit_into", "jit_sums", "source_hash"]
+__all__ = ["FLAGS", "compile_for", "jit", "jit_into", "jit_sums", "source_hash"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_numba = load_numba()
 
 #: Products and sums may be contracted to fused multiply-adds. Sums keep the order the kernels give them: left to itself
 #: the compiler turns the rows of CSR into gathers, which made them 1.3 times slower than four plain sums (Zen 4).
@@ -55,8 +56,13 @@ def jit_sums(function: _F) -> _F:
     return _compile(function, FLAGS | {"reassoc"})
 
 
+def compile_for(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Have a function of :func:`jit` compiled for arguments like these; cheap when it is done."""
+    function.compile(tuple(map(_numba.typeof, arguments)))  # type: ignore[attr-defined]
+
+
 def _compile(function: _F, flags: frozenset[str], inline: str = "never") -> _F:
-    compiled = njit(nogil=True, cache=True, fastmath=set(flags), error_model="numpy", inline=inline)(function)
+    compiled = _numba.njit(nogil=True, cache=True, fastmath=set(flags), error_model="numpy", inline=inline)(function)
     index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if index is not None and hasattr(index, "_source_stamp"):
         index._source_stamp = (index._source_stamp, source_hash())

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from akx.kernels.cpu.layouts import by_arrays  # before Numba, which it imports sooner
+
+# isort: split
 import numpy as np
 from numba import types
 from numba.extending import overload
-
-from akx.kernels.cpu.layouts import by_arrays
 
 __all__ = ["combine", "product", "slots"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.formats.base import Format
-from akx.kernels.base import Coefficients, Program
+from akx.kernels.base import Coefficients, Program, as_coefficients
 from akx.kernels.cpu.fill import NewValues
 from akx.kernels.cpu.layout import Ordered
 from akx.kernels.cpu.run import Tasks, run_tasks
@@ -38,6 +38,12 @@ class TeamProgram(Program):
     @abstractmethod
     def _make_job(self, coefficients: Coefficients, dtype: np.dtype[Any]) -> Job:
         """The job with the workspace at hand."""
+
+    def ready(self, vectors: int) -> None:
+        """See :meth:`akx.kernels.base.Program.ready`."""
+        if self._job is None:
+            dtype, one = self._work.dtype, np.zeros(1)
+            self._make_job(as_coefficients(one, one, one, dtype), dtype).compile()
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
         """See :meth:`akx.kernels.base.Program.run`."""

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import akx.kernels.cpu.jit  # noqa: F401 - before Numba, which it imports sooner
+
+# isort: split
 from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import config, types

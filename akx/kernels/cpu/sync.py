@@ -47,14 +47,15 @@ import time as time_module
 from collections.abc import Callable
 from typing import Any
 
+from akx.kernels.cpu.jit import jit  # before Numba, which it imports sooner
+
+# isort: split
 import numpy as np
 from llvmlite import ir
 from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
-
-from akx.kernels.cpu.jit import jit
 
 __all__ = [
     "LINE",

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from akx.device.forks import ForkSafeLock
 from akx.errors import DeviceError
+from akx.kernels.cpu.jit import compile_for
 from akx.kernels.cpu.sync import dismiss, is_dismissed, new_calls, waited
 from akx.partition.pieces import is_alone
 
@@ -66,6 +67,10 @@ class Job:
         self.empty = np.empty((1, 0), dtype=dtype), np.empty(0, dtype=dtype)
         self.calls = new_calls(threads, 1)
         self.seconds: dict[int, float] = {}
+
+    def compile(self) -> None:
+        """Have the function compiled, for arguments of these types; cheap when it is done."""
+        compile_for(self.function, (*self.arguments, *self.empty, self.calls, 0, True))
 
     def run(self, x: NDArray[Any], out: NDArray[Any]) -> None:
         """Do the job on x (b, n), C-contiguous, with the result in `out`, flat. One call of a job at a time."""
