@@ -337,6 +337,10 @@ class Schedule(ABC):
         """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
         return 0.0
 
+    def at_once(self, plan: Plan, vectors: int) -> int:
+        """Of so many start vectors those that have an entry of the matrix at once; 1 where they take turns with it."""
+        return 1
+
     def padding(self, plan: Plan, matrix: Matrix) -> float:
         """Values multiplied for each one of the matrix, at least 1."""
         return 1.0

@@ -38,10 +38,10 @@ from akx._numba import is_loaded
 from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, brief
+from akx.kernels.cpu.groups import LANES
 from akx.matrix import Matrix
-from akx.operator.blocks import LANES
 from akx.operator.overflow import OverflowWatch, is_looked_at
-from akx.operator.products import APART, is_finite, is_for_blocks, powers_into
+from akx.operator.products import APART, is_finite, is_for_groups, powers_into
 from akx.operator.results import new_result, turn
 from akx.operator.sound import SoundPattern
 from akx.operator.vectors import check_out, is_same, start_block
@@ -140,17 +140,17 @@ class Rent:
         """Whether it is over, but for code that is being compiled."""
         return self.coming is not None and self.coming()
 
-    def goes_on(self, k: int, vectors: int = 1, *, in_blocks: bool = False) -> bool:
+    def goes_on(self, k: int, vectors: int = 1, *, in_groups: bool = False) -> bool:
         """Whether a call of k products is better done without preparing; it counts as one that was.
 
-        Of vectors that are done in blocks (:mod:`akx.operator.blocks`) what counts is how often the matrix comes from
-        memory: where it is in a cache no plan is quicker.
+        Of vectors in groups (:mod:`akx.kernels.cpu.groups`) what counts is how often the matrix comes from memory:
+        where it is in a cache no plan is quicker.
         """
         global _lost
         self.calls += 1
         if self.is_over:
             return self.is_coming()
-        if in_blocks:
+        if in_groups:
             saved = self._far * k * math.ceil(vectors / LANES) - self._overhead
         else:
             times = vectors if vectors > APART else (1 + vectors) / 2  # groups are put in order, too
@@ -270,8 +270,8 @@ def plain_powers(
         rent.pattern.see_full(indices, n)
     if arrays is None:
         return None
-    in_blocks = vectors > 1 and coefficients is None and is_for_blocks(arrays, target, vectors)
-    if not rent.goes_on(k, vectors, in_blocks=in_blocks):
+    in_groups = vectors > 1 and is_for_groups(arrays, target, vectors)
+    if not rent.goes_on(k, vectors, in_groups=in_groups):
         return None
     is_zero = False
     if out is not None:
