@@ -57,6 +57,11 @@ def test_groups_have_the_bits_of_each_vector_alone(
     factors = None if basis is None else groups.coefficient_rows(basis, 3, np.dtype(number))
     work = np.full(groups.work_size(n, np.dtype(number)), np.nan, dtype=number)
     groups.group_powers(code, A, part, work, factors)
+    again, part[1:] = part.copy(), np.nan
+    for order in "CF":  # side by side, and one after another
+        begin, part[:] = np.asarray(again[0].T, order=order).T, np.nan
+        groups.group_powers(code, A, part, work, factors, begin)
+        np.testing.assert_array_equal(part, again)
     assert np.isnan(powers[:, [0, -1]]).all(), "nothing is written beside it"
     for i in range(vectors):
         alone = np.zeros((4, n), dtype=number)

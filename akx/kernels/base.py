@@ -168,6 +168,11 @@ class Program(ABC):
         return True
 
     @property
+    def takes_any_order(self) -> bool:
+        """Whether start vectors of the host may have any strides: else (b, n) has to be C-contiguous."""
+        return False
+
+    @property
     def is_recordable(self) -> bool:
         """Whether calls can be part of a graph (:meth:`repeated`): not where the matrix comes from the host."""
         return False

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from akx._process import share_out
 from akx.basis import Basis
 from akx.device.host import resolve_threads
+from akx.device.results import new_result, turn
 from akx.kernels.cpu.groups import (
     LANES,
     LEAST,
@@ -27,7 +28,6 @@ from akx.kernels.cpu.groups import (
     group_powers,
     work_size,
 )
-from akx.operator.results import new_result, turn
 
 __all__ = ["APART", "csr_product", "is_finite", "is_for_groups", "powers_into", "product_into"]
 
@@ -65,27 +65,33 @@ def powers_into(
     threads: int | None = None,
     *,
     is_zero: bool = False,
+    start: NDArray[Any] | None = None,
 ) -> None:
     """powers[1:] from powers[0], (k+1, b, n), by products of A = (indptr, indices, data); no basis is the monomial one.
 
-    `powers` is C-contiguous but for `b` = 1; `is_zero` says that powers[1:] is zero. Few vectors are done one after
+    `powers` is C-contiguous but for `b` = 1; `is_zero` says that powers[1:] is zero. Where `start` (b, n) is given, in
+    any order in memory, powers[0] becomes that first. Few vectors are done one after
     another, where they will be. Of more, some at a time are side by side, as SciPy has them, and are put where they
     will be after each product: entries of A are read once for all of these. Vectors have nothing to do with one
     another, so that threads can share them. When blocks have taken as long as it takes to make machine code for groups
     of eight (:mod:`akx.kernels.cpu.groups`), that does them, with the same bits.
     """
     k, vectors = len(powers) - 1, powers.shape[1]
+    code = None if vectors == 1 else _code_for(A, powers, basis)
+    if start is not None and code is None:
+        turn(start.T, powers[0])
     if vectors == 1:
         _apart(A, powers[:, 0], basis, is_zero)
         return
     is_long = A[1].size * k * vectors >= _SHARED
     workers = min(vectors, resolve_threads(threads)) if is_long else 1
-    code = _code_for(A, powers, basis)
-    do: Callable[[NDArray[Any]], None]
     if code is not None:
-        parts = [powers[:, i : i + LANES] for i in range(0, vectors, LANES)]
-        do = partial(_in_group, code, A, None if basis is None else coefficient_rows(basis, k, powers.dtype))
-    elif vectors <= APART:
+        factors = None if basis is None else coefficient_rows(basis, k, powers.dtype)
+        begun = powers[0] if start is None else start
+        share_out(range(0, vectors, LANES), partial(_in_group, code, A, powers, factors, begun), workers)
+        return
+    do: Callable[[NDArray[Any]], None]
+    if vectors <= APART:
         parts = [powers[:, i] for i in range(vectors)]
         do = partial(_apart, A, basis=basis, is_zero=is_zero)
     else:
@@ -108,15 +114,24 @@ def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | 
         return None
     if _done < _COMPILED:
         _done += A[1].size * (len(powers) - 1) * vectors
-        return None
+        if _done <= _COMPILED:
+            return None
     code = group_code(A, recurs=basis is not None)
     return code if code is not None and code.is_exact else None
 
 
-def _in_group(code: Code, A: tuple[NDArray[Any], ...], factors: NDArray[Any] | None, powers: NDArray[Any]) -> None:
-    """:func:`powers_into` for a group of vectors."""
-    n = powers.shape[2]
-    group_powers(code, A, powers, new_result((work_size(n, powers.dtype),), powers.dtype), factors)
+def _in_group(
+    code: Code,
+    A: tuple[NDArray[Any], ...],
+    powers: NDArray[Any],
+    factors: NDArray[Any] | None,
+    start: NDArray[Any],
+    first: int,
+) -> None:
+    """:func:`powers_into` for the group of vectors that begins with one."""
+    work = new_result((work_size(powers.shape[2], powers.dtype),), powers.dtype)
+    group = slice(first, first + LANES)
+    group_powers(code, A, powers[:, group], work, factors, start[group])
 
 
 def _apart(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None, is_zero: bool) -> None:

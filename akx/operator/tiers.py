@@ -37,12 +37,12 @@ from akx._canonical import check_shape, check_value_error, target_dtype
 from akx._numba import is_loaded
 from akx.basis import Basis
 from akx.device.host import resolve_threads
+from akx.device.results import new_result
 from akx.errors import ArgumentError, brief
 from akx.kernels.cpu.groups import LANES
 from akx.matrix import Matrix
 from akx.operator.overflow import OverflowWatch, is_looked_at
 from akx.operator.products import APART, is_finite, is_for_groups, powers_into
-from akx.operator.results import new_result, turn
 from akx.operator.sound import SoundPattern
 from akx.operator.vectors import check_out, is_same, start_block
 
@@ -286,9 +286,7 @@ def plain_powers(
         powers = (np.zeros if is_zero else new_result)((k + 1, vectors, n), target)
     if single:
         powers[0] = start
-    else:
-        turn(start.T, powers[0])
-    powers_into(arrays, powers, coefficients, threads, is_zero=is_zero)
+    powers_into(arrays, powers, coefficients, threads, is_zero=is_zero, start=None if single else start)
     # v_1 tells of the entries of A; v_k tells of all before it, but for columns of A without entries.
     last = powers[-1]
     if rent.pattern.is_full:

@@ -28,6 +28,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from akx.device.forks import ForkSafeLock
+from akx.device.results import turn
 
 __all__ = ["LANES", "LEAST", "Code", "coefficient_rows", "fits_groups", "group_code", "group_powers", "work_size"]
 
@@ -51,13 +52,14 @@ class Code(NamedTuple):
 
     Attributes
     ----------
-    bring, steps : callable
-        Put vectors side by side; do powers of them.
+    bring, spread, steps : callable
+        Put vectors side by side; put them apart as well, of which the entries were side by side; do powers of them.
     is_exact : bool
         Whether the bits are those of SciPy's product.
     """
 
     bring: Any
+    spread: Any
     steps: Any
     is_exact: bool
 
@@ -78,11 +80,17 @@ def group_code(A: Arrays, *, recurs: bool = False) -> Code | None:
 
 
 def group_powers(
-    code: Code, A: Arrays, powers: NDArray[Any], work: NDArray[Any], coefficients: NDArray[Any] | None = None
+    code: Code,
+    A: Arrays,
+    powers: NDArray[Any],
+    work: NDArray[Any],
+    coefficients: NDArray[Any] | None = None,
+    start: NDArray[Any] | None = None,
 ) -> None:
-    """powers[1:] from powers[0], (k+1, b, n), b of 8 at most, each vector contiguous.
+    """powers[1:] from powers[0], (k+1, b, n), b of 8 at most, each vector contiguous; powers[0] becomes `start` before.
 
     work (work_size,) is scratch. coefficients are as :func:`coefficient_rows` has them; `code` is then what recurs.
+    start (b, n) may have any strides; vectors in the columns of an array in C order are read once.
     """
     count, vectors, n = powers.shape
     behind, apart, _ = powers.strides
@@ -93,11 +101,23 @@ def group_powers(
     if coefficients is not None:
         pair[1] = 0
         factors, size = coefficients.ctypes.data, coefficients.strides[0]
-    code.bring(n, vectors, apart, out, x)
+    if start is not None and _is_side_by_side(start, powers):
+        code.spread(n, start.strides[1], apart, start.ctypes.data, out, x)
+    else:
+        if start is not None and start.ctypes.data != out:
+            turn(start.T, powers[0])
+        code.bring(n, vectors, apart, out, x)
     at_once = count - 1 if A[1].size * LANES * (count - 1) < _SHORT else 1  # Ctrl-C comes in between
     for j in range(0, count - 1, at_once):
-        code.steps(n, vectors, at_once, apart, behind, *of_A, x, y, out + (j + 1) * behind, factors + j * size)
+        last = count - 2 - j
+        code.steps(n, vectors, at_once, last, apart, behind, *of_A, x, y, out + (j + 1) * behind, factors + j * size)
         x, y = y, x
+
+
+def _is_side_by_side(start: NDArray[Any], powers: NDArray[Any]) -> bool:
+    """Whether the entries of eight vectors are, and of the type of powers."""
+    is_whole = start.shape[0] == LANES and start.strides[0] == start.itemsize
+    return is_whole and start.dtype == powers.dtype and start.flags.aligned
 
 
 def work_size(n: int, dtype: np.dtype[Any]) -> int:
@@ -142,7 +162,7 @@ def _made(number: np.dtype[Any], index: int, recurs: bool) -> Code:
         kinds = [ctypes.c_int64] * numbers + [ctypes.c_void_p] * arrays
         return ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address(name))
 
-    code = Code(function("bring", 3, 2), function("steps", 5, 7), is_exact=True)
+    code = Code(function("bring", 3, 2), function("spread", 3, 3), function("steps", 6, 7), is_exact=True)
     return code._replace(is_exact=_has_the_bits_of_scipy(code, number, index, recurs))
 
 
@@ -164,7 +184,7 @@ def _has_the_bits_of_scipy(code: Code, number: np.dtype[Any], index: int, recurs
 
 
 class _Source:
-    """The two functions in LLVM's own language, by its builder: what is written here in Python is done by them.
+    """The functions in LLVM's own language, by its builder: what is written here in Python is done by them.
 
     A number is one real, or two side by side; a `lane` is one number, a `row` eight.
     """
@@ -182,7 +202,8 @@ class _Source:
 
     def text(self) -> str:
         self.write("bring", 3, 2, self.bring)
-        self.write("steps", 5, 7, self.steps)
+        self.write("spread", 3, 3, self.spread)
+        self.write("steps", 6, 7, self.steps)
         return str(self.module)
 
     def write(self, name: str, numbers: int, arrays: int, body: Callable[..., None]) -> None:
@@ -214,18 +235,31 @@ class _Source:
         self.loop(self.number(0), whole, eight, step=LANES)
         self.loop(whole, n, one)
 
+    def spread(self, n: Any, stride: Any, apart: Any, start: Any, v: Any, x: Any) -> None:
+        """v (8, n).T = x (n, 8) = start (n, 8), rows of which are `stride` bytes apart."""
+        columns = self.columns(self.number(LANES), apart, v)
+
+        def row(i: Any) -> Any:
+            found = self.load(self.row, self.do.add(start, self.do.mul(i, stride)), self.number(0))
+            self.store(found, x, i)
+            return found
+
+        self.fill(columns, n, row)
+
     def steps(
-        self, n: Any, vectors: Any, count: Any, apart: Any, behind: Any,
+        self, n: Any, vectors: Any, count: Any, last: Any, apart: Any, behind: Any,
         indptr: Any, indices: Any, data: Any, x: Any, y: Any, v: Any, factors: Any,
     ) -> None:  # fmt: skip
-        """`count` powers of x, (n, 8), into x and y by turns, and into v (count, vectors, n)."""
-        whole = self.do.and_(n, self.number(-LANES))
+        """`count` powers of x, (n, 8), into x and y by turns, and into v (count, vectors, n).
+
+        No other power is made from number `last`, which leaves all of x and y but a row of it as they are.
+        """
 
         def power(j: Any, x: Any, y: Any, v: Any) -> tuple[Any, ...]:
-            columns = self.columns(vectors, apart, v)
             here = self.do.mul(j, self.number(3))
             basis = [self.element(self.lane, factors, self.do.add(here, self.number(q))) for q in range(3)]
             a, b, c = (self.factor(address) for address in basis) if self.recurs else ((), (), ())
+            is_needed = self.do.icmp_signed("<", j, last)
 
             def row(i: Any) -> Any:
                 def add(p: Any, total: Any) -> tuple[Any]:
@@ -233,34 +267,40 @@ class _Source:
                     product = self.times(self.factor(self.element(self.lane, data, p)), entries)
                     return (self.do.fadd(total, product),)
 
-                first, last = self.load_index(indptr, i), self.load_index(indptr, self.do.add(i, self.number(1)))
-                (total,) = self.loop(first, last, add, self.ir.Constant(self.row, None))
+                first, end = self.load_index(indptr, i), self.load_index(indptr, self.do.add(i, self.number(1)))
+                (total,) = self.loop(first, end, add, self.ir.Constant(self.row, None))
                 if self.recurs:
                     total = self.times(a, total)
                     total = self.do.fadd(total, self.times(b, self.load(self.row, x, i)))
                     total = self.do.fadd(total, self.times(c, self.load(self.row, y, i)))
-                self.store(total, y, i)
+                self.store(total, y, self.do.select(is_needed, i, self.number(0)))
                 return total
 
-            def eight(i: Any) -> tuple[()]:
-                rows = self.turned([row(self.do.add(i, self.number(r))) for r in range(LANES)])
-                for column, values in zip(columns, rows, strict=True):
-                    self.store(values, column, i, of=self.lane)
-                return ()
-
-            def one(i: Any) -> tuple[()]:
-                values = row(i)
-                for q, column in enumerate(columns):
-                    self.store(self.get(values, q), column, i)
-                return ()
-
-            self.loop(self.number(0), whole, eight, step=LANES)
-            self.loop(whole, n, one)
+            self.fill(self.columns(vectors, apart, v), n, row)
             return y, x, self.do.add(v, behind)
 
         self.loop(self.number(0), count, power, x, y, v)
 
     # -------------------------------------------------------------------------------------------- what these are of
+
+    def fill(self, columns: list[Any], n: Any, row: Callable[[Any], Any]) -> None:
+        """columns[q][i] = row(i)[q] for i < n"""
+        whole = self.do.and_(n, self.number(-LANES))
+
+        def eight(i: Any) -> tuple[()]:
+            rows = self.turned([row(self.do.add(i, self.number(r))) for r in range(LANES)])
+            for column, values in zip(columns, rows, strict=True):
+                self.store(values, column, i, of=self.lane)
+            return ()
+
+        def one(i: Any) -> tuple[()]:
+            values = row(i)
+            for q, column in enumerate(columns):
+                self.store(self.get(values, q), column, i)
+            return ()
+
+        self.loop(self.number(0), whole, eight, step=LANES)
+        self.loop(whole, n, one)
 
     def columns(self, vectors: Any, apart: Any, v: Any) -> list[Any]:
         """Where eight vectors are, or so many, of which the last one stands for those that are missing."""

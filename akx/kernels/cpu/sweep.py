@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from akx._process import share_out
 from akx.device.host import HostDevice, host_device
+from akx.device.results import rows_of
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
 from akx.kernels.cpu.groups import LANES, LEAST, coefficient_rows, fits_groups, group_code, group_powers, work_size
@@ -121,31 +122,31 @@ class GroupProgram(TaskProgram):
     def nbytes(self) -> int:
         return super().nbytes + sum(work.nbytes for work in list(self._scratch))
 
+    @property
+    def takes_any_order(self) -> bool:
+        return True
+
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
         """See :meth:`akx.kernels.base.Program.run`."""
         arrays = self._layout.arrays
         A = arrays.pointer, arrays.column, arrays.values
         vectors, n = x.shape
-        if vectors < LEAST or not fits_groups(A, out.dtype):
-            super().run(x, out, coefficients)
-            return
-        factors = self._rows_of(coefficients, out.dtype)
-        code = group_code(A, recurs=factors is not None)
+        factors, code = None, None
+        if vectors >= LEAST and fits_groups(A, out.dtype):
+            factors = self._rows_of(coefficients, out.dtype)
+            code = group_code(A, recurs=factors is not None)
         if code is None:
-            super().run(x, out, coefficients)
+            super().run(rows_of(x, out.dtype), out, coefficients)
             return
-        is_there = x.ctypes.data == out.ctypes.data
         done = partial(group_powers, code, A)
 
         def do(first: int) -> None:
             part = slice(first, first + LANES)
-            if not is_there:
-                out[0, part] = x[part]
             try:
                 work = self._scratch.pop()
             except IndexError:  # the others have theirs
                 work = np.empty(work_size(n, out.dtype), dtype=out.dtype)
-            done(out[:, part], work, factors)
+            done(out[:, part], work, factors, x[part])
             self._scratch.append(work)
 
         share_out(range(0, vectors, LANES), do, self._threads)
