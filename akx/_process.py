@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from akx._numba import own_temporary_folder
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 __all__ = [
     "available_bytes",
@@ -25,9 +27,11 @@ __all__ = [
     "environment",
     "forget_threads",
     "kept_threads",
+    "share_out",
     "user_folder",
 ]
 
+_T = TypeVar("_T")
 #: The home of those that have none.
 _NOWHERE = Path("/nonexistent/akx")
 _MEMINFO = Path("/proc/meminfo")
@@ -96,6 +100,67 @@ def kept_threads(name: str, most: int) -> ThreadPoolExecutor:
 def forget_threads(name: str) -> None:
     """Have others the next time: with these goes what is still in their queue."""
     _THREADS.pop((os.getpid(), name), None)
+
+
+#: Threads for products, at most so many; they are started as they are needed.
+_PRODUCTS, _MOST_THREADS = "products", 64
+
+
+def share_out(parts: Iterable[_T], do: Callable[[_T], None], workers: int) -> None:
+    """``do(part)`` for all parts, here and by other threads, as many workers as can be started.
+
+    When this is left, by an error or Ctrl-C too, none of them is at it.
+    """
+    left = deque(parts)
+    workers = min(workers, len(left))
+
+    def work() -> None:
+        while True:
+            try:
+                part = left.popleft()
+            except IndexError:  # there are no more
+                return
+            do(part)
+
+    if workers > 1:
+        _beside(work, workers - 1, left.clear)
+    else:
+        work()
+
+
+def _beside(work: Callable[[], None], others: int, stop: Callable[[], None]) -> None:
+    """Do `work` here and by other threads; `stop` lets those that are at it find nothing more to do."""
+    from concurrent.futures import Future, wait
+
+    futures: list[Future[None]] = [Future() for _ in range(others)]
+    pool = kept_threads(_PRODUCTS, _MOST_THREADS)
+    try:
+        try:
+            for future in futures:
+                pool.submit(_do, work, future)
+        except RuntimeError:  # no more threads can be started
+            forget_threads(_PRODUCTS)  # one that is still in its queue goes with it
+        work()
+    finally:
+        stop()
+        begun = [future for future in futures if not future.cancel()]
+        try:
+            wait(begun)
+        finally:  # after Ctrl-C too
+            wait(begun)
+    for future in begun:
+        future.result()
+
+
+def _do(work: Callable[[], None], future: Future[None]) -> None:
+    """Do the work of a future that nobody has cancelled."""
+    if future.set_running_or_notify_cancel():
+        try:
+            work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
 
 
 def available_cores() -> int:

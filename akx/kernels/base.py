@@ -168,6 +168,11 @@ class Program(ABC):
         return True
 
     @property
+    def takes_any_order(self) -> bool:
+        """Whether start vectors of the host may have any strides: else (b, n) has to be C-contiguous."""
+        return False
+
+    @property
     def is_recordable(self) -> bool:
         """Whether calls can be part of a graph (:meth:`repeated`): not where the matrix comes from the host."""
         return False
@@ -336,6 +341,10 @@ class Schedule(ABC):
     def stored_error(self, plan: Plan, matrix: Matrix, device: Any) -> float:
         """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
         return 0.0
+
+    def at_once(self, plan: Plan, vectors: int) -> int:
+        """Of so many start vectors those that have an entry of the matrix at once; 1 where they take turns with it."""
+        return 1
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
         """Values multiplied for each one of the matrix, at least 1."""

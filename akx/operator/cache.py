@@ -28,10 +28,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from akx.basis import Basis
+from akx.device import results
 from akx.device.host import resolve_threads
 from akx.errors import MatrixError
 from akx.matrix import Matrix
-from akx.operator import freshness, results
+from akx.operator import freshness
 from akx.operator.freshness import Token, database_of, is_changing, place_of_plans
 from akx.operator.spares import KEPT, KEPT_BYTES, Spares
 from akx.operator.tiers import FIXED, setting

@@ -20,6 +20,7 @@ from akx._given import check_count
 from akx.basis import Basis, make_basis
 from akx.device.budget import budgeted_backend, resolve_budget
 from akx.device.choose import array_backend
+from akx.device.results import rows_of
 from akx.errors import PlanError
 from akx.kernels.base import Coefficients, Program
 from akx.matrix import Matrix
@@ -29,7 +30,6 @@ from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Call, Choice, Planner
 from akx.operator.prepared import Prepared, result_for
 from akx.operator.recurrence import Recurrence
-from akx.operator.results import rows_of
 from akx.operator.vectors import check_out, is_on_device, is_same, start_block
 from akx.plan import Plan, check_plan
 from akx.plandb import PlanDatabase
@@ -279,14 +279,14 @@ class MatrixPowers:
                 return answer
         start, single = start_block(x, self._n)
         dtype = self._recurrence.result_dtype(start.dtype)
-        block = rows_of(start, dtype)
-        if not block.flags.behaved:  # compiled code is for aligned, writeable arrays: another kind compiles again
-            block = block.copy()
-        vectors = block.shape[0]
+        vectors = start.shape[0]
         if out is not None:
             check_out(out, (self._n, self.k + 1) if single else (self._n, vectors, self.k + 1), dtype)
         with self._lock:
             program, coefficients = self._prepared.for_call(dtype, vectors, self._home)
+            block = start if program.takes_any_order and start.dtype == dtype else rows_of(start, dtype)
+            if not block.flags.behaved:  # compiled code is for aligned, writeable arrays: another kind compiles again
+                block = block.copy()
             powers = result_for(program, out, (self.k + 1, vectors, self._n), dtype)
             if out is not None and np.may_share_memory(block, powers) and not is_same(block, powers[0]):
                 block = block.copy()

@@ -21,6 +21,7 @@ from scipy import sparse
 from akx._progress import working
 from akx.device.choose import array_backend
 from akx.device.forks import ForkSafeLock
+from akx.device.results import new_result
 from akx.errors import (
     AkxWarning,
     BudgetError,
@@ -37,7 +38,6 @@ from akx.operator.background import check_code, check_first
 from akx.operator.overflow import levels_to_caller
 from akx.operator.planner import Call, Choice, Choices, Planner
 from akx.operator.recurrence import Recurrence
-from akx.operator.results import new_result
 from akx.operator.tuned import Tuned
 from akx.operator.values import Values, same_pattern
 from akx.operator.vectors import wrong_layout

@@ -5,9 +5,7 @@ Nothing is planned or copied here; the arrays are the caller's as they are.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from functools import cache, partial
 from math import isfinite
 from typing import Any
@@ -16,22 +14,28 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx._process import forget_threads, kept_threads
+from akx._process import share_out
 from akx.basis import Basis
 from akx.device.host import resolve_threads
-from akx.operator.blocks import LANES, block_code, block_powers, fits_blocks
-from akx.operator.results import new_result, turn
+from akx.device.results import new_result, turn
+from akx.kernels.cpu.groups import (
+    LANES,
+    LEAST,
+    Code,
+    coefficient_rows,
+    fits_groups,
+    group_code,
+    group_powers,
+    work_size,
+)
 
-__all__ = ["APART", "csr_product", "is_finite", "is_for_blocks", "powers_into", "product_into"]
+__all__ = ["APART", "csr_product", "is_finite", "is_for_groups", "powers_into", "product_into"]
 
 #: Start vectors up to which each is done by itself, and how many are side by side else; entries times vectors and
 #: powers from which threads are worth their start.
 APART, _TOGETHER, _SHARED = 4, 64, 16_000_000
-#: Start vectors from which machine code for blocks pays; entries times vectors and powers that SciPy does before it is
-#: made, and has done.
-_LEAST, _COMPILED, _done = 3, 300_000_000, 0
-#: Threads that are kept, at most so many; they are started as they are needed.
-_THREADS, _MOST_THREADS = "products", 64
+#: Entries times vectors and powers that SciPy does before machine code for groups is made, and has done.
+_COMPILED, _done = 300_000_000, 0
 #: Entries of vectors whose inner products BLAS forms without threads.
 _SHORT = 10_000
 
@@ -61,102 +65,73 @@ def powers_into(
     threads: int | None = None,
     *,
     is_zero: bool = False,
+    start: NDArray[Any] | None = None,
 ) -> None:
     """powers[1:] from powers[0], (k+1, b, n), by products of A = (indptr, indices, data); no basis is the monomial one.
 
-    `powers` is C-contiguous but for `b` = 1; `is_zero` says that powers[1:] is zero. Few vectors are done one after
+    `powers` is C-contiguous but for `b` = 1; `is_zero` says that powers[1:] is zero. Where `start` (b, n) is given, in
+    any order in memory, powers[0] becomes that first. Few vectors are done one after
     another, where they will be. Of more, some at a time are side by side, as SciPy has them, and are put where they
     will be after each product: entries of A are read once for all of these. Vectors have nothing to do with one
-    another, so that threads can share them. When blocks have taken as long as it takes to make machine code for them
-    (:mod:`akx.operator.blocks`), that does them, with the same bits.
+    another, so that threads can share them. When blocks have taken as long as it takes to make machine code for groups
+    of eight (:mod:`akx.kernels.cpu.groups`), that does them, with the same bits.
     """
     k, vectors = len(powers) - 1, powers.shape[1]
+    code = None if vectors == 1 else _code_for(A, powers, basis)
+    if start is not None and code is None:
+        turn(start.T, powers[0])
     if vectors == 1:
         _apart(A, powers[:, 0], basis, is_zero)
         return
     is_long = A[1].size * k * vectors >= _SHARED
     workers = min(vectors, resolve_threads(threads)) if is_long else 1
-    code = _code_for(A, powers, basis)
-    do: Callable[[NDArray[Any]], None]
     if code is not None:
-        parts = [powers[:, i : i + LANES] for i in range(0, vectors, LANES)]
-        do = partial(block_powers, code, A)
-    elif vectors <= APART:
+        factors = None if basis is None else coefficient_rows(basis, k, powers.dtype)
+        begun = powers[0] if start is None else start
+        share_out(range(0, vectors, LANES), partial(_in_group, code, A, powers, factors, begun), workers)
+        return
+    do: Callable[[NDArray[Any]], None]
+    if vectors <= APART:
         parts = [powers[:, i] for i in range(vectors)]
         do = partial(_apart, A, basis=basis, is_zero=is_zero)
     else:
         count = max(-(-vectors // _TOGETHER), min(workers, vectors // APART))
         parts = [powers[:, vectors * i // count : vectors * (i + 1) // count] for i in range(count)]
         do = partial(_together, A, basis=basis)
-    workers = min(workers, len(parts))
-    if workers == 1:
-        for part in parts:
-            do(part)
-        return
-    left = deque(parts)
-
-    def work() -> None:
-        while True:
-            try:
-                part = left.popleft()
-            except IndexError:  # there are no more
-                return
-            do(part)
-
-    _beside(work, workers - 1, left.clear)
+    share_out(parts, do, workers)
 
 
-def is_for_blocks(A: tuple[NDArray[Any], ...], dtype: np.dtype[Any], vectors: int) -> bool:
-    """Whether so many vectors of a type are done in blocks, by machine code sooner or later, in the monomial basis."""
-    return vectors >= _LEAST and fits_blocks(A, dtype)
+def is_for_groups(A: tuple[NDArray[Any], ...], dtype: np.dtype[Any], vectors: int) -> bool:
+    """Whether so many vectors of a type are done in groups, by machine code sooner or later."""
+    return vectors >= LEAST and fits_groups(A, dtype)
 
 
-def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None) -> Any:
-    """Machine code for blocks, once what was done without has taken as long as to make it; else None."""
+def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None) -> Code | None:
+    """Machine code for groups, once what was done without has taken as long as to make it; else None."""
     global _done
     vectors = powers.shape[1]
-    if basis is not None or not is_for_blocks(A, powers.dtype, vectors):
+    if not is_for_groups(A, powers.dtype, vectors):
         return None
     if _done < _COMPILED:
         _done += A[1].size * (len(powers) - 1) * vectors
-        return None
-    return block_code(A)
+        if _done <= _COMPILED:
+            return None
+    code = group_code(A, recurs=basis is not None)
+    return code if code is not None and code.is_exact else None
 
 
-def _beside(work: Callable[[], None], others: int, stop: Callable[[], None]) -> None:
-    """Do `work` here and by other threads, as many as can be started; when this is left, none of them is at it.
-
-    `stop` lets those that are at it find nothing more to do.
-    """
-    futures: list[Future[None]] = [Future() for _ in range(others)]
-    pool = kept_threads(_THREADS, _MOST_THREADS)
-    try:
-        try:
-            for future in futures:
-                pool.submit(_do, work, future)
-        except RuntimeError:  # no more threads can be started
-            forget_threads(_THREADS)  # one that is still in its queue goes with it
-        work()
-    finally:
-        stop()
-        begun = [future for future in futures if not future.cancel()]
-        try:
-            wait(begun)
-        finally:  # after Ctrl-C too
-            wait(begun)
-    for future in begun:
-        future.result()
-
-
-def _do(work: Callable[[], None], future: Future[None]) -> None:
-    """Do the work of a future that nobody has cancelled."""
-    if future.set_running_or_notify_cancel():
-        try:
-            work()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
+def _in_group(
+    code: Code,
+    A: tuple[NDArray[Any], ...],
+    powers: NDArray[Any],
+    factors: NDArray[Any] | None,
+    start: NDArray[Any],
+    first: int,
+) -> None:
+    """:func:`powers_into` for the group of vectors that begins with one."""
+    work = new_result((work_size(powers.shape[2], powers.dtype),), powers.dtype)
+    group = slice(first, first + LANES)
+    group_powers(code, A, powers[:, group], work, factors, start[group])
 
 
 def _apart(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None, is_zero: bool) -> None:

@@ -37,12 +37,12 @@ from akx._canonical import check_shape, check_value_error, target_dtype
 from akx._numba import is_loaded
 from akx.basis import Basis
 from akx.device.host import resolve_threads
+from akx.device.results import new_result
 from akx.errors import ArgumentError, brief
+from akx.kernels.cpu.groups import LANES
 from akx.matrix import Matrix
-from akx.operator.blocks import LANES
 from akx.operator.overflow import OverflowWatch, is_looked_at
-from akx.operator.products import APART, is_finite, is_for_blocks, powers_into
-from akx.operator.results import new_result, turn
+from akx.operator.products import APART, is_finite, is_for_groups, powers_into
 from akx.operator.sound import SoundPattern
 from akx.operator.vectors import check_out, is_same, start_block
 
@@ -142,17 +142,17 @@ class Rent:
         """Whether it is over, but for code that is being compiled."""
         return self.coming is not None and self.coming()
 
-    def goes_on(self, k: int, vectors: int = 1, *, in_blocks: bool = False) -> bool:
+    def goes_on(self, k: int, vectors: int = 1, *, in_groups: bool = False) -> bool:
         """Whether a call of k products is better done without preparing; it counts as one that was.
 
-        Of vectors that are done in blocks (:mod:`akx.operator.blocks`) what counts is how often the matrix comes from
-        memory: where it is in a cache no plan is quicker.
+        Of vectors in groups (:mod:`akx.kernels.cpu.groups`) what counts is how often the matrix comes from memory:
+        where it is in a cache no plan is quicker.
         """
         global _lost
         self.calls += 1
         if self.is_over:
             return self.is_coming()
-        if in_blocks:
+        if in_groups:
             saved = self._far * k * math.ceil(vectors / LANES) - self._overhead
         else:
             saved = gain(self._product, k, vectors, self._overhead)
@@ -287,8 +287,8 @@ def plain_powers(
         rent.pattern.see_full(indices, n)
     if arrays is None:
         return None
-    in_blocks = vectors > 1 and coefficients is None and is_for_blocks(arrays, target, vectors)
-    if not rent.goes_on(k, vectors, in_blocks=in_blocks):
+    in_groups = vectors > 1 and is_for_groups(arrays, target, vectors)
+    if not rent.goes_on(k, vectors, in_groups=in_groups):
         return None
     is_zero = False
     if out is not None:
@@ -303,9 +303,7 @@ def plain_powers(
         powers = (np.zeros if is_zero else new_result)((k + 1, vectors, n), target)
     if single:
         powers[0] = start
-    else:
-        turn(start.T, powers[0])
-    powers_into(arrays, powers, coefficients, threads, is_zero=is_zero)
+    powers_into(arrays, powers, coefficients, threads, is_zero=is_zero, start=None if single else start)
     # v_1 tells of the entries of A; v_k tells of all before it, but for columns of A without entries.
     last = powers[-1]
     if rent.pattern.is_full:

@@ -74,8 +74,9 @@ def wrong_layout(shape: tuple[int, ...], dtype: np.dtype[Any]) -> ArgumentError:
 
 
 def is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether two contiguous arrays of one shape and type are the same memory."""
-    return bool(one.__array_interface__["data"][0] == other.__array_interface__["data"][0])
+    """Whether two arrays of one shape and type are the same memory, both contiguous."""
+    are_so = one.flags.c_contiguous and other.flags.c_contiguous
+    return bool(are_so and one.__array_interface__["data"][0] == other.__array_interface__["data"][0])
 
 
 def overlap(one: Any, other: Any) -> bool:

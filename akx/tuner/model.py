@@ -16,9 +16,11 @@ bytes of a value. Formats without column indices ask for nothing that has not be
 takes the place of the root. Slots are the values that the format stores, padding included, over all powers, redundant
 ones too; what a slot and a row take a core is known for each format (:class:`akx.kernels.traits.FormatCost`), and what
 a row takes more whose end the processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted, and an
-entry whose entry of x is not in the nearest cache. Where it is not, seconds are the largest of slow bytes / slow
-bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and what waits. It is a roofline with a price
-list, so it is optimistic; it ranks plans.
+entry whose entry of x is not in the nearest cache. Where start vectors are done in groups
+(:meth:`akx.kernels.base.Schedule.at_once`), the matrix comes once for a group, which has a price of its own; threads
+share the groups, and vectors are moved once more, since they are side by side meanwhile. Where a price is not known,
+seconds are the largest of slow bytes / slow bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and
+what waits. It is a roofline with a price list, so it is optimistic; it ranks plans.
 
 On a GPU, formats and schedules differ in more than that, and each schedule says what a plan makes the device do
 (:class:`akx.kernels.base.Work`; :mod:`akx.kernels.cuda.work`): bytes by tier, cycles of the busiest multiprocessor,
@@ -34,11 +36,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from akx.kernels import registry
 from akx.kernels.base import Traffic, Work
-from akx.kernels.traits import VariantTraits
+from akx.kernels.traits import FormatCost, VariantTraits
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.machine import Figures
@@ -51,6 +53,8 @@ __all__ = ["Model", "traits_of"]
 #: Share of the bandwidths of memory and of the last-level cache that kernels reach, and cycles a second of a GPU that
 #: does not tell.
 _REACHED, _REACHED_NEAR, _CLOCK = 0.85, 0.6, 1.5e9
+#: How much more of vectors is moved where they are done in groups.
+_MOVED_TOGETHER = 5 / 3
 
 
 @dataclass(frozen=True)
@@ -84,11 +88,17 @@ class Model:
         return self.matrix.nbytes + vectors
 
     def traffic(self, plan: Plan) -> Traffic | None:
-        """The schedule's model of a plan, or None where it has none."""
+        """The schedule's model of a plan, or None where it has none; the matrix comes once for a group of vectors."""
         try:
-            return self.space.schedules[plan.schedule].traffic(plan, self.matrix, self.space.device)
+            found = self.space.schedules[plan.schedule].traffic(plan, self.matrix, self.space.device)
+            groups = self._groups(plan)
         except Exception:  # a model only ranks: what it cannot rank comes last, and is judged by its trial
             return None
+        if not groups:
+            return found
+        matrix, vectors, cache = found.matrix_bytes, found.vector_bytes, found.cache_bytes
+        matrix, vectors, cache = groups * matrix, _MOVED_TOGETHER * vectors, groups * cache
+        return replace(found, matrix_bytes=matrix, vector_bytes=vectors, cache_bytes=cache, synchronisations=0.0)
 
     def parts(self, traffic: Traffic, figures: Figures) -> dict[str, float]:
         """Seconds by what takes them: ``"memory"``, ``"cache"``, ``"arithmetic"``, ``"synchronisation"``."""
@@ -194,8 +204,10 @@ class Model:
 
     def _work(self, plan: Plan, traffic: Traffic) -> float:
         """Seconds of all threads for what a plan computes, its format having a price."""
-        cost = self.figures.formats[plan.variant]
+        cost, groups, together = self.figures.formats[plan.variant], self._groups(plan), 1
         schedule = self.space.schedules[plan.schedule]
+        if groups:
+            cost, together = self._together(plan), schedule.at_once(plan, self.start_vectors)
         padding, largest = schedule.padding(plan, self.matrix), schedule.largest_share(plan, self.matrix)
         slots = traffic.flops / 2.0 * padding
         times = plan.k * traffic.redundancy  # that a row is computed
@@ -205,8 +217,23 @@ class Model:
         if cost.uneven:  # as long for numbers of any size, as it is below
             work += times * surprises(self.matrix, plan.threads, self.figures.foreseen) * cost.uneven
         if cost.scattered:
-            work += times * self.matrix.nnz * missed(self.matrix, self.space.device.l1_bytes) * cost.scattered
+            work += times * self.matrix.nnz * missed(self.matrix, self.space.device.l1_bytes, together) * cost.scattered
+        if groups:  # each by one thread
+            return math.ceil(groups / plan.threads) * work * plan.threads / self.space.threads
         return self.start_vectors * work * largest / self.space.threads
+
+    def _groups(self, plan: Plan) -> int:
+        """Groups of start vectors that have each entry at once; 0 where each vector has it by itself."""
+        together = self.space.schedules[plan.schedule].at_once(plan, self.start_vectors)
+        return math.ceil(self.start_vectors / together) if together > 1 else 0
+
+    def _together(self, plan: Plan) -> FormatCost:
+        """The price of a group, on a machine that takes as many times as long for it as for one vector."""
+        declared, measured = traits_of(plan), self.figures.formats[plan.variant]
+        if declared.together is None or declared.cost is None:
+            return measured
+        factor, cost = measured.slot / declared.cost.slot, declared.together
+        return FormatCost(*(factor * getattr(cost, one.name) for one in fields(cost)))
 
     def _share(self, plan: Plan) -> float:
         """How much longer the work takes on the plan's threads than on all of them."""

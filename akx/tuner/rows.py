@@ -70,14 +70,16 @@ def surprises(matrix: Matrix, threads: int, foreseen: float) -> float:
     return float(uneven_rows(matrix) * min(1.0, forgotten))
 
 
-def missed(matrix: Matrix, cache_bytes: int) -> float:
+def missed(matrix: Matrix, cache_bytes: int, vectors: int = 1) -> float:
     """Entries whose entry of x is not in a cache of so many bytes, over all; memoised with the pattern.
+
+    Of several vectors, their entries lie side by side.
 
     The cache has what was read last: an entry misses if nothing of its line was read in the last so many entries, as
     many as it takes to fill the cache. That is looked at for some runs of entries, in the order of the rows, as if the
     cache had x alone; of a cache whose size is not known nothing is.
     """
-    size = matrix.dtype.itemsize
+    size = matrix.dtype.itemsize * vectors
     if matrix.n * size <= cache_bytes or cache_bytes < _LINE or matrix.nnz == 0:
         return 0.0
     key = (_MEMO_MISSED, cache_bytes, size)

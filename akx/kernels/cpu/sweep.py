@@ -3,17 +3,28 @@
 v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1} for j = 0..k-1, each product over the whole matrix before the next. Threads
 take contiguous shares of the rows with equal work and wait for one another only where a share reads rows of another.
 
+Where the variant is ``csr`` and rows have their own order, three start vectors and more are done eight at a time, and
+threads share such groups of them (:mod:`akx.kernels.cpu.groups`): the matrix is read once for a group.
+
 Traffic per call and start vector: k times the matrix, unless all of it fits the last-level cache, and k times x read
 and y written (a written line is first read). Flops: 2 nnz k.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections import deque
+from functools import partial
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from akx._process import share_out
 from akx.device.host import HostDevice, host_device
+from akx.device.results import rows_of
 from akx.kernels import registry
-from akx.kernels.base import Parameter, Program, Schedule, Traffic, check_feasible
+from akx.kernels.base import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
+from akx.kernels.cpu.groups import LANES, LEAST, coefficient_rows, fits_groups, group_code, group_powers, work_size
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
     aligned_cuts,
@@ -74,6 +85,9 @@ class Sweep(Schedule):
             synchronisations=float(plan.k * (plan.threads - 1)),
         )
 
+    def at_once(self, plan: Plan, vectors: int) -> int:
+        return LANES if vectors >= LEAST and _is_for_groups(plan) else 1
+
     def padding(self, plan: Plan, matrix: Matrix) -> float:
         return 1.0 if _other(plan) else multiplied(plan, matrix)
 
@@ -91,9 +105,62 @@ class Sweep(Schedule):
         owner = np.arange(cuts.size - 1, dtype=np.int64)
         order, pointer = ascending(owner, plan.threads)
         tasks = schedule_tasks(cuts, low, high, owner, order, pointer, k=plan.k, k_per_pass=1, lag=0)
-        program = TaskProgram(layout, tasks, where)
+        program = (GroupProgram if _is_for_groups(plan) else TaskProgram)(layout, tasks, where)
         program.update_values(matrix.data)
         return program
+
+
+class GroupProgram(TaskProgram):
+    """A matrix in CSR, of which three start vectors and more have products in groups."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._scratch: deque[NDArray[Any]] = deque(maxlen=self._threads)
+        self._factors: tuple[Coefficients, NDArray[Any] | None] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + sum(work.nbytes for work in list(self._scratch))
+
+    @property
+    def takes_any_order(self) -> bool:
+        return True
+
+    def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
+        """See :meth:`akx.kernels.base.Program.run`."""
+        arrays = self._layout.arrays
+        A = arrays.pointer, arrays.column, arrays.values
+        vectors, n = x.shape
+        factors, code = None, None
+        if vectors >= LEAST and fits_groups(A, out.dtype):
+            factors = self._rows_of(coefficients, out.dtype)
+            code = group_code(A, recurs=factors is not None)
+        if code is None:
+            super().run(rows_of(x, out.dtype), out, coefficients)
+            return
+        done = partial(group_powers, code, A)
+
+        def do(first: int) -> None:
+            part = slice(first, first + LANES)
+            try:
+                work = self._scratch.pop()
+            except IndexError:  # the others have theirs
+                work = np.empty(work_size(n, out.dtype), dtype=out.dtype)
+            done(out[:, part], work, factors, x[part])
+            self._scratch.append(work)
+
+        share_out(range(0, vectors, LANES), do, self._threads)
+
+    def _rows_of(self, coefficients: Coefficients, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+        """The coefficients in rows; None where they are those of the monomial basis. The last ones are remembered."""
+        if self._factors is None or self._factors[0] is not coefficients:
+            rows = coefficient_rows(coefficients, coefficients.a.size, dtype)
+            self._factors = coefficients, None if (rows == (1, 0, 0)).all() else rows
+        return self._factors[1]
+
+
+def _is_for_groups(plan: Plan) -> bool:
+    return plan.variant == "csr" and plan.partitioner == "natural"
 
 
 def _other(plan: Plan) -> Variant | None:
