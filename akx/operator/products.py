@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from functools import cache, partial
 from math import isfinite
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx._process import forget_threads, kept_threads
+from akx._process import beside
 from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.operator.blocks import LANES, block_code, block_powers, fits_blocks
@@ -30,8 +29,6 @@ APART, _TOGETHER, _SHARED = 4, 64, 16_000_000
 #: Start vectors from which machine code for blocks pays; entries times vectors and powers that SciPy does before it is
 #: made, and has done.
 _LEAST, _COMPILED, _done = 3, 300_000_000, 0
-#: Threads that are kept, at most so many; they are started as they are needed.
-_THREADS, _MOST_THREADS = "products", 64
 #: Entries of vectors whose inner products BLAS forms without threads.
 _SHORT = 8192
 
@@ -103,7 +100,7 @@ def powers_into(
                 return
             do(part)
 
-    _beside(work, workers - 1, left.clear)
+    beside("products", work, workers - 1, left.clear)
 
 
 def is_for_blocks(A: tuple[NDArray[Any], ...], dtype: np.dtype[Any], vectors: int) -> bool:
@@ -121,42 +118,6 @@ def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | 
         _done += A[1].size * (len(powers) - 1) * vectors
         return None
     return block_code(A)
-
-
-def _beside(work: Callable[[], None], others: int, stop: Callable[[], None]) -> None:
-    """Do `work` here and by other threads, as many as can be started; when this is left, none of them is at it.
-
-    `stop` lets those that are at it find nothing more to do.
-    """
-    futures: list[Future[None]] = [Future() for _ in range(others)]
-    pool = kept_threads(_THREADS, _MOST_THREADS)
-    try:
-        try:
-            for future in futures:
-                pool.submit(_do, work, future)
-        except RuntimeError:  # no more threads can be started
-            forget_threads(_THREADS)  # one that is still in its queue goes with it
-        work()
-    finally:
-        stop()
-        begun = [future for future in futures if not future.cancel()]
-        try:
-            wait(begun)
-        finally:  # after Ctrl-C too
-            wait(begun)
-    for future in begun:
-        future.result()
-
-
-def _do(work: Callable[[], None], future: Future[None]) -> None:
-    """Do the work of a future that nobody has cancelled."""
-    if future.set_running_or_notify_cancel():
-        try:
-            work()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
 
 
 def _apart(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None, is_zero: bool) -> None:

@@ -10,14 +10,14 @@ Bytes: the array is read and written once on the host, and read once more by the
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future, wait
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._process import kept_threads
+from akx._process import beside
 from akx.device.cuda.memory import pinned
 from akx.device.cuda.runtime import runtime
 from akx.device.cuda.streams import Mark, Stream, default_stream
@@ -65,26 +65,30 @@ def upload(pointer: int, values: NDArray[Any]) -> bool:
     """
     nbytes = values.nbytes
     buffers = _taken(max(1, min(_THREADS, default_threads(), nbytes // (2 * _PIECE))))
-    count, others = len(buffers), list[Future[None]]()
+    if not buffers:
+        return False
+    count, left = len(buffers), deque(enumerate(buffers))
 
-    def send(number: int) -> None:
-        pieces = range(number * _PIECE, nbytes, count * _PIECE)
-        buffers[number].send(pointer, values.ctypes.data, nbytes, pieces, behind)
+    def send() -> None:
+        while left:
+            try:
+                number, own = left.popleft()
+            except IndexError:  # another thread has it
+                return
+            try:
+                own.send(pointer, values.ctypes.data, nbytes, range(number * _PIECE, nbytes, count * _PIECE), behind)
+            finally:
+                _spare.append(own)
+
+    def stop() -> None:
+        while left:
+            _spare.append(left.popleft()[1])
 
     try:
-        if not buffers:
-            return False
         behind = Mark(default_stream())
-        others += [kept_threads("uploads", _THREADS - 1).submit(send, number) for number in range(1, count)]
-        send(0)
+        beside("uploads", send, count - 1, stop)
     finally:
-        try:
-            wait(others)
-        finally:  # what is interrupted while another thread sends from them does not come back
-            if all(one.done() for one in others):
-                _spare.extend(buffers)
-    for one in others:
-        one.result()
+        stop()
     return True
 
 
