@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from akx.device.cuda.launch import CallerStream, Graph, Module, default_stream
 from akx.device.cuda.runtime import give_back
 from akx.errors import AkxWarning, ArgumentError, DeviceError, MatrixError
 from akx.kernels.cuda import canonical, content, csr_powers, program, values
+from akx.kernels.cuda import plain as plain_products
 from akx.kernels.cuda.program import CudaProgram
 from akx.operator import cache, overflow, tiers
 from akx.operator import call as calls
@@ -576,7 +578,7 @@ def test_matrix_powers_in_a_capture(case: Case, asked: Asked, cupy: Any) -> None
     driver, (x, out) = case.driver, case.arrays()
     cupy.current = Stream(11)
     driver.cuStreamBeginCapture(11, None)
-    with pytest.raises(DeviceError, match="call it once before capture with AKX_PREPARE=always"):
+    with pytest.raises(DeviceError, match="call it once before capture, with the same arguments"):
         akx.matrix_powers(asked.A, x, K, out=out)
     driver.cuStreamEndCapture(11)
     akx.matrix_powers(asked.A, x, K, out=out)
@@ -589,6 +591,93 @@ def test_matrix_powers_in_a_capture(case: Case, asked: Asked, cupy: Any) -> None
     assert asked.made[0] in [entry.operator for entry in cache.CACHE.entries.values()]
     replay(graph)
     case.is_right(x, out)
+
+
+def plain_step(n: int, start: int, column: int, value: int, _: int, *vectors: int) -> None:
+    own, before, made, filled, coefficients, _ = vectors
+    starts = seen(start, n + 1, np.int32)
+    nnz = int(starts[-1])
+    A = sp.csr_array((seen(value, nnz), seen(column, nnz, np.int32), starts), shape=(n, n), copy=True)
+    a, b, c = seen(coefficients, 3)
+    v = seen(own, n).copy()
+    seen(made, n)[:] = a * (A @ v) + b * v + (c * seen(before, n) if before else 0)
+    if filled:
+        seen(filled, n)[:] = v
+
+
+@pytest.fixture
+def plain(case: Case, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    """First calls on the device: plain products."""
+    tiers.forget()
+    monkeypatch.delenv("AKX_PREPARE", raising=False)
+    case.driver.kernels["plain_step"] = plain_step, [ctypes.c_uint32, *9 * [ctypes.c_uint64], ctypes.c_uint32]
+    monkeypatch.setattr(plain_products, "_kernel", lambda *_: Module(b"", "plain").kernel("plain_step"))
+    yield asked
+    tiers.forget()
+
+
+@pytest.mark.parametrize("kind", ["akx.Matrix", "SciPy's CSR", "SciPy's CSC"])
+def test_a_first_call_is_captured(case: Case, plain: Asked, cupy: Any, kind: str) -> None:
+    """Products of what does not change go into the graph, and stay: whatever is called, prepared or forgotten later."""
+    driver, (x, out), (y, other) = case.driver, case.arrays(), case.arrays(1)
+    A = {"akx.Matrix": plain.A, "SciPy's CSR": case.A.copy(), "SciPy's CSC": case.A.tocsc()}[kind]
+    options: dict[str, Any] = {"backend": "cuda"}
+    cupy.current = Stream(11)
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match="call it once before capture, with the same arguments"):
+        akx.matrix_powers(A, x, K, out=out, **options)
+    driver.cuStreamEndCapture(11)
+    for _ in range(2):
+        akx.matrix_powers(A, x, K, out=out, **options)
+        case.is_right(x, out)
+    (rent,) = (one for (_, what), one in tiers._RENTS.items() if what == (K, "cuda"))
+    calls = rent.calls
+    driver.cuStreamBeginCapture(11, None)
+    driver.log.clear()
+    assert akx.matrix_powers(A, y, K, out=other, **options) is other
+    assert set(driver.log) <= {
+        *("cuCtxGetCurrent", "cuStreamIsCapturing", "cuPointerGetAttribute", "cuLaunchKernelEx"),
+    }
+    _, graph = driver.cuStreamEndCapture(11)
+    assert len(graph) == K
+    assert rent.calls == calls
+    assert not plain.made
+    replay(graph)
+    case.is_right(y, other)
+    for one in (akx.Matrix.from_any(case.A) for _ in range(12)):  # those that are kept give way to others
+        akx.matrix_powers(one, x, K, out=out)
+    rent.is_over = True
+    akx.matrix_powers(A, x, K, out=out, **options)
+    assert plain.made
+    replay(graph)
+    case.is_right(y, other)
+    held = weakref.ref(next(iter(cache.CACHE._in_graphs.values())).ones[0])
+    gc.collect()
+    assert held() is not None
+    plain.A = A = None
+    gc.collect()
+    assert held() is None
+
+
+@pytest.mark.parametrize("what", ["k", "vectors", "type", "content"])
+def test_a_first_call_of_another_kind_is_not_captured(case: Case, plain: Asked, cupy: Any, what: str) -> None:
+    driver, (x, out), k = case.driver, case.arrays(), K
+    for _ in range(2):
+        akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
+    driver.finish()
+    if what == "k":
+        k, out = K - 1, Array(np.zeros((N, K), order="F"))
+    elif what == "vectors":
+        x, out = Array(np.zeros((N, 3), order="F")), Array(np.zeros((N, 3, K + 1), order="F"))
+    elif what == "type":
+        x, out = Array(np.zeros(N, dtype=complex)), Array(np.zeros((N, K + 1), dtype=complex, order="F"))
+    else:
+        case.A.data[0] += 1
+    cupy.current = Stream(11)
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match="call it once before capture, with the same arguments"):
+        akx.matrix_powers(case.A, x, k, out=out, backend="cuda")
+    assert not driver.cuStreamEndCapture(11)[1]
 
 
 # ----------------------------------------------------------------------------------- matrices that callers may change
@@ -790,6 +879,15 @@ def test_a_matrix_that_nobody_has_looked_at_is_not_read_in_a_capture(live: Live,
     assert not graph
     live.call(x, out)
     live.is_right(x, out)
+
+
+def test_other_forms_say_why_they_are_not_captured(live: Live, cupy: Any) -> None:
+    driver, (x, out), live.A.format = live.case.driver, live.case.arrays(), "csc"
+    cupy.current = Stream(11)
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match=r"CSC and COO cannot be put in order in a capture: .*pass it as CSR"):
+        live.call(x, out)
+    assert not driver.cuStreamEndCapture(11)[1]
 
 
 def test_a_capture_looks_at_the_matrix_whenever_it_comes(

@@ -145,11 +145,12 @@ def matrix_powers(
         from akx.device.cuda import callers
 
         is_captured = callers.is_captured(x)
-    if is_usual and not is_captured and isinstance(backend, str) and backend not in ("auto", HOST):
+    if is_usual and isinstance(backend, str) and backend not in ("auto", HOST):
         from akx.operator.plain import call_on_device
 
         asked: dict[str, Any] = {"basis": basis, "out": out, "dtype": dtype, "threads": threads, "backend": backend}
-        there: NDArray[Any] | None = call_on_device(A, x, k, value_error=value_error, **asked)
+        asked |= {"value_error": value_error, "is_captured": is_captured}
+        there: NDArray[Any] | None = call_on_device(A, x, k, **asked)
         if there is not None:  # in kind, as the types of Python cannot say
             return there
     from akx.operator.background import Coming, compiled_in_background

@@ -48,11 +48,10 @@ __all__ = [
 
 #: Where a key of `matrix_powers` says which database is meant.
 _PLACE = 7
-#: What helps where a capture finds nothing.
-_LIKE_THIS = "call it once before capture, with the same arguments; other bases and options need an akx.MatrixPowers"
-_PREPARED = (
-    "call it once before capture with AKX_PREPARE=always, as first calls prepare nothing; or use an akx.MatrixPowers"
-)
+#: What helps where a capture finds nothing: in any case, and for a matrix on a GPU, as CSR and in other forms.
+_BEFORE = "call it once before capture, with the same arguments"
+_LIKE_THIS = f"{_BEFORE}; other bases and options need an akx.MatrixPowers"
+_AS_CSR = f"pass it as CSR, which the graph reads each time; or {_BEFORE} and AKX_PREPARE=always"
 
 
 def operator_for(
@@ -92,9 +91,14 @@ def operator_for(
     if found is not None:
         return found
     if is_captured:
+        if is_unread and not looks_each_time:
+            raise DeviceError(
+                "CSC and COO cannot be put in order in a capture: the host looks at their indices on the way",
+                hint=_AS_CSR,
+            )
         raise DeviceError(
             "nothing is prepared for this matrix as it is, and nothing can be in a capture",
-            hint=_LIKE_THIS if looks_each_time else _PREPARED,
+            hint=_LIKE_THIS if looks_each_time else _BEFORE,
         )
     source = CACHE.sibling(given, types, token)
     database, epoch = database_of(db), CACHE.epoch
