@@ -24,7 +24,7 @@ import akx
 from akx.device.cuda import memory
 from akx.device.cuda.launch import CallerStream, Graph, Module, default_stream
 from akx.device.cuda.runtime import give_back
-from akx.errors import AkxWarning, ArgumentError, DeviceError, MatrixError
+from akx.errors import AkxWarning, ArgumentError, DeviceError, DeviceMemoryError, MatrixError
 from akx.kernels.cuda import canonical, content, csr_powers, program, values
 from akx.kernels.cuda import plain as plain_products
 from akx.kernels.cuda.program import CudaProgram
@@ -401,6 +401,24 @@ def test_an_overflow_is_told_by_a_later_call(case: Case) -> None:
         case.driver.finish()
     with pytest.warns(AkxWarning, match="overflows in float64: power 2"):
         case.P(x, out=out)
+
+
+def test_vectors_of_the_host_come_and_go_by_one_copy_each(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """x through page-locked memory; one wait, for V. Without such memory x is waited for too."""
+    steps, coefficients = case.program, case.P._prepared.recurrence.coefficients(DTYPE)
+    for seed, is_locked in ((0, True), (1, True), (2, False), (3, False)):
+        if not is_locked and seed == 2:
+            steps._staging = None
+            refused = DeviceMemoryError("no room")
+            monkeypatch.setattr(program, "pinned", lambda *_, refused=refused: (_ for _ in ()).throw(refused))
+        x, out = np.random.default_rng(seed).standard_normal((1, N)), np.full((K + 1, 1, N), np.nan)
+        case.driver.log.clear()
+        steps.run(x, out, coefficients)
+        case.is_right(x[0], SimpleNamespace(host=out[:, 0].T.copy()))
+        if seed not in (0, 2):  # which make what they need
+            log = [one for one in case.driver.log if "Memcpy" in one or "Synchronize" in one or "Mem" in one]
+            there = ["cuMemcpyHtoDAsync"] if is_locked else ["cuMemcpyHtoDAsync", "cuStreamSynchronize"]
+            assert log == [*there, "cuMemcpyDtoHAsync", "cuStreamSynchronize"]
 
 
 def test_two_threads(case: Case) -> None:
