@@ -1204,3 +1204,42 @@ def test_a_matrix_of_the_host_is_read_while_the_device_works(
     akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
     case.is_right(x, out)
     assert len(asked.made) == 1
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_matrix_of_the_host_is_read_between_both_copies(
+    case: Case, asked: Asked, monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    """Vectors of the host: x is on its way, and V is not waited for yet. An akx.Matrix is not read."""
+    monkeypatch.setenv("AKX_PREPARE", "always")
+    make = akx.MatrixPowers.__init__
+
+    def make_there(P: Any, *given: Any, **options: Any) -> None:
+        make(P, *given, **options)
+        P._home = "cuda"
+
+    monkeypatch.setattr(akx.MatrixPowers, "__init__", make_there)
+    A = asked.A if is_ours else case.A
+    x = np.random.default_rng(5).standard_normal(N)
+    content_of, log = calls.content_of, case.driver.log
+    monkeypatch.setattr(calls, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
+
+    def is_right(times: int, out: Any = None) -> None:
+        log.clear()
+        V = akx.matrix_powers(A, x, K, out=out, backend="cuda")
+        assert out is None or V is out
+        case.is_right(x, SimpleNamespace(host=V.copy()))
+        assert log.count("cuMemcpyDtoHAsync") == times
+
+    for _ in range(3):
+        is_right(1)
+    for out in (None, np.full((N, K + 1), np.nan, order="F")):
+        is_right(1, out)
+        copies = [one for one in log if "Memcpy" in one or one in ("read", "cuStreamSynchronize")]
+        beside = [] if is_ours else ["read"]
+        assert copies == ["cuMemcpyHtoDAsync", *beside, "cuMemcpyDtoHAsync", "cuStreamSynchronize"]
+    if not is_ours:
+        case.A.data *= 2
+        is_right(2)
+        is_right(1)
+    assert len(asked.made) == 1

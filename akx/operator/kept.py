@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from scipy.sparse import issparse
 
 from akx._canonical import check_shape, check_value_error, target_dtype
@@ -122,14 +123,14 @@ def operator_for(
 
 
 class Recent:
-    """A call of :func:`akx.matrix_powers` with arrays on a device, for the next one with the same matrix object.
+    """A call of :func:`akx.matrix_powers` on a device, for the next one with the same matrix object.
 
     Parameters
     ----------
     entry : Entry
         By the user's database, with defaults.
     is_there : callable
-        Whether a start vector of this type is on the device.
+        Whether a start vector of this type is where that one was.
     """
 
     def __init__(self, entry: Entry, is_there: Callable[[Any], bool]) -> None:
@@ -165,10 +166,14 @@ class Recent:
 
 def recent(operator: MatrixPowers, x: Any) -> Recent | None:
     """What the next call needs that is like one that this operator was for; None where it is not kept."""
+    entry = next((one for one in list(CACHE.entries.values()) if one.operator is operator), None)
+    if entry is None:
+        return None
+    if isinstance(x, np.ndarray):
+        return Recent(entry, lambda x: True)
     from akx.device.cuda.callers import library_of
 
-    entry = next((one for one in list(CACHE.entries.values()) if one.operator is operator), None)
-    return None if entry is None else Recent(entry, library_of(type(x)).is_there)
+    return Recent(entry, library_of(type(x)).is_there)
 
 
 def canonical(A: Any, *, threads: int | None = None) -> Matrix:

@@ -115,12 +115,19 @@ class CudaProgram(Program):
         """
         if isinstance(x, DeviceArray):
             self.work_of(x, out, coefficients)(self.stream)
-            return
+        else:
+            self.run_beside(x, out, coefficients, lambda: True)
+
+    def run_beside(
+        self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients, meanwhile: Callable[[], bool]
+    ) -> bool:
         held_x, held_out = self.staged(x.shape[0])
         self._send(x, held_x)
         self.work_of(held_x, held_out, coefficients)(self.stream)
         out[0] = x
+        found = meanwhile()
         held_out.view(x.size, (self.k, *x.shape)).get(out[1:])
+        return found
 
     def _send(self, x: NDArray[Any], held: DeviceArray) -> None:
         """Queue the copy of x to the device, where it goes through page-locked memory; nothing is waited for then."""
