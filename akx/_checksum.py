@@ -27,7 +27,7 @@ from akx._numba import is_loaded, njit
 from akx._process import beside
 from akx.errors import ArgumentTypeError, CompileError
 
-__all__ = ["checksums"]
+__all__ = ["checksums", "compiled_sum", "end_of", "words_of"]
 
 _FOLD = np.uint64(32)
 _FACTOR = np.uint64(0xD6E8FEB86659FD93)
@@ -50,11 +50,11 @@ def checksums(arrays: Sequence[NDArray[Any]], *, threads: int = 1) -> list[int]:
 
     Raises :class:`ArgumentTypeError` for arrays of objects.
     """
-    parts = [_words(array) for array in arrays]
+    parts = [words_of(array) for array in arrays]
     total = sum(words.size for words, _, _ in parts)
     word_sum, readers = _word_sum(total), min(threads, _THREADS)
     if readers == 1 or total < _THREADED_WORDS:
-        return [(int(word_sum(part[0], np.uint64(0))) + _end(*part)) % 2**64 for part in parts]
+        return [(int(word_sum(part[0], np.uint64(0))) + end_of(*part)) % 2**64 for part in parts]
     step = max(_SHARE, -(-total // (_SHARES * readers)))
     left = deque(
         (number, begin, words[begin : begin + step])
@@ -72,13 +72,13 @@ def checksums(arrays: Sequence[NDArray[Any]], *, threads: int = 1) -> list[int]:
             found.append((number, int(word_sum(words, np.uint64(begin)))))
 
     beside("readers", read, readers - 1, left.clear)
-    sums = [_end(*part) for part in parts]
+    sums = [end_of(*part) for part in parts]
     for number, one in found:
         sums[number] += one
     return [one % 2**64 for one in sums]
 
 
-def _words(array: NDArray[Any]) -> tuple[NDArray[np.uint64], int, bytes]:
+def words_of(array: NDArray[Any]) -> tuple[NDArray[np.uint64], int, bytes]:
     """The whole words of an array, its bytes, and those that are left."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.hasobject:
@@ -91,15 +91,15 @@ def _words(array: NDArray[Any]) -> tuple[NDArray[np.uint64], int, bytes]:
 
 
 @lru_cache(maxsize=64)
-def _end_of(size: int) -> int:
+def _of_size(size: int) -> int:
     """What the size adds to the checksum of whole words."""
     return int(_word_sum(2)(np.array([size, 0], dtype=np.uint64), np.uint64(size // 8)))
 
 
-def _end(words: NDArray[np.uint64], size: int, rest: bytes) -> int:
+def end_of(words: NDArray[np.uint64], size: int, rest: bytes) -> int:
     """What the size, and bytes that are no whole word, add to the checksum."""
     if not rest:
-        return _end_of(size)
+        return _of_size(size)
     tail = np.zeros(2, dtype=np.uint64)
     tail[0] = size
     tail[1:].view(np.uint8)[: len(rest)] = np.frombuffer(rest, dtype=np.uint8)
@@ -116,7 +116,7 @@ def _word_sum(count: int) -> Callable[[NDArray[np.uint64], np.uint64], Any]:
         _by_hand += count
         return _by_numpy
     try:
-        return _compiled()
+        return compiled_sum()
     except CompileError:  # Numba is told not to
         return _by_numpy
 
@@ -137,7 +137,8 @@ def _by_numpy(words: NDArray[np.uint64], first: np.uint64) -> np.uint64:
     return np.uint64(total % 2**64)
 
 
-def _compiled() -> Callable[[NDArray[np.uint64], np.uint64], Any]:
+def compiled_sum() -> Callable[[NDArray[np.uint64], np.uint64], Any]:
+    """What forms the sum of m_i f(w_i), in machine code."""
     found: Callable[[NDArray[np.uint64], np.uint64], Any] = getattr(_by_word, "compiled", _by_word)
     return found
 

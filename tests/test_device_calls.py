@@ -28,8 +28,7 @@ from akx.errors import AkxWarning, ArgumentError, DeviceError, DeviceMemoryError
 from akx.kernels.cuda import canonical, content, csr_powers, program, values
 from akx.kernels.cuda import plain as plain_products
 from akx.kernels.cuda.program import CudaProgram
-from akx.operator import cache, overflow, tiers
-from akx.operator import call as calls
+from akx.operator import cache, kept, overflow, tiers
 from akx.operator.prepared import Prepared
 from akx.plandb import changes
 
@@ -1193,8 +1192,8 @@ def test_a_matrix_of_the_host_is_read_while_the_device_works(
     for _ in range(4):
         akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
     case.is_right(x, out)
-    content_of, log = calls.content_of, case.driver.log
-    monkeypatch.setattr(calls, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
+    content_of, log = kept.content_of, case.driver.log
+    monkeypatch.setattr(kept, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
     log.clear()
     akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
     assert "cuGraphLaunch" in log[: log.index("read")]
@@ -1221,8 +1220,8 @@ def test_a_matrix_of_the_host_is_read_between_both_copies(
     monkeypatch.setattr(akx.MatrixPowers, "__init__", make_there)
     A = asked.A if is_ours else case.A
     x = np.random.default_rng(5).standard_normal(N)
-    content_of, log = calls.content_of, case.driver.log
-    monkeypatch.setattr(calls, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
+    content_of, log = kept.content_of, case.driver.log
+    monkeypatch.setattr(kept, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
 
     def is_right(times: int, out: Any = None) -> None:
         log.clear()

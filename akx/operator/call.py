@@ -14,7 +14,7 @@ from akx.basis import Basis
 from akx.device.choose import HOST, array_backend
 from akx.matrix import Matrix, content_token
 from akx.matrix import there as matrix_there
-from akx.operator.freshness import content_of, read
+from akx.operator.freshness import read
 from akx.operator.tiers import CSR, ended, plain_powers
 from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.plan import Plan
@@ -201,6 +201,8 @@ def call_once(k: int, matrix: Matrix, vectors: int) -> None:
 
 def _read_beside(known: Recent, operator: MatrixPowers, A: Any, x: Any, out: Any) -> Any:
     """V by what is kept for A, which is read while the device works; None where it turns out to be another matrix."""
+
+    from akx.operator.kept import content_of
 
     def is_same() -> bool:
         return content_of(read(A)[1], None) == known.token

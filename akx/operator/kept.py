@@ -18,6 +18,7 @@ from akx.device.host import resolve_threads
 from akx.errors import DeviceError
 from akx.matrix import Matrix
 from akx.operator import freshness
+from akx.operator.background import summing_by
 from akx.operator.cache import CACHE, ORIGIN, Cache, Entry, Origin
 from akx.operator.freshness import (
     CONSTANT,
@@ -39,6 +40,7 @@ __all__ = [
     "Recent",
     "cache_of",
     "canonical",
+    "content_of",
     "derived",
     "kept_by",
     "operator_for",
@@ -47,6 +49,8 @@ __all__ = [
     "recent",
 ]
 
+#: Formats whose entries are an array.
+_ARRAYS = ("csr", "csc", "coo", "bsr", "dia")
 #: Where a key of `matrix_powers` says which database is meant.
 _PLACE = 7
 #: What helps where a capture finds nothing: in any case, and for a matrix on a GPU, as CSR and in other forms.
@@ -120,6 +124,13 @@ def operator_for(
         return operator
     CACHE.keep(Entry(key, owner, token, types, operator, generation, stamp, time.monotonic(), epoch))
     return operator
+
+
+def content_of(A: Any, threads: int | None) -> Token:
+    """What tells the content of A from any other that it may have; reads it once, while a device works."""
+    most = resolve_threads(threads)
+    summing = summing_by(most, A.data.nbytes) if issparse(A) and A.format in _ARRAYS else None
+    return token_of(A, most, summing)
 
 
 class Recent:

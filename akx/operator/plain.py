@@ -20,8 +20,8 @@ from akx.errors import DeviceMemoryError
 from akx.kernels.base import Coefficients, PlainProducts, Program
 from akx.matrix import Matrix, there
 from akx.operator.cache import CACHE
-from akx.operator.freshness import content_of, has_other_threads
-from akx.operator.kept import cache_of, canonical, derived, origin_of, owner_of
+from akx.operator.freshness import has_other_threads
+from akx.operator.kept import cache_of, canonical, content_of, derived, origin_of, owner_of
 from akx.operator.overflow import OverflowWatch
 from akx.operator.products import is_finite
 from akx.operator.recurrence import Recurrence
