@@ -104,13 +104,15 @@ class _WhenCalled:
         check_numba()
         numba = load_numba()
 
-        signature, options = self._asked
-        found = numba.njit(*signature, **options)(self._function)
-        names = self._function.__globals__
-        for name in (self._function.__name__, *self._function.__code__.co_names):
+        names, own = self._function.__globals__, self._function.__name__
+        for name in self._function.__code__.co_names:
             other = names.get(name)
-            if isinstance(other, _WhenCalled):
-                names[name] = found if other is self else other.compiled
+            if isinstance(other, _WhenCalled) and other is not self:
+                names[name] = other.compiled
+        signature, options = self._asked
+        found = numba.njit(*signature, **options)(self._function)  # at once, where there is a signature
+        if names.get(own) is self:
+            names[own] = found
         self._compiled = found
 
 

@@ -9,24 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from queue import SimpleQueue
+from typing import TypeVar
 
 from akx._numba import own_temporary_folder
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
 
 __all__ = [
     "available_bytes",
     "available_cores",
+    "beside",
     "command",
     "control_groups",
     "environment",
     "forget_threads",
-    "kept_threads",
     "share_out",
     "user_folder",
 ]
@@ -35,8 +34,8 @@ _T = TypeVar("_T")
 #: The home of those that have none.
 _NOWHERE = Path("/nonexistent/akx")
 _MEMINFO = Path("/proc/meminfo")
-#: By process and name.
-_THREADS: dict[tuple[int, str], ThreadPoolExecutor] = {}
+#: Threads that wait for work, by process and name.
+_CREWS: dict[tuple[int, str], _Crew] = {}
 #: Where version 2 control groups are mounted, and the file that says in which of them this process is.
 _CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -83,27 +82,89 @@ def user_folder(kind: str) -> Path:
     return own_temporary_folder("akx") or _NOWHERE
 
 
-def kept_threads(name: str, most: int) -> ThreadPoolExecutor:
-    """Threads ``akx-NAME`` of this process that wait for work, `most` of them: to start some takes a tenth of a
-    millisecond each. A forked child has its own.
-    """
-    found = _THREADS.get((os.getpid(), name))
-    if found is None:
-        from concurrent.futures import ThreadPoolExecutor
+def beside(name: str, work: Callable[[], None], others: int, stop: Callable[[], None]) -> None:
+    """Do `work` here and by as many other threads as are free or can be started; when this is left, none is at it.
 
-        for other in [key for key in list(_THREADS) if key[0] != os.getpid()]:
-            _THREADS.pop(other, None)
-        found = _THREADS[os.getpid(), name] = ThreadPoolExecutor(most, thread_name_prefix=f"akx-{name}")
+    The work here begins at once, and a thread that comes when it is over finds nothing left to do: `work` takes what
+    is left, piece by piece, and `stop` leaves nothing. Threads ``akx-NAME`` of this process are kept, since to start
+    one takes a tenth of a millisecond; a forked child has its own.
+    """
+    begun, ended = list[None](), list[BaseException | None]()
+    signs: SimpleQueue[None] = SimpleQueue()
+
+    def join() -> None:
+        begun.append(None)
+        error = None
+        try:
+            work()
+        except BaseException as caught:
+            error = caught
+        ended.append(error)
+        signs.put(None)
+
+    def wait() -> None:
+        while len(ended) < len(begun):
+            signs.get()
+
+    crew = _crew(name)
+    try:
+        for _ in range(others):
+            if not crew.send(join, others):
+                break
+        work()
+    finally:
+        stop()
+        try:
+            wait()
+        finally:  # after Ctrl-C too
+            wait()
+    for error in ended:
+        if error is not None:
+            raise error
+
+
+class _Crew:
+    """Threads that wait for work, each at a queue of its own."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._count = name, 0
+        self._idle: deque[SimpleQueue[Callable[[], None]]] = deque()
+
+    def send(self, work: Callable[[], None], most: int) -> bool:
+        """Whether a thread does the work: one that waits, else a new one where there are fewer than `most`."""
+        try:
+            self._idle.pop().put(work)
+        except IndexError:
+            if self._count >= most:
+                return False
+            name, inbox = f"akx-{self._name}_{self._count}", SimpleQueue[Callable[[], None]]()
+            inbox.put(work)
+            try:
+                threading.Thread(target=_serve, args=(inbox, self._idle), name=name, daemon=True).start()
+            except RuntimeError:  # no more threads can be started
+                return False
+            self._count += 1
+        return True
+
+
+def _serve(inbox: SimpleQueue[Callable[[], None]], idle: deque[SimpleQueue[Callable[[], None]]]) -> None:
+    while True:
+        inbox.get()()
+        idle.append(inbox)
+
+
+def _crew(name: str) -> _Crew:
+    found = _CREWS.get((os.getpid(), name))
+    if found is None:
+        for other in [key for key in list(_CREWS) if key[0] != os.getpid()]:
+            _CREWS.pop(other, None)
+        found = _CREWS[os.getpid(), name] = _Crew(name)
     return found
 
 
 def forget_threads(name: str) -> None:
-    """Have others the next time: with these goes what is still in their queue."""
-    _THREADS.pop((os.getpid(), name), None)
-
-
-#: Threads for products, at most so many; they are started as they are needed.
-_PRODUCTS, _MOST_THREADS = "products", 64
+    """Have others the next time."""
+    _CREWS.pop((os.getpid(), name), None)
 
 
 def share_out(parts: Iterable[_T], do: Callable[[_T], None], workers: int) -> None:
@@ -123,44 +184,9 @@ def share_out(parts: Iterable[_T], do: Callable[[_T], None], workers: int) -> No
             do(part)
 
     if workers > 1:
-        _beside(work, workers - 1, left.clear)
+        beside("products", work, workers - 1, left.clear)
     else:
         work()
-
-
-def _beside(work: Callable[[], None], others: int, stop: Callable[[], None]) -> None:
-    """Do `work` here and by other threads; `stop` lets those that are at it find nothing more to do."""
-    from concurrent.futures import Future, wait
-
-    futures: list[Future[None]] = [Future() for _ in range(others)]
-    pool = kept_threads(_PRODUCTS, _MOST_THREADS)
-    try:
-        try:
-            for future in futures:
-                pool.submit(_do, work, future)
-        except RuntimeError:  # no more threads can be started
-            forget_threads(_PRODUCTS)  # one that is still in its queue goes with it
-        work()
-    finally:
-        stop()
-        begun = [future for future in futures if not future.cancel()]
-        try:
-            wait(begun)
-        finally:  # after Ctrl-C too
-            wait(begun)
-    for future in begun:
-        future.result()
-
-
-def _do(work: Callable[[], None], future: Future[None]) -> None:
-    """Do the work of a future that nobody has cancelled."""
-    if future.set_running_or_notify_cancel():
-        try:
-            work()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
 
 
 def available_cores() -> int:

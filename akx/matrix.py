@@ -11,6 +11,7 @@ check them; a fingerprint reads the indices once, at the speed of BLAKE2b.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal
@@ -347,7 +348,9 @@ def checksum(array: NDArray[Any], *, threads: int = 1) -> int:
     return checksums([array], threads=threads)[0]
 
 
-def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
+def content_token(
+    A: Any, *, threads: int = 1, summing: Callable[[Sequence[NDArray[Any]]], list[int]] | None = None
+) -> tuple[Any, ...]:
     """A hashable token that differs whenever the content of a SciPy sparse matrix differs.
 
     It covers format, shape, types, and every byte of the value and index arrays by :func:`checksum`, so that changes in
@@ -356,7 +359,7 @@ def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
 
     CSR, CSC, COO, BSR and DIA are read as they are; LIL and DOK, which keep Python objects, are converted first. For a
     :class:`Matrix` (which cannot change) the cached fingerprints are used. Matrices on a GPU are read there, of CuPy,
-    PyTorch and tuples of arrays.
+    PyTorch and tuples of arrays. On the host `summing` forms the checksums, where it is given, else so many threads.
     """
     if isinstance(A, Matrix):
         allowed = (A.value_error,) if A.value_error else ()
@@ -370,7 +373,7 @@ def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
 
     arrays = _buffers(A)
     kinds = ((array.dtype.str, array.shape) for array in arrays)
-    sums = checksums(arrays, threads=threads)
+    sums = checksums(arrays, threads=threads) if summing is None else summing(arrays)
     return (A.format, tuple(map(int, A.shape)), *((*kind, found) for kind, found in zip(kinds, sums, strict=True)))
 
 

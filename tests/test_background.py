@@ -190,3 +190,25 @@ if {end!r} != "exit":
             return True
 
     wait_for(is_gone)
+
+
+def test_a_team_reads_a_matrix_beside_a_device_once_its_code_is_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is compiled beside calls which have read a good deal; few bytes are not worth one."""
+    for name, value in {"_read": 0, "_has_team": False, "_PAYS": 3 << 20}.items():
+        monkeypatch.setattr(background, name, value)
+    assert [background.summing_by(4, 1 << 20) for _ in range(2)] == [None, None]
+    assert not background._at_work
+    assert background.summing_by(4, 1 << 20) is None
+    wait_for((folder / "asked").exists)
+    assert (folder / "asked").read_text().startswith("team")
+    assert background.summing_by(4, 1 << 20) is None
+    (folder / "go").touch()
+    wait_for(lambda: background.summing_by(4, 1 << 20))
+    for threads, nbytes, count in ((4, 1 << 20, 4), (7, 1 << 30, 4), (99, 1 << 30, 16), (16, 2 << 20, 8)):
+        summing: Any = background.summing_by(threads, nbytes)
+        assert summing.keywords == {"threads": count}
+    assert background.summing_by(1, 1 << 30) is background.summing_by(16, 1 << 19) is None
+    (work,) = background._at_work.values()
+    work.close()

@@ -24,11 +24,11 @@ import akx
 from akx.device.cuda import memory
 from akx.device.cuda.launch import CallerStream, Graph, Module, default_stream
 from akx.device.cuda.runtime import give_back
-from akx.errors import AkxWarning, ArgumentError, DeviceError, MatrixError
+from akx.errors import AkxWarning, ArgumentError, DeviceError, DeviceMemoryError, MatrixError
 from akx.kernels.cuda import canonical, content, csr_powers, program, values
+from akx.kernels.cuda import plain as plain_products
 from akx.kernels.cuda.program import CudaProgram
-from akx.operator import cache, overflow, tiers
-from akx.operator import call as calls
+from akx.operator import cache, kept, overflow, tiers
 from akx.operator.prepared import Prepared
 from akx.plandb import changes
 
@@ -403,6 +403,24 @@ def test_an_overflow_is_told_by_a_later_call(case: Case) -> None:
         case.P(x, out=out)
 
 
+def test_vectors_of_the_host_come_and_go_by_one_copy_each(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """x through page-locked memory; one wait, for V. Without such memory x is waited for too."""
+    steps, coefficients = case.program, case.P._prepared.recurrence.coefficients(DTYPE)
+    for seed, is_locked in ((0, True), (1, True), (2, False), (3, False)):
+        if not is_locked and seed == 2:
+            steps._staging = None
+            refused = DeviceMemoryError("no room")
+            monkeypatch.setattr(program, "pinned", lambda *_, refused=refused: (_ for _ in ()).throw(refused))
+        x, out = np.random.default_rng(seed).standard_normal((1, N)), np.full((K + 1, 1, N), np.nan)
+        case.driver.log.clear()
+        steps.run(x, out, coefficients)
+        case.is_right(x[0], SimpleNamespace(host=out[:, 0].T.copy()))
+        if seed not in (0, 2):  # which make what they need
+            log = [one for one in case.driver.log if "Memcpy" in one or "Synchronize" in one or "Mem" in one]
+            there = ["cuMemcpyHtoDAsync"] if is_locked else ["cuMemcpyHtoDAsync", "cuStreamSynchronize"]
+            assert log == [*there, "cuMemcpyDtoHAsync", "cuStreamSynchronize"]
+
+
 def test_two_threads(case: Case) -> None:
     """One at a time: what is queued of one call is not in the midst of what is queued of another."""
     given = [case.arrays(seed) for seed in range(2)]
@@ -578,7 +596,7 @@ def test_matrix_powers_in_a_capture(case: Case, asked: Asked, cupy: Any) -> None
     driver, (x, out) = case.driver, case.arrays()
     cupy.current = Stream(11)
     driver.cuStreamBeginCapture(11, None)
-    with pytest.raises(DeviceError, match="call it once before capture with AKX_PREPARE=always"):
+    with pytest.raises(DeviceError, match="call it once before capture, with the same arguments"):
         akx.matrix_powers(asked.A, x, K, out=out)
     driver.cuStreamEndCapture(11)
     akx.matrix_powers(asked.A, x, K, out=out)
@@ -591,6 +609,93 @@ def test_matrix_powers_in_a_capture(case: Case, asked: Asked, cupy: Any) -> None
     assert asked.made[0] in [entry.operator for entry in cache.CACHE.entries.values()]
     replay(graph)
     case.is_right(x, out)
+
+
+def plain_step(n: int, start: int, column: int, value: int, _: int, *vectors: int) -> None:
+    own, before, made, filled, coefficients, _ = vectors
+    starts = seen(start, n + 1, np.int32)
+    nnz = int(starts[-1])
+    A = sp.csr_array((seen(value, nnz), seen(column, nnz, np.int32), starts), shape=(n, n), copy=True)
+    a, b, c = seen(coefficients, 3)
+    v = seen(own, n).copy()
+    seen(made, n)[:] = a * (A @ v) + b * v + (c * seen(before, n) if before else 0)
+    if filled:
+        seen(filled, n)[:] = v
+
+
+@pytest.fixture
+def plain(case: Case, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    """First calls on the device: plain products."""
+    tiers.forget()
+    monkeypatch.delenv("AKX_PREPARE", raising=False)
+    case.driver.kernels["plain_step"] = plain_step, [ctypes.c_uint32, *9 * [ctypes.c_uint64], ctypes.c_uint32]
+    monkeypatch.setattr(plain_products, "_kernel", lambda *_: Module(b"", "plain").kernel("plain_step"))
+    yield asked
+    tiers.forget()
+
+
+@pytest.mark.parametrize("kind", ["akx.Matrix", "SciPy's CSR", "SciPy's CSC"])
+def test_a_first_call_is_captured(case: Case, plain: Asked, cupy: Any, kind: str) -> None:
+    """Products of what does not change go into the graph, and stay: whatever is called, prepared or forgotten later."""
+    driver, (x, out), (y, other) = case.driver, case.arrays(), case.arrays(1)
+    A = {"akx.Matrix": plain.A, "SciPy's CSR": case.A.copy(), "SciPy's CSC": case.A.tocsc()}[kind]
+    options: dict[str, Any] = {"backend": "cuda"}
+    cupy.current = Stream(11)
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match="call it once before capture, with the same arguments"):
+        akx.matrix_powers(A, x, K, out=out, **options)
+    driver.cuStreamEndCapture(11)
+    for _ in range(2):
+        akx.matrix_powers(A, x, K, out=out, **options)
+        case.is_right(x, out)
+    (rent,) = (one for (_, what), one in tiers._RENTS.items() if what == (K, "cuda"))
+    calls = rent.calls
+    driver.cuStreamBeginCapture(11, None)
+    driver.log.clear()
+    assert akx.matrix_powers(A, y, K, out=other, **options) is other
+    assert set(driver.log) <= {
+        *("cuCtxGetCurrent", "cuStreamIsCapturing", "cuPointerGetAttribute", "cuLaunchKernelEx"),
+    }
+    _, graph = driver.cuStreamEndCapture(11)
+    assert len(graph) == K
+    assert rent.calls == calls
+    assert not plain.made
+    replay(graph)
+    case.is_right(y, other)
+    for one in (akx.Matrix.from_any(case.A) for _ in range(12)):  # those that are kept give way to others
+        akx.matrix_powers(one, x, K, out=out)
+    rent.is_over = True
+    akx.matrix_powers(A, x, K, out=out, **options)
+    assert plain.made
+    replay(graph)
+    case.is_right(y, other)
+    held = weakref.ref(next(iter(cache.CACHE._in_graphs.values())).ones[0])
+    gc.collect()
+    assert held() is not None
+    plain.A = A = None
+    gc.collect()
+    assert held() is None
+
+
+@pytest.mark.parametrize("what", ["k", "vectors", "type", "content"])
+def test_a_first_call_of_another_kind_is_not_captured(case: Case, plain: Asked, cupy: Any, what: str) -> None:
+    driver, (x, out), k = case.driver, case.arrays(), K
+    for _ in range(2):
+        akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
+    driver.finish()
+    if what == "k":
+        k, out = K - 1, Array(np.zeros((N, K), order="F"))
+    elif what == "vectors":
+        x, out = Array(np.zeros((N, 3), order="F")), Array(np.zeros((N, 3, K + 1), order="F"))
+    elif what == "type":
+        x, out = Array(np.zeros(N, dtype=complex)), Array(np.zeros((N, K + 1), dtype=complex, order="F"))
+    else:
+        case.A.data[0] += 1
+    cupy.current = Stream(11)
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match="call it once before capture, with the same arguments"):
+        akx.matrix_powers(case.A, x, k, out=out, backend="cuda")
+    assert not driver.cuStreamEndCapture(11)[1]
 
 
 # ----------------------------------------------------------------------------------- matrices that callers may change
@@ -792,6 +897,15 @@ def test_a_matrix_that_nobody_has_looked_at_is_not_read_in_a_capture(live: Live,
     assert not graph
     live.call(x, out)
     live.is_right(x, out)
+
+
+def test_other_forms_say_why_they_are_not_captured(live: Live, cupy: Any) -> None:
+    driver, (x, out), live.A.format = live.case.driver, live.case.arrays(), "csc"
+    cupy.current = Stream(11)
+    driver.cuStreamBeginCapture(11, None)
+    with pytest.raises(DeviceError, match=r"CSC and COO cannot be put in order in a capture: .*pass it as CSR"):
+        live.call(x, out)
+    assert not driver.cuStreamEndCapture(11)[1]
 
 
 def test_a_capture_looks_at_the_matrix_whenever_it_comes(
@@ -1103,8 +1217,8 @@ def test_a_matrix_of_the_host_is_read_while_the_device_works(
     for _ in range(4):
         akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
     case.is_right(x, out)
-    content_of, log = calls.content_of, case.driver.log
-    monkeypatch.setattr(calls, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
+    content_of, log = kept.content_of, case.driver.log
+    monkeypatch.setattr(kept, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
     log.clear()
     akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
     assert "cuGraphLaunch" in log[: log.index("read")]
@@ -1113,4 +1227,43 @@ def test_a_matrix_of_the_host_is_read_while_the_device_works(
     case.A.data *= 2
     akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
     case.is_right(x, out)
+    assert len(asked.made) == 1
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_matrix_of_the_host_is_read_between_both_copies(
+    case: Case, asked: Asked, monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    """Vectors of the host: x is on its way, and V is not waited for yet. An akx.Matrix is not read."""
+    monkeypatch.setenv("AKX_PREPARE", "always")
+    make = akx.MatrixPowers.__init__
+
+    def make_there(P: Any, *given: Any, **options: Any) -> None:
+        make(P, *given, **options)
+        P._home = "cuda"
+
+    monkeypatch.setattr(akx.MatrixPowers, "__init__", make_there)
+    A = asked.A if is_ours else case.A
+    x = np.random.default_rng(5).standard_normal(N)
+    content_of, log = kept.content_of, case.driver.log
+    monkeypatch.setattr(kept, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
+
+    def is_right(times: int, out: Any = None) -> None:
+        log.clear()
+        V = akx.matrix_powers(A, x, K, out=out, backend="cuda")
+        assert out is None or V is out
+        case.is_right(x, SimpleNamespace(host=V.copy()))
+        assert log.count("cuMemcpyDtoHAsync") == times
+
+    for _ in range(3):
+        is_right(1)
+    for out in (None, np.full((N, K + 1), np.nan, order="F")):
+        is_right(1, out)
+        copies = [one for one in log if "Memcpy" in one or one in ("read", "cuStreamSynchronize")]
+        beside = [] if is_ours else ["read"]
+        assert copies == ["cuMemcpyHtoDAsync", *beside, "cuMemcpyDtoHAsync", "cuStreamSynchronize"]
+    if not is_ours:
+        case.A.data *= 2
+        is_right(2)
+        is_right(1)
     assert len(asked.made) == 1

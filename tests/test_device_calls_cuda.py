@@ -242,6 +242,46 @@ def test_a_capture_by_torch() -> None:
         is_right(A, x, out)
 
 
+@pytest.mark.parametrize("kind", ["akx.Matrix", "akx.Matrix of the device", "SciPy's CSR", "SciPy's CSC"])
+def test_a_first_call_is_captured(cupy: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it is prepared; and the graph stays right when it is."""
+    monkeypatch.setenv("AKX_PREPARE", "auto")
+    akx.clear_cache()
+    host, stream = matrix(), cupy.cuda.Stream(non_blocking=True)
+    on_device = callers_matrix(cupy, "cupy", host)[0]
+    kinds = {"akx.Matrix": host, "akx.Matrix of the device": on_device}
+    A = akx.Matrix.from_any(kinds[kind]) if kind in kinds else host if kind == "SciPy's CSR" else host.tocsc()
+    x, out = vector(cupy, 1)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        for _ in range(2):
+            akx.matrix_powers(A, x, K, out=out, backend="cuda")
+        stream.begin_capture()
+        akx.matrix_powers(A, x, K, out=out, backend="cuda")
+        graph = stream.end_capture()
+        for prepare in ("auto", "always"):
+            monkeypatch.setenv("AKX_PREPARE", prepare)
+            x[:] = cupy.asarray(np.random.default_rng(2).standard_normal(N))
+            akx.matrix_powers(A, x, K, out=out, backend="cuda")
+            out[...] = cupy.nan
+            graph.launch(stream=stream)
+            stream.synchronize()
+            is_right(host, x, out)
+
+
+@pytest.mark.parametrize("form", ["csc", "coo"])
+def test_other_forms_say_why_they_are_not_captured(cupy: Any, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AKX_PREPARE", "auto")
+    akx.clear_cache()
+    A, (x, out) = getattr(callers_matrix(cupy, "cupy", matrix())[0], f"to{form}")(), vector(cupy, 1)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        akx.matrix_powers(A, x, K, out=out)
+        stream.begin_capture()
+        with pytest.raises(DeviceError, match="CSC and COO cannot be put in order in a capture"):
+            akx.matrix_powers(A, x, K, out=out)
+        stream.end_capture()
+
+
 def test_what_a_capture_has_no_room_for(cupy: Any) -> None:
     """It is told, and the capture goes on."""
     A, stream = matrix(), cupy.cuda.Stream(non_blocking=True)

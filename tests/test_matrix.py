@@ -21,8 +21,9 @@ from scipy.sparse.csgraph import connected_components, shortest_path
 from scipy.sparse.linalg import aslinearoperator
 
 import akx._canonical
+from akx import _checksum
 from akx._checksum import checksums
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, CompileError, MatrixError
 from akx.matrix import Features, Matrix, checksum, content_token
 
 FORMATS = ("csr", "csc", "coo", "bsr", "dia", "lil", "dok")
@@ -584,6 +585,19 @@ class TestChecksum:
         assert [checksums([a, b], threads=threads) for threads in (2, 3)] == [expected] * 2
         child = succeeds_in_a_child(threading.Lock(), lambda: checksums([a, b], threads=3) == expected)
         assert child
+
+    def test_numpy_forms_sums_until_numba_has_paid(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In a process in which nothing else needs Numba; where it is told not to compile, NumPy goes on."""
+        a = np.random.default_rng(2).random(1003)
+        expected, by_numpy, sizes = checksum(a), _checksum._by_numpy, list[int]()
+        for name, value in {"is_loaded": lambda: False, "_PAYS": 2000, "_by_hand": 0}.items():
+            monkeypatch.setattr(_checksum, name, value)
+        monkeypatch.setattr(_checksum, "_by_numpy", lambda *given: sizes.append(given[0].size) or by_numpy(*given))
+        assert [checksum(a) for _ in range(4)] == [expected] * 4
+        assert sizes == [1003, 1003]
+        monkeypatch.setattr(_checksum, "compiled_sum", lambda: (_ for _ in ()).throw(CompileError("told not to")))
+        assert checksum(a) == expected
+        assert sizes == [1003, 1003, 1003]
 
     def test_objects_have_no_checksum(self) -> None:
         with pytest.raises(ArgumentTypeError):

@@ -1,8 +1,11 @@
-"""The folders of akx for its user, who may have no home."""
+"""The folders of akx for its user, who may have no home, and threads that help."""
 
 from __future__ import annotations
 
 import tempfile
+import threading
+import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import platformdirs
 import pytest
 
 from akx import _process
-from akx._process import user_folder
+from akx._process import beside, forget_threads, user_folder
 from akx.device.cuda.compile import store_folder
 from akx.plandb import database_path
 from akx.tuner.calibration import calibration_folder, find_calibration
@@ -50,3 +53,33 @@ def test_a_folder_that_others_may_write_to_is_not_used(homeless: Path) -> None:
 
 def test_with_a_home_it_is_there() -> None:
     assert user_folder("data") == platformdirs.user_data_path("akx", appauthor=False)
+
+
+def test_work_beside_others_begins_at_once_and_is_over_when_it_is_left() -> None:
+    """A thread that comes late finds nothing; what goes wrong in one is raised when all are done."""
+    left, done, come = deque(range(6)), list[tuple[int, str]](), threading.Event()
+
+    def work() -> None:
+        name = threading.current_thread().name
+        while left:
+            try:
+                piece = left.popleft()
+            except IndexError:
+                return
+            if name.startswith("akx-tests"):
+                come.set()
+                time.sleep(0.02)
+                done.append((piece, name))
+                raise ValueError("out of order")
+            assert come.wait(10)
+            done.append((piece, name))
+
+    with pytest.raises(ValueError, match="out of order"):
+        beside("tests", work, 1, left.clear)
+    assert sorted(piece for piece, _ in done) == list(range(6))
+    assert len({name for _, name in done}) == 2
+    known = threading.active_count()
+    for _ in range(20):  # those that are there are used again
+        beside("tests", lambda: None, 1, lambda: None)
+    assert threading.active_count() <= known + 1
+    forget_threads("tests")

@@ -135,6 +135,13 @@ class Program(ABC):
         Programs of the GPU take two arrays of the host, or two that are a ``DeviceArray``.
         """
 
+    def run_beside(
+        self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients, meanwhile: Callable[[], bool]
+    ) -> bool:
+        """:meth:`run` on arrays of the host, and what `meanwhile` says, which is done while a device works."""
+        self.run(x, out, coefficients)
+        return meanwhile()
+
     @abstractmethod
     def update_values(self, data: NDArray[Any]) -> None:
         """Take new values, given in the order of the matrix's canonical CSR data, without a new plan.

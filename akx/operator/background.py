@@ -19,21 +19,40 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scipy.sparse import eye_array
+
 from akx.device.choose import HOST
+from akx.errors import CompileError
 from akx.matrix import Matrix
+from akx.operator.freshness import Summing
 from akx.operator.tiers import ALWAYS
 from akx.plan import Plan
 
 if TYPE_CHECKING:
     from akx.tuner.warmup import Job, Warmup
 
-__all__ = ["Coming", "aside", "check_code", "check_first", "compiled_in_background", "is_noted", "look", "notes_of"]
+__all__ = [
+    "Coming",
+    "aside",
+    "check_code",
+    "check_first",
+    "compiled_in_background",
+    "is_noted",
+    "look",
+    "notes_of",
+    "summing_by",
+]
 
 #: What every first call compiles beside its plan: features, prediction, checks.
 _FIRST = ("first calls",)
+#: Bytes of a matrix's values from which a team reads it beside a device, with so many for each thread of at most so
+#: many; bytes that calls read without one before its code is compiled, and have read; and whether that is there.
+_LEAST_READ, _OF_A_THREAD, _READERS, _PAYS = 1 << 20, 1 << 18, 16, 1 << 30
+_read, _has_team = 0, False
 #: How far such processes stand back behind others that want a core.
 _NICE = 10
 
@@ -95,6 +114,32 @@ def look(job: Job, matrix: Matrix, vectors: int = 1) -> None:
         threading.Thread(target=_end, args=(work,), name="akx-background", daemon=True).start()
     if not work.is_there(code):
         raise Coming(lambda: not work.is_there(code))
+
+
+def summing_by(threads: int, nbytes: int) -> Summing | None:
+    """What forms checksums of a matrix while a device works, by at most so many threads; `nbytes` are of its values.
+
+    That is a team whose threads listen for the next call (:mod:`akx.kernels.cpu.sums`), once its code is there; None
+    before, and for few.
+    """
+    global _read, _has_team
+    count = min(threads, _READERS, nbytes // _OF_A_THREAD)
+    if count < 2 or nbytes < _LEAST_READ:
+        return None
+    if not _has_team:
+        _read += nbytes
+        if _read < _PAYS:
+            return None
+        from akx.tuner.warmup import TEAM
+
+        try:
+            look(TEAM, Matrix.from_any(eye_array(1, format="csr")))
+        except (Coming, CompileError):
+            return None
+        _has_team = True
+    from akx.kernels.cpu.sums import sums_of
+
+    return partial(sums_of, threads=1 << (count.bit_length() - 1))  # few teams
 
 
 def notes_of(code: tuple[str, ...], matrix: Matrix) -> tuple[Path | None, ...]:

@@ -14,7 +14,7 @@ from akx.basis import Basis
 from akx.device.choose import HOST, array_backend
 from akx.matrix import Matrix, content_token
 from akx.matrix import there as matrix_there
-from akx.operator.freshness import content_of, read
+from akx.operator.freshness import read
 from akx.operator.tiers import CSR, ended, plain_powers
 from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.plan import Plan
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["matrix_powers"]
 
-#: Calls with arrays on a device, by what tells one from another but for their content.
+#: Calls on a device, by what tells one from another but for their content.
 _RECENT: dict[tuple[Any, ...], Recent] = {}
 _MOST_RECENT = 32
 _DEFAULTS = (None,) * 7
@@ -103,13 +103,14 @@ def matrix_powers(
            [1., 3., 9.]])
     """
     like: tuple[Any, ...] | None = None
+    of_host = type(x) is np.ndarray
     is_like = (
-        type(x) is not np.ndarray
+        (not of_host or (type(backend) is str and backend not in ("auto", HOST)))
         and (type(k), type(basis), type(backend)) == (int, str, str)
         and (plan, dtype, threads, db, memory_budget, fraction, value_error) == _DEFAULTS
     )
     is_ours = is_like and isinstance(A, Matrix)
-    is_live = is_like and not is_ours and type(A) not in CSR and basis == "monomial"
+    is_live = is_like and not of_host and not is_ours and type(A) not in CSR and basis == "monomial"
     is_live = is_live and (backend == "auto" or backend == array_backend())
     if is_live and "akx.operator.live" in sys.modules:
         from akx.operator import live
@@ -145,11 +146,12 @@ def matrix_powers(
         from akx.device.cuda import callers
 
         is_captured = callers.is_captured(x)
-    if is_usual and not is_captured and isinstance(backend, str) and backend not in ("auto", HOST):
+    if is_usual and isinstance(backend, str) and backend not in ("auto", HOST):
         from akx.operator.plain import call_on_device
 
         asked: dict[str, Any] = {"basis": basis, "out": out, "dtype": dtype, "threads": threads, "backend": backend}
-        there: NDArray[Any] | None = call_on_device(A, x, k, value_error=value_error, **asked)
+        asked |= {"value_error": value_error, "is_captured": is_captured}
+        there: NDArray[Any] | None = call_on_device(A, x, k, **asked)
         if there is not None:  # in kind, as the types of Python cannot say
             return there
     from akx.operator.background import Coming, compiled_in_background
@@ -161,7 +163,7 @@ def matrix_powers(
             A, k, basis, plan, dtype, threads, db, backend, limits, value_error, is_captured=is_captured
         )
         operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
-        if is_elsewhere and like is not None:
+        if like is not None:
             _remember(like, operator, x)
         answer = operator(x, out=out)
         if is_live and is_elsewhere and not is_captured and (given := matrix_there(A)) is not None:
@@ -199,6 +201,14 @@ def call_once(k: int, matrix: Matrix, vectors: int) -> None:
 
 def _read_beside(known: Recent, operator: MatrixPowers, A: Any, x: Any, out: Any) -> Any:
     """V by what is kept for A, which is read while the device works; None where it turns out to be another matrix."""
+
+    from akx.operator.kept import content_of
+
+    def is_same() -> bool:
+        return content_of(read(A)[1], None) == known.token
+
+    if isinstance(x, np.ndarray):
+        return operator._of_host(x, out, meanwhile=is_same)
     from akx.device.cuda import callers
 
     if callers.is_captured(x):
@@ -207,7 +217,7 @@ def _read_beside(known: Recent, operator: MatrixPowers, A: Any, x: Any, out: Any
         out = operator(x)
     elif operator._on_device is None or not operator._on_device.again(x, out):
         return None
-    return out if content_of(read(A)[1], None) == known.token else None
+    return out if is_same() else None
 
 
 def _remember(like: tuple[Any, ...], operator: MatrixPowers, x: Any) -> None:

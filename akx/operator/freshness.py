@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from akx._given import scipy_matrix
 from akx._numba import is_loaded
 from akx._parts import Parts
-from akx.device.host import resolve_threads
 from akx.matrix import Matrix, content_token, there
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ __all__ = [
     "GLANCE",
     "SMALL",
     "Copies",
+    "Summing",
     "Token",
-    "content_of",
     "database_of",
     "has_other_threads",
     "is_changing",
@@ -40,8 +40,9 @@ __all__ = [
     "token_of",
 ]
 
-#: What tells one content of a matrix from another.
+#: What tells one content of a matrix from another, and what forms the checksums of arrays for it.
 Token = tuple[Any, ...]
+Summing = Callable[[Sequence[NDArray[Any]]], list[int]]
 #: That of a matrix that cannot change.
 CONSTANT: Token = ("akx",)
 #: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
@@ -70,17 +71,12 @@ def read(A: Any) -> tuple[Any, Any]:
     return A, scipy_matrix(A)
 
 
-def token_of(A: Any, threads: int) -> Token:
-    """The content of A, read by as many threads as its size is worth; an akx.Matrix cannot change."""
+def token_of(A: Any, threads: int, summing: Summing | None = None) -> Token:
+    """The content of A, read by as many threads as its size is worth, or by `summing`; an akx.Matrix cannot change."""
     if isinstance(A, Matrix):
         return CONSTANT
     octets = A.nnz * (A.dtype.itemsize + 4)
-    return content_token(A, threads=max(1, min(threads, octets // _BYTES_PER_READER)))
-
-
-def content_of(A: Any, threads: int | None) -> Token:
-    """What tells the content of a matrix from any other that it may have; reads it once."""
-    return token_of(A, resolve_threads(threads))
+    return content_token(A, threads=max(1, min(threads, octets // _BYTES_PER_READER)), summing=summing)
 
 
 class Copies:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from scipy.sparse import issparse
 
 from akx._canonical import check_shape, check_value_error, target_dtype
@@ -17,6 +18,7 @@ from akx.device.host import resolve_threads
 from akx.errors import DeviceError
 from akx.matrix import Matrix, sent
 from akx.operator import freshness
+from akx.operator.background import summing_by
 from akx.operator.cache import CACHE, ORIGIN, Cache, Entry, Origin
 from akx.operator.freshness import (
     CONSTANT,
@@ -38,6 +40,7 @@ __all__ = [
     "Recent",
     "cache_of",
     "canonical",
+    "content_of",
     "derived",
     "kept_by",
     "operator_for",
@@ -46,13 +49,14 @@ __all__ = [
     "recent",
 ]
 
+#: Formats whose entries are an array.
+_ARRAYS = ("csr", "csc", "coo", "bsr", "dia")
 #: Where a key of `matrix_powers` says which database is meant.
 _PLACE = 7
-#: What helps where a capture finds nothing.
-_LIKE_THIS = "call it once before capture, with the same arguments; other bases and options need an akx.MatrixPowers"
-_PREPARED = (
-    "call it once before capture with AKX_PREPARE=always, as first calls prepare nothing; or use an akx.MatrixPowers"
-)
+#: What helps where a capture finds nothing: in any case, and for a matrix on a GPU, as CSR and in other forms.
+_BEFORE = "call it once before capture, with the same arguments"
+_LIKE_THIS = f"{_BEFORE}; other bases and options need an akx.MatrixPowers"
+_AS_CSR = f"pass it as CSR, which the graph reads each time; or {_BEFORE} and AKX_PREPARE=always"
 
 
 def operator_for(
@@ -92,9 +96,14 @@ def operator_for(
     if found is not None:
         return found
     if is_captured:
+        if is_unread and not looks_each_time:
+            raise DeviceError(
+                "CSC and COO cannot be put in order in a capture: the host looks at their indices on the way",
+                hint=_AS_CSR,
+            )
         raise DeviceError(
             "nothing is prepared for this matrix as it is, and nothing can be in a capture",
-            hint=_LIKE_THIS if looks_each_time else _PREPARED,
+            hint=_LIKE_THIS if looks_each_time else _BEFORE,
         )
     source = CACHE.sibling(given, types, token)
     database, epoch = database_of(db), CACHE.epoch
@@ -117,15 +126,22 @@ def operator_for(
     return operator
 
 
+def content_of(A: Any, threads: int | None) -> Token:
+    """What tells the content of A from any other that it may have; reads it once, while a device works."""
+    most = resolve_threads(threads)
+    summing = summing_by(most, A.data.nbytes) if issparse(A) and A.format in _ARRAYS else None
+    return token_of(A, most, summing)
+
+
 class Recent:
-    """A call of :func:`akx.matrix_powers` with arrays on a device, for the next one with the same matrix object.
+    """A call of :func:`akx.matrix_powers` on a device, for the next one with the same matrix object.
 
     Parameters
     ----------
     entry : Entry
         By the user's database, with defaults.
     is_there : callable
-        Whether a start vector of this type is on the device.
+        Whether a start vector of this type is where that one was.
     """
 
     def __init__(self, entry: Entry, is_there: Callable[[Any], bool]) -> None:
@@ -161,10 +177,14 @@ class Recent:
 
 def recent(operator: MatrixPowers, x: Any) -> Recent | None:
     """What the next call needs that is like one that this operator was for; None where it is not kept."""
+    entry = next((one for one in list(CACHE.entries.values()) if one.operator is operator), None)
+    if entry is None:
+        return None
+    if isinstance(x, np.ndarray):
+        return Recent(entry, lambda x: True)
     from akx.device.cuda.callers import library_of
 
-    entry = next((one for one in list(CACHE.entries.values()) if one.operator is operator), None)
-    return None if entry is None else Recent(entry, library_of(type(x)).is_there)
+    return Recent(entry, library_of(type(x)).is_there)
 
 
 def canonical(A: Any, *, threads: int | None = None, on_device: bool = False) -> Matrix:

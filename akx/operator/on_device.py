@@ -21,7 +21,7 @@ from akx.device.choose import array_backend
 from akx.device.cuda import interchange
 from akx.device.cuda.callers import library_of, stream_of
 from akx.device.cuda.launch import CallerStream, Stream, default_stream
-from akx.device.cuda.memory import wrap
+from akx.device.cuda.memory import DeviceArray, wrap
 from akx.device.cuda.runtime import runtime
 from akx.errors import ArgumentError, ArgumentTypeError, DeviceError
 from akx.kernels.base import Coefficients
@@ -33,7 +33,7 @@ from akx.operator.vectors import overlap
 if TYPE_CHECKING:
     from akx.tuner.queued import Queued
 
-__all__ = ["Around", "DeviceCalls"]
+__all__ = ["Around", "DeviceCalls", "in_place", "stream_for"]
 
 #: What queues the work of a call.
 _Work = Callable[[Stream], None]
@@ -141,11 +141,14 @@ class DeviceCalls:
             raise ArgumentTypeError("x is on the device", expected=f"an array of the host for backend={asked!r}")
         start, single = interchange.start_of(x, n)
         dtype, shape = prepared.recurrence.result_dtype(start.dtype), (k1, *start.shape)
-        vectors, stream = start.shape[0], _stream_for(x, start)
+        vectors, stream = start.shape[0], stream_for(x, start)
         with runtime().active():
             is_captured = stream.is_capturing
         if is_captured:
-            _check_as_is(x, start, dtype, out)
+            block, powers, answer = in_place(x, out, start, single, dtype, k1)
+            with self._lock:
+                self._capture(stream, block, powers, basis, around)
+            return answer
         block = interchange.block_of(x, start, dtype)
         if out is None:
             powers, answer = interchange.make_result(x, shape, dtype, single)
@@ -155,13 +158,8 @@ class DeviceCalls:
             (powers, ready_on), answer = interchange.result_in(out, wanted, dtype, shape), out
         is_own = block.pointer == start.pointer
         if block.pointer != powers.pointer and overlap(block, powers):
-            if is_captured:
-                raise ArgumentError("x and out overlap, and a copy cannot be captured", hint="pass other memory as out")
             block, is_own = interchange.copy_of(block, start.stream), False
         with self._lock:
-            if is_captured:
-                self._capture(stream, block, powers, basis, around)
-                return answer
             found, coefficients = prepared.for_call(dtype, vectors, self._there)
             if basis is not None:
                 coefficients = prepared.recurrence.coefficients_of(basis, dtype)
@@ -227,7 +225,7 @@ def _places(block: Any, powers: Any) -> tuple[int, int, int]:
     return block.pointer, powers.pointer, block.shape[0]
 
 
-def _stream_for(x: Any, start: interchange.Foreign) -> CallerStream:
+def stream_for(x: Any, start: interchange.Foreign) -> CallerStream:
     """The stream that work on x is for, now."""
     library = library_of(type(x))
     if start.owner is not x or not interchange.brings_memory(x):
@@ -235,10 +233,15 @@ def _stream_for(x: Any, start: interchange.Foreign) -> CallerStream:
     return library.stream(library.read(x)[1])
 
 
-def _check_as_is(x: Any, start: interchange.Foreign, dtype: Any, out: Any) -> None:
-    """Raise where a call would need memory of akx, for a copy of x or for V: in a capture there is none."""
-    n, size = start.shape[1], dtype.itemsize
-    is_dense = start.strides[1] == size and (start.shape[0] == 1 or start.strides[0] == n * size)
+def in_place(
+    x: Any, out: Any, start: interchange.Foreign, single: bool, dtype: Any, k1: int
+) -> tuple[DeviceArray, DeviceArray, Any]:
+    """x (b, n), V (k+1, b, n) and what the caller gets of it, of a call in a capture.
+
+    Raises ArgumentError where it would need memory of akx, for a copy of x or for V: in a capture there is none.
+    """
+    (b, n), size = start.shape, dtype.itemsize
+    is_dense = start.strides[1] == size and (b == 1 or start.strides[0] == n * size)
     if start.dtype != dtype or not is_dense or start.pointer % size:
         raise ArgumentError(
             "x would be copied, which cannot be captured",
@@ -246,5 +249,12 @@ def _check_as_is(x: Any, start: interchange.Foreign, dtype: Any, out: Any) -> No
             found=f"{start.dtype}, strides {start.strides[::-1]}",
             hint="copy it before the capture",
         )
-    if out is None and not interchange.brings_memory(x):
+    block, shape = interchange.block_of(x, start, dtype), (k1, b, n)
+    if out is not None:
+        powers, _ = interchange.result_in(out, (n, k1) if single else (n, b, k1), dtype, shape)
+        if block.pointer != powers.pointer and overlap(block, powers):
+            raise ArgumentError("x and out overlap, and a copy cannot be captured", hint="pass other memory as out")
+        return block, powers, out
+    if not interchange.brings_memory(x):
         raise ArgumentError("V would be made, which cannot be captured", hint="pass out=")
+    return block, *interchange.make_result(x, shape, dtype, single)

@@ -20,8 +20,8 @@ from akx.errors import DeviceMemoryError
 from akx.kernels.base import Coefficients, PlainProducts, Program
 from akx.matrix import Matrix, there
 from akx.operator.cache import CACHE
-from akx.operator.freshness import content_of, has_other_threads
-from akx.operator.kept import cache_of, canonical, derived, origin_of, owner_of
+from akx.operator.freshness import has_other_threads
+from akx.operator.kept import cache_of, canonical, content_of, derived, origin_of, owner_of
 from akx.operator.overflow import OverflowWatch
 from akx.operator.products import is_finite
 from akx.operator.recurrence import Recurrence
@@ -52,10 +52,12 @@ class PlainOperator:
         self._program = products.program(k)
         self._recurrence = Recurrence(make_basis("monomial", k), matrix.dtype)
         self.watch = OverflowWatch(matrix, k)
+        self.done: set[int] = set()  # numbers of start vectors of calls so far
 
     def program(self, vectors: int, basis: Basis | None = None) -> tuple[Program, Coefficients]:
         """What does calls with so many start vectors, and the coefficients to give it."""
         self._program.ready(vectors)
+        self.done.add(vectors)
         found, dtype = self._recurrence, self._recurrence.result_dtype()
         return self._program, found.coefficients(dtype) if basis is None else found.coefficients_of(basis, dtype)
 
@@ -76,6 +78,11 @@ class PlainPowers:
     def nbytes(self) -> int:
         """Bytes on the device."""
         return self._products.nbytes
+
+    def like_before(self, k: int, vectors: int) -> PlainOperator | None:
+        """The operator for k steps, where it has done a call with so many start vectors."""
+        found = self._operators.get(k)
+        return None if found is None or vectors not in found.done else found
 
     def operator(self, k: int) -> PlainOperator:
         """The operator for k steps."""
@@ -129,17 +136,22 @@ def call_on_device(
     threads: int | None,
     backend: str,
     value_error: float | None,
+    is_captured: bool = False,
 ) -> Any:
     """The answer of :func:`akx.matrix_powers` by plain products on a device; None where it is for a prepared operator.
 
     `x` and A are of the host or of the device. CSR arrays of SciPy go to the device as they are; any other matrix is
     taken in canonical form. What is not an :class:`akx.Matrix` is read once for a checksum: after the work was queued
     with what is there, which is done again where that has changed, and before it for other forms.
+
+    In a capture the kernels go into the caller's graph, where a call like it has left all that they need, and it is no
+    call that the rent counts. None too where nothing is there, and for CSR of the caller's on the device, which
+    :mod:`akx.operator.live` captures.
     """
     if backend == HOST or setting() != AUTO:
         return None
     given = A if isinstance(A, Matrix) or sp.issparse(A) else there(A)
-    if given is None:
+    if given is None or (is_captured and given is not A):
         return None
     if not (basis == "monomial" if isinstance(basis, str) else isinstance(basis, Basis) and basis.k >= k):
         return None
@@ -157,6 +169,10 @@ def call_on_device(
     if rent is None:
         return None
     call = _Call(given.shape[0], x, k, make_basis(basis, k), out, target)
+    if isinstance(basis, str):
+        call.basis = None
+    if is_captured:
+        return _captured(A, call, threads, backend)
     if not rent.goes_on(k, call.start.shape[0]):
         CACHE.drop_plain(owner, backend)
         return None
@@ -194,6 +210,29 @@ def call_on_device(
     return call.looked_at(answer, found)
 
 
+def _captured(A: Any, call: _Call, threads: int | None, backend: str) -> Any:
+    """V of a call in a capture, by what is kept for A as it is now; None where nothing is."""
+    cache, owner = CACHE, A
+    types: tuple[str, ...] = "as it is", call.dtype.str
+    if isinstance(A, Matrix) or A.format != "csr":
+        matrix = canonical(A, threads=threads)
+        cache, (owner, types, token) = cache_of(matrix), origin_of(matrix)
+        types = types if matrix.dtype == call.dtype else (*types, call.dtype.str)
+    else:
+        token = content_of(A, threads)
+    epoch = cache.epoch
+    found, of = cache.take_plain(owner, types, backend)
+    operator = None if found is None else found.like_before(call.k, call.start.shape[0])
+    try:
+        answer = None if operator is None or of != token else call.captured(operator)
+        if answer is not None:
+            cache.hold_plain(owner, found)
+        return answer
+    finally:
+        if found is not None:
+            cache.give_plain(owner, types, backend, found, of, epoch)
+
+
 def _canonical_call(A: Any, call: _Call, threads: int | None, backend: str) -> Any:
     """The same with the canonical form of A, and the errors of that."""
     matrix = given = canonical(A, threads=threads)
@@ -211,7 +250,8 @@ class _Call:
     """The arguments of one call, checked; start vectors of the host or of the device."""
 
     def __init__(self, n: int, x: Any, k: int, basis: Basis, out: Any, dtype: np.dtype[Any]) -> None:
-        self.x, self.k, self.basis, self.out = x, k, basis, out
+        self.x, self.k, self.out = x, k, out
+        self.basis: Basis | None = basis  # None for that of an operator
         self.of_device = not isinstance(x, np.ndarray) and is_on_device(x)
         self.start: Any
         self._answer: Any = None
@@ -235,6 +275,18 @@ class _Call:
         if self._powers is not None:
             program.run(self._block, self._powers, coefficients)
         return self._answer
+
+    def captured(self, operator: PlainOperator) -> Any:
+        """V, whose kernels go into the graph that the caller records on the stream of x."""
+        from akx.device.cuda.runtime import runtime
+        from akx.operator.on_device import in_place, stream_for
+
+        block, powers, answer = in_place(self.x, self.out, self.start, self.single, self.dtype, self.k + 1)
+        program: Any
+        program, coefficients = operator.program(self.shape[1], self.basis)
+        with runtime().active():
+            program.capture_for(stream_for(self.x, self.start), block, powers, coefficients)
+        return answer
 
     @property
     def is_own(self) -> bool:

@@ -7,7 +7,7 @@ V[..., j] = p_j(A) x, v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -277,6 +277,13 @@ class MatrixPowers:
             if not isinstance(x, np.ndarray) and is_on_device(x):
                 answer: NDArray[Any] = self._device_calls()(x, out, basis)  # in kind, as the types of Python cannot say
                 return answer
+        V: NDArray[Any] = self._of_host(x, out, basis)
+        return V
+
+    def _of_host(
+        self, x: Any, out: NDArray[Any] | None, basis: Basis | None = None, meanwhile: Callable[[], bool] | None = None
+    ) -> Any:
+        """V of a call with vectors of the host; None where `meanwhile`, done while a device works, says it is stale."""
         start, single = start_block(x, self._n)
         dtype = self._recurrence.result_dtype(start.dtype)
         vectors = start.shape[0]
@@ -292,7 +299,10 @@ class MatrixPowers:
                 block = block.copy()
             if basis is not None:
                 coefficients = self._recurrence.coefficients_of(basis, dtype)
-            program.run(block, powers, coefficients)
+            if meanwhile is None:
+                program.run(block, powers, coefficients)
+            elif not program.run_beside(block, powers, coefficients, meanwhile):
+                return None
             look = self._overflow.is_due(vectors)
         if look:
             self._overflow.look(powers)

@@ -42,12 +42,14 @@ class Spares:
         self.epoch = 0  # how often it was cleared
         self._spare: dict[Any, list[Any]] = {}
         self._plain: OrderedDict[tuple[Any, ...], _Plain] = OrderedDict()
+        self._in_graphs: dict[int, _Plain] = {}
 
     def clear(self) -> None:
         """Forget everything, and what is lent too once it is given back."""
         with self.lock:
             self.epoch += 1
             self._plain.clear()
+            self._in_graphs.clear()
             self._spare = {}
 
     def take_spare(self, kind: Any) -> Any:
@@ -102,6 +104,17 @@ class Spares:
         with self.lock:
             for key in [key for key in list(self._plain) if key[0] == id(owner) and key[2] == backend]:
                 del self._plain[key]
+
+    def hold_plain(self, owner: Any, one: Any) -> None:
+        """Keep it as long as its owner lives: it is in a graph of the caller's."""
+        key = id(owner)
+        with self.lock:
+            found = self._in_graphs.get(key)
+            if found is None or found.owner() is not owner:
+                held = weakref.ref(owner, lambda _: self._in_graphs.pop(key, None))
+                found = self._in_graphs[key] = _Plain(held, ())
+            if not any(one is other for other in found.ones):
+                found.ones.append(one)
 
     @property
     def _plain_bytes(self) -> int:

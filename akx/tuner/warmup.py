@@ -39,7 +39,7 @@ from akx.tuner import processes
 from akx.tuner.precompile import note_of, part_of
 from akx.tuner.space import build_space
 
-__all__ = ["ALL", "Code", "Job", "Warmup", "code_of", "every_plan", "job_of", "run_job"]
+__all__ = ["ALL", "TEAM", "Code", "Job", "Warmup", "code_of", "every_plan", "job_of", "run_job"]
 
 #: What is compiled at once: schedule, variant, order of the rows.
 Code = tuple[str, ...]
@@ -53,7 +53,7 @@ _HOST, _COPIES = 400 * 2**20, 6
 #: Seconds between two reports of how far they are.
 _LOOK = 0.5
 #: Code that all plans of several threads share.
-_TEAM: Job = (("team",), __name__, "_meet", None)
+TEAM: Job = (("team",), __name__, "_meet", None)
 #: The code that is everything, for a matrix of these types.
 ALL: Code = ("all",)
 #: Of Linux: end with the thread that started this process, also while it is stopped.
@@ -164,7 +164,7 @@ class Warmup:
 
     def want_team(self) -> None:
         """Compile what all plans share; for a machine on which several threads can run."""
-        self.want([_TEAM])
+        self.want([TEAM])
 
     def wait(self, seconds: float, report: Callable[[int, int], object] = lambda done, total: None) -> int:
         """Wait for all that is wanted, for so long at most; returns how many pieces of code were compiled meanwhile.
@@ -353,10 +353,12 @@ def _play(data: Any, matrix: Matrix, vectors: int) -> None:
 
 
 def _meet(_: Any, matrix: Matrix, vectors: int) -> None:
-    """What looks at the cores (:mod:`akx.tuner.cores`), which has all that teams of threads share."""
+    """What looks at the cores (:mod:`akx.tuner.cores`), which has all that teams of threads share; and checksums."""
+    from akx.kernels.cpu.sums import sums_of
     from akx.tuner.cores import core_state
 
     core_state(2)
+    sums_of([matrix.data], 2)
 
 
 def main(parent: int | None = None) -> None:

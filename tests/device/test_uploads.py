@@ -1,4 +1,4 @@
-"""Large arrays to the device without one: piece by piece, in buffers that are filled again when they have been read."""
+"""Large arrays to the device and back without one: piece by piece, in buffers that are used again and again."""
 
 from __future__ import annotations
 
@@ -42,30 +42,57 @@ def test_an_array_goes_in_pieces(monkeypatch: pytest.MonkeyPatch, bytes_more: in
     np.testing.assert_array_equal(seen(array.pointer, values.size), 2 * values)
 
 
-def test_threads_share_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["upload", "download"])
+def test_threads_share_the_pieces(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte is sent once, whatever their number; what goes wrong in one of them is raised."""
     sent: list[tuple[int, int]] = []
 
     class Buffers:
-        def send(self, pointer: int, address: int, nbytes: int, pieces: Any, behind: Any) -> None:
-            if nbytes == 999:
+        def send(self, pointer: int, address: int, sizes: Any, behind: Any) -> None:
+            if pointer == 999:
                 raise ValueError("out of order")
-            sent.extend((place, min(32, nbytes - place)) for place in pieces)
+            sent.extend(sizes)
+
+        fetch = send
 
     spare: list[Any] = []
-    for name, value in {"_PIECE": 32, "_Buffers": Buffers, "_spare": spare, "Mark": lambda stream: None}.items():
+    changed = {"_PIECE": 32, "_LEAST": 32, "_Buffers": Buffers, "_spare": spare, "Mark": lambda stream: None}
+    for name, value in changed.items():
         monkeypatch.setattr(uploads, name, value)
     monkeypatch.setattr(uploads, "default_stream", lambda: None)
+    copy = getattr(uploads, way)
     for threads in (1, 3, 8):
         sent.clear()
         monkeypatch.setattr(uploads, "default_threads", lambda threads=threads: threads)
-        uploads.upload(0, np.zeros(1000, np.uint8))
+        copy(0, np.zeros(1000, np.uint8))
         assert sorted(sent) == [(place, min(32, 1000 - place)) for place in range(0, 1000, 32)]
     made = set(spare)
     assert len(made) == 8
     with pytest.raises(ValueError, match="out of order"):
-        uploads.upload(0, np.zeros(999, np.uint8))
+        copy(999, np.zeros(1000, np.uint8))
     assert set(spare) == made  # none is lost
+
+
+@pytest.mark.parametrize("bytes_more", [0, 8, 24])
+def test_an_array_comes_back_in_pieces(monkeypatch: pytest.MonkeyPatch, bytes_more: int) -> None:
+    """Behind the work so far; and there on return, in memory that is not page-locked, and at once where it is."""
+    driver = FakeDriver()
+    driver.install(monkeypatch)
+    for name, value in {"_PIECE": 32, "_THREADS": 1, "_spare": []}.items():
+        monkeypatch.setattr(uploads, name, value)
+    monkeypatch.setattr(memory, "LARGE_BACK", 64)
+    values = np.arange((7 * 32 + bytes_more) // 8, dtype=float)
+    array, other = (memory.empty(values.shape, values.dtype) for _ in range(2))
+    other.set(values)
+    array.copy_from(other)
+    driver.log.clear()
+    np.testing.assert_array_equal(array.get(), values)
+    assert driver.log.count("cuMemcpyDtoHAsync") == 7 + bool(bytes_more)
+    locked = memory.pinned(values.shape, values.dtype)
+    driver.log.clear()
+    assert array.get(locked) is locked
+    assert driver.log.count("cuMemcpyDtoHAsync") == 1
+    np.testing.assert_array_equal(locked, values)
 
 
 @pytest.mark.parametrize("most", [0, 3])

@@ -277,7 +277,8 @@ def install(
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, made)
     monkeypatch.setattr(DeviceArray, "get", _get)
-    monkeypatch.setattr(DeviceArray, "set", lambda self, values: seen(self).__setitem__(..., values))
+    for name in ("set", "queue_from"):
+        monkeypatch.setattr(DeviceArray, name, lambda self, values: seen(self).__setitem__(..., values))
     monkeypatch.setattr(
         DeviceArray, "copy_from", lambda self, other, stream=None: seen(self).__setitem__(..., seen(other))
     )

@@ -28,8 +28,8 @@ from akx.errors import ArgumentError, DeviceMemoryError, brief
 __all__ = ["DeviceArray", "MemoryPool", "before_reuse", "empty", "memory_pool", "pinned", "to_device", "wrap", "zeros"]
 
 _GRAIN = 512
-#: Bytes from which on an array of the host is sent by several threads.
-LARGE = 16 << 20
+#: Bytes from which on an array of the host is sent by several threads, and fetched.
+LARGE, LARGE_BACK = 16 << 20, 2 << 20
 
 
 class MemoryPool:
@@ -338,6 +338,11 @@ class DeviceArray:
         found = np.empty(self.shape, dtype=self.dtype) if out is None else out
         if found.shape != self.shape or found.dtype != self.dtype or not found.flags.c_contiguous:
             raise ArgumentError("out does not fit", expected=f"{self.shape} of {self.dtype}, C-contiguous")
+        if self.nbytes >= LARGE_BACK and not _is_pinned(found.ctypes.data):
+            from akx.device.cuda.uploads import download
+
+            if download(self.pointer, found):
+                return found
         stream = default_stream()
         if self.nbytes:
             with runtime().active() as live:
@@ -360,12 +365,16 @@ class DeviceArray:
 
             is_there = upload(self.pointer, source)
         if not is_there:
-            stream = default_stream()
-            with runtime().active() as live:
-                live.call(
-                    "cuMemcpyHtoDAsync", self.pointer, source.ctypes.data, self.nbytes, stream.raw, doing="copying"
-                )
-            stream.synchronize()
+            self.queue_from(source)
+            default_stream().synchronize()
+
+    def queue_from(self, values: NDArray[Any]) -> None:
+        """Queue a copy of a contiguous host array of as many bytes, which stays as it is until then."""
+        from akx.device.cuda.launch import default_stream
+
+        with runtime().active() as live:
+            raw = default_stream().raw
+            live.call("cuMemcpyHtoDAsync", self.pointer, values.ctypes.data, self.nbytes, raw, doing="copying")
 
     def copy_from(self, other: DeviceArray, stream: Any = None) -> None:
         """Take the bytes of another device array of the same size, ordered on `stream`."""

@@ -1,33 +1,34 @@
-"""Large arrays of the host to the device: through page-locked buffers, by several threads.
+"""Large arrays of the host to the device and back: through page-locked buffers, by several threads.
 
 Memory that is not page-locked is copied by the driver at 5 GB/s on the host of an H100, page-locked memory at 49; to
-lock what is there takes as long as to copy it at 15. So threads copy pieces of it into buffers of theirs, two each, and
-queue them on streams of theirs: 42 GB/s with eight threads and pieces of 4 MB (27 with four).
+lock what is there takes as long as to copy it at 15. So threads copy pieces of it into buffers of theirs, or out of
+them, two each, and queue them on streams of theirs: 42 GB/s to the device with eight threads and pieces of 4 MB (27
+with four).
 
-Bytes: the array is read and written once on the host, and read once more by the device.
+Bytes: the array is read and written once on the host, and read or written once more by the device.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
-from concurrent.futures import Future, wait
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._process import kept_threads
+from akx._process import beside
 from akx.device.cuda.memory import pinned
 from akx.device.cuda.runtime import runtime
 from akx.device.cuda.streams import Mark, Stream, default_stream
 from akx.device.host import default_threads
 from akx.errors import DeviceError
 
-__all__ = ["upload"]
+__all__ = ["download", "upload"]
 
-#: Bytes of a piece, and the most threads.
-_PIECE, _THREADS = 4 << 20, 8
+#: Bytes of a piece, at most and at least, and the most threads.
+_PIECE, _LEAST, _THREADS = 4 << 20, 1 << 19, 8
 #: Buffers that nobody uses now; appending and popping are atomic.
 _spare: list[_Buffers] = []
 
@@ -41,19 +42,42 @@ class _Buffers:
         with runtime().active() as live:
             self._events = [live.call("cuEventCreate", 2, doing="making an event") for _ in range(2)]
 
-    def send(self, pointer: int, address: int, nbytes: int, pieces: Iterable[int], behind: Mark) -> None:
-        """Send the pieces that begin at these places, and wait until they are there; buffers are free then."""
+    def send(self, pointer: int, address: int, sizes: Iterable[tuple[int, int]], behind: Mark) -> None:
+        """Send pieces, (place, bytes) each, and wait until they are there; buffers are free then."""
         behind.holds(self._stream)
         try:
             with runtime().active() as live:
-                for turn, place in enumerate(pieces):
+                for turn, (place, size) in enumerate(sizes):
                     buffer, event = self._buffers[turn % 2].ctypes.data, self._events[turn % 2]
                     if turn > 1:
                         live.call("cuEventSynchronize", event, doing="waiting for a copy")
-                    size = min(_PIECE, nbytes - place)
                     ctypes.memmove(buffer, address + place, size)
                     live.call("cuMemcpyHtoDAsync", pointer + place, buffer, size, self._stream.raw, doing="copying")
                     live.call("cuEventRecord", event, self._stream.raw, doing="recording an event")
+        finally:
+            self._stream.synchronize()
+
+    def fetch(self, pointer: int, address: int, sizes: Iterable[tuple[int, int]], behind: Mark) -> None:
+        """Fetch pieces; they are there on return."""
+        behind.holds(self._stream)
+        coming: deque[tuple[int, int, int, Any]] = deque()
+        try:
+            with runtime().active() as live:
+
+                def take() -> None:
+                    buffer, place, size, event = coming.popleft()
+                    live.call("cuEventSynchronize", event, doing="waiting for a copy")
+                    ctypes.memmove(address + place, buffer, size)
+
+                for turn, (place, size) in enumerate(sizes):
+                    buffer, event = self._buffers[turn % 2].ctypes.data, self._events[turn % 2]
+                    if turn > 1:
+                        take()
+                    live.call("cuMemcpyDtoHAsync", buffer, pointer + place, size, self._stream.raw, doing="copying")
+                    live.call("cuEventRecord", event, self._stream.raw, doing="recording an event")
+                    coming.append((buffer, place, size, event))
+                while coming:
+                    take()
         finally:
             self._stream.synchronize()
 
@@ -63,28 +87,44 @@ def upload(pointer: int, values: NDArray[Any]) -> bool:
 
     False where no memory can be page-locked: nothing is done.
     """
-    nbytes = values.nbytes
-    buffers = _taken(max(1, min(_THREADS, default_threads(), nbytes // (2 * _PIECE))))
-    count, others = len(buffers), list[Future[None]]()
+    return _shared(_Buffers.send, pointer, values)
 
-    def send(number: int) -> None:
-        pieces = range(number * _PIECE, nbytes, count * _PIECE)
-        buffers[number].send(pointer, values.ctypes.data, nbytes, pieces, behind)
+
+def download(pointer: int, values: NDArray[Any]) -> bool:
+    """Copy what is at an address of the device to a contiguous array, as :func:`upload` does the other way."""
+    return _shared(_Buffers.fetch, pointer, values)
+
+
+def _shared(copy: Callable[..., None], pointer: int, values: NDArray[Any]) -> bool:
+    """Copy the pieces of an array by several threads; False without page-locked memory."""
+    nbytes, address = values.nbytes, values.ctypes.data
+    piece = min(_PIECE, max(_LEAST, nbytes // (2 * _THREADS)))
+    buffers = _taken(max(1, min(_THREADS, default_threads(), nbytes // (2 * piece))))
+    if not buffers:
+        return False
+    count, left = len(buffers), deque(enumerate(buffers))
+
+    def work() -> None:
+        while left:
+            try:
+                number, own = left.popleft()
+            except IndexError:  # another thread has it
+                return
+            places = range(number * piece, nbytes, count * piece)
+            try:
+                copy(own, pointer, address, ((place, min(piece, nbytes - place)) for place in places), behind)
+            finally:
+                _spare.append(own)
+
+    def stop() -> None:
+        while left:
+            _spare.append(left.popleft()[1])
 
     try:
-        if not buffers:
-            return False
         behind = Mark(default_stream())
-        others += [kept_threads("uploads", _THREADS - 1).submit(send, number) for number in range(1, count)]
-        send(0)
+        beside("copies", work, count - 1, stop)
     finally:
-        try:
-            wait(others)
-        finally:  # what is interrupted while another thread sends from them does not come back
-            if all(one.done() for one in others):
-                _spare.extend(buffers)
-    for one in others:
-        one.result()
+        stop()
     return True
 
 

@@ -26,10 +26,11 @@ FLAGS = frozenset({"contract"})
 
 @lru_cache(maxsize=1)
 def source_hash() -> str:
-    """A hash over the sources that compiled CPU code depends on: this package and the formats."""
+    """A hash over the sources that compiled CPU code depends on: this package, the formats and the checksums."""
     here = Path(__file__).resolve().parent
     digest = hashlib.blake2b(digest_size=16)
-    for path in sorted([*here.rglob("*.py"), *(here.parents[1] / "formats").glob("*.py")]):
+    akx = here.parents[1]
+    for path in sorted([*here.rglob("*.py"), *(akx / "formats").glob("*.py"), akx / "_checksum.py"]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

@@ -11,6 +11,7 @@ arrays of the program. Work is queued on akx's own stream, or on that of a calle
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -21,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.launch import CallerStream, Graph, Stream, capture, default_stream, spare_stream
-from akx.device.cuda.memory import DeviceArray, empty, to_device
-from akx.errors import DeviceError
+from akx.device.cuda.memory import LARGE, DeviceArray, empty, pinned, to_device
+from akx.errors import DeviceError, DeviceMemoryError
 from akx.kernels.base import Coefficients, Program
 
 __all__ = ["C_TYPES", "CudaProgram"]
@@ -65,6 +66,7 @@ class CudaProgram(Program):
         self._can_move = True
         self._captured: list[list[DeviceArray]] = []
         self._staging: tuple[DeviceArray, DeviceArray] | None = None
+        self._locked: NDArray[Any] | None = None  # x on its way there
 
     # ------------------------------------------------------------------------------------------------ subclasses
 
@@ -113,12 +115,30 @@ class CudaProgram(Program):
         """
         if isinstance(x, DeviceArray):
             self.work_of(x, out, coefficients)(self.stream)
-            return
+        else:
+            self.run_beside(x, out, coefficients, lambda: True)
+
+    def run_beside(
+        self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients, meanwhile: Callable[[], bool]
+    ) -> bool:
         held_x, held_out = self.staged(x.shape[0])
-        held_x.set(x)
+        self._send(x, held_x)
         self.work_of(held_x, held_out, coefficients)(self.stream)
         out[0] = x
+        found = meanwhile()
         held_out.view(x.size, (self.k, *x.shape)).get(out[1:])
+        return found
+
+    def _send(self, x: NDArray[Any], held: DeviceArray) -> None:
+        """Queue the copy of x to the device, where it goes through page-locked memory; nothing is waited for then."""
+        if x.nbytes < LARGE and self._locked is None:
+            with contextlib.suppress(DeviceMemoryError):
+                self._locked = pinned(x.shape, self.dtype)
+        if x.nbytes >= LARGE or self._locked is None:
+            held.set(x)
+            return
+        self._locked[...] = x
+        held.queue_from(self._locked)
 
     def work_of(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> Callable[[Stream], None]:
         """What queues a call on a stream, such as a caller's; all that may have to be made for it is made now."""
@@ -175,7 +195,7 @@ class CudaProgram(Program):
     def staged(self, vectors: int) -> tuple[DeviceArray, DeviceArray]:
         """The arrays (b, n) and (k+1, b, n) on the device that calls with arrays of the host go through."""
         if self._staging is None or self._staging[0].shape[0] != vectors:
-            self._staging = None
+            self._staging = self._locked = None
             shapes: Sequence[tuple[int, ...]] = ((vectors, self.n), (self.k + 1, vectors, self.n))
             x, out = (empty(shape, self.dtype) for shape in shapes)
             self._staging = x, out
