@@ -9,6 +9,7 @@ For k steps a block also does the redundant flops of its ghost zone (thesis ch. 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from akx.errors import ArgumentError, InfeasibleError
 from akx.partition.base import ROW_FLOPS, IndexArray, Partition
 from akx.partition.ghost import ghost_zones
 
-__all__ = ["cut_rows", "cut_rows_by_bytes", "even_cuts"]
+__all__ = ["cut_rows", "cut_rows_by_bytes", "even_cuts", "even_cuts_of"]
 
 #: Rounds of lowering the shares of blocks by their ghost flops.
 _BALANCE_ROUNDS = 5
@@ -147,12 +148,30 @@ def even_cuts(
     ends = prefix[0] + (prefix[-1] - prefix[0]) * (np.cumsum(portions)[:-1] / portions.sum())
     right = np.clip(np.searchsorted(prefix, ends), 1, places.size - 1)
     nearest = np.where(ends - prefix[right - 1] < prefix[right] - ends, right - 1, right)
-    # No empty block: the t-th inner cut is at least t places from the start and from the cut before it.
+    cuts: NDArray[np.int64] = places[_apart(nearest, count, places.size - 1)]
+    return cuts
+
+
+def _apart(nearest: NDArray[np.int64], count: int, last: int) -> NDArray[np.int64]:
+    """Cuts with 0 and `last`, and no empty block: inner cut t is at least t places from the start and from others."""
     step = np.arange(1, count)
     nearest = np.maximum.accumulate(np.maximum(nearest, step) - step) + step
-    nearest = np.minimum(nearest, places.size - 1 - (count - step))
-    cuts: NDArray[np.int64] = places[np.concatenate(([0], nearest, [places.size - 1]))]
-    return cuts
+    nearest = np.minimum(nearest, last - (count - step))
+    return np.concatenate(([0], nearest, [last])).astype(np.int64)
+
+
+def even_cuts_of(work: Callable[[NDArray[np.int64]], NDArray[np.float64]], rows: int, blocks: int) -> NDArray[np.int64]:
+    """As :func:`even_cuts`, of a prefix sum that is known at the rows that are asked for: some 20 times `blocks`."""
+    count, (first, last) = min(blocks, max(rows, 1)), work(np.array([0, rows]))
+    ends = first + (last - first) * (np.arange(1.0, count) / count)
+    low, high = np.zeros(count - 1, np.int64), np.full(count - 1, rows + 1)
+    while count > 1 and (low < high).any():
+        middle = np.minimum((low + high) // 2, rows)
+        is_less = (work(middle) < ends) & (low < high)
+        low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, np.minimum(high, middle))
+    right = np.clip(low, 1, rows)
+    around = work(np.concatenate([right - 1, right]))
+    return _apart(np.where(ends - around[: count - 1] < around[count - 1 :] - ends, right - 1, right), count, rows)
 
 
 def _greedy_cuts(size: NDArray[np.float64], target: float, boundaries: NDArray[Any] | None) -> NDArray[np.int64]:

@@ -30,7 +30,18 @@ from akx._numba import njit
 from akx.errors import InfeasibleError
 from akx.partition.levels import levels
 
-__all__ = ["ORDERS", "LevelOrder", "Strips", "is_shallow", "level_order", "natural_levels", "strips"]
+__all__ = [
+    "ORDERS",
+    "LevelOrder",
+    "Strips",
+    "in_order",
+    "is_shallow",
+    "learnt_rows",
+    "level_order",
+    "levels_of_period",
+    "natural_levels",
+    "strips",
+]
 
 #: Orders of the rows from which levels are made.
 ORDERS = ("natural", "levels")
@@ -104,9 +115,14 @@ def level_order(indptr: NDArray[Any], indices: NDArray[Any], order: str) -> Leve
     """
     if order == "natural":
         level_ptr, line = natural_levels(indptr.astype(np.int64, copy=False), indices)
-        return LevelOrder(np.arange(indptr.size - 1, dtype=np.int64), level_ptr, line)
+        return in_order(level_ptr, line)
     found = levels(indptr, indices)
     return LevelOrder(found.permutation, found.level_ptr, 0)
+
+
+def in_order(level_ptr: NDArray[np.int64], line: int) -> LevelOrder:
+    """Levels of the rows in the order given."""
+    return LevelOrder(np.arange(level_ptr[-1], dtype=np.int64), level_ptr, line)
 
 
 def is_shallow(indptr: NDArray[Any], indices: NDArray[Any], depth: int) -> bool:
@@ -187,27 +203,43 @@ def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder,
 
 def natural_levels(indptr: NDArray[np.int64], indices: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
     """Pointers of the levels of rows in the order given, and rows of a line of a level that is a plane (else 0)."""
-    n = indptr.size - 1
-    offsets = _frequent_offsets(indptr, indices)
-    period = _middle(offsets, n)
-    if period > 1:
-        return np.append(np.arange(0, n, period), n).astype(np.int64), _middle(offsets[offsets < period / 2], period)
+    rows = learnt_rows(indptr.size - 1)
+    counts = indptr[rows + 1] - indptr[rows]
+    at = np.repeat(indptr[rows], counts) + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    found = levels_of_period(indptr.size - 1, rows, counts, indices[at])
+    if found is not None:
+        return found
     starts = _lines(indptr, indices)
     if starts.size > 2 and _next_to(indptr, indices, starts):
         return starts, 0
     return _closure(indptr, indices), 0
 
 
-def _frequent_offsets(indptr: NDArray[np.int64], indices: NDArray[Any]) -> NDArray[np.int64]:
-    """Distances of columns behind the diagonal that many rows have, ascending."""
-    n = indptr.size - 1
-    rows = np.unique(np.linspace(n // 4, max(n // 4, 3 * n // 4 - 1), min(n, _SAMPLE)).astype(np.int64))
-    counts = indptr[rows + 1] - indptr[rows]
-    at = np.repeat(indptr[rows], counts) + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    distance = indices[at].astype(np.int64) - np.repeat(rows, counts)
+def learnt_rows(n: int) -> NDArray[np.int64]:
+    """The rows from which offsets are learnt, of so many."""
+    return np.unique(np.linspace(n // 4, max(n // 4, 3 * n // 4 - 1), min(n, _SAMPLE)).astype(np.int64))
+
+
+def levels_of_period(
+    n: int, rows: NDArray[np.int64], counts: NDArray[Any], columns: NDArray[Any]
+) -> tuple[NDArray[np.int64], int] | None:
+    """As :func:`natural_levels`, where rows have a period; None where they have none.
+
+    Parameters
+    ----------
+    n : int
+    rows, counts : arrays
+        :func:`learnt_rows`, and entries of each.
+    columns : array
+        Their columns, one row after another.
+    """
+    distance = columns.astype(np.int64) - np.repeat(rows, counts)
     values, times = np.unique(distance[distance > 0], return_counts=True)
-    found: NDArray[np.int64] = values[times >= _FREQUENT * rows.size]
-    return found
+    offsets = values[times >= _FREQUENT * rows.size]  # behind the diagonal, that many rows have
+    period = _middle(offsets, n)
+    if period <= 1:
+        return None
+    return np.append(np.arange(0, n, period), n).astype(np.int64), _middle(offsets[offsets < period / 2], period)
 
 
 def _middle(offsets: NDArray[np.int64], n: int) -> int:

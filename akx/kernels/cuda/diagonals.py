@@ -33,6 +33,7 @@ from akx.formats.bands import BAND_SLICE, Bands, Deal, deal, dealt_slices, windo
 from akx.formats.base import pattern_of
 from akx.formats.diagonals import WARP, Diagonals, diagonals_of
 from akx.kernels.base import Traffic
+from akx.kernels.cuda import features
 from akx.kernels.cuda.choices import HELD_SLICES, HELD_SLOTS
 from akx.kernels.cuda.parts import KeptShare, as_words, shared_limit, vector_groups
 from akx.kernels.cuda.program import C_TYPES
@@ -356,11 +357,14 @@ def _window(matrix: Matrix, parts: int) -> int:
 
 def _unsuited(matrix: Matrix) -> str | None:
     """A look at some slices, then at all."""
-    pattern = pattern_of(matrix)
+    pattern, there = pattern_of(matrix), features.of(matrix)
     slices = -(-matrix.n // WARP)
     if slices > 4 * _SAMPLE:
-        entries = places = 0
-        for s in np.linspace(0, slices - 2, _SAMPLE).astype(np.int64):
+        entries, places, some = 0, 0, np.linspace(0, slices - 2, _SAMPLE).astype(np.int64)
+        if there is not None:
+            lie_on, entries = features.different_keys(there, some)
+            places = WARP * lie_on
+        for s in some if there is None else ():
             row = np.arange(s * WARP, (s + 1) * WARP)
             begin, end = int(pattern.indptr[row[0]]), int(pattern.indptr[row[-1] + 1])
             pointer = pattern.indptr[row[0] : row[-1] + 2].astype(np.int64)

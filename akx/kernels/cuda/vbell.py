@@ -26,8 +26,9 @@ from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray
 from akx.errors import DeviceMemoryError
 from akx.formats.base import pattern_of
-from akx.formats.nodes import Nodes, alike_rows, natural_nodes
+from akx.formats.nodes import Nodes
 from akx.formats.vbell import VbellArrays, lay_out, slots_of, steps_of
+from akx.kernels.cuda.alike import alike_share, natural_nodes_of
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.slots import pattern_there
 from akx.kernels.cuda.stored import placed, values_of, way_of
@@ -62,11 +63,7 @@ _LEAST_ALIKE = 0.2
 
 def nodes_of(matrix: Matrix) -> Nodes:
     """The natural nodes; memoised with the pattern."""
-    key = ("akx.kernels.cuda.vbell", "nodes")
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = natural_nodes(pattern_of(matrix))
-    found: Nodes = matrix.pattern_cache[key]
-    return found
+    return natural_nodes_of(matrix)
 
 
 def slots(matrix: Matrix, lanes: int) -> int:
@@ -115,7 +112,7 @@ def _slots_key(lanes: int) -> tuple[object, ...]:
 
 def worthwhile(matrix: Matrix, lanes: int) -> bool:
     """Whether the matrix has dense blocks, so that an index for each saves something."""
-    if alike_rows(pattern_of(matrix)) < _LEAST_ALIKE:  # which costs nothing, where there are none
+    if alike_share(matrix) < _LEAST_ALIKE:  # which costs nothing, where there are none
         return False
     return _LEAST_ENTRIES * nodes_of(matrix).blocks <= matrix.nnz and reason_against(matrix, lanes) is None
 
