@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from akx._numba import njit
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
-from akx.formats.diagonals import WARP, Diagonals
+from akx.formats.diagonals import WARP, Diagonals, Extents
 
 __all__ = ["BAND", "BAND_SLICE", "Bands", "Deal", "deal", "dealt_slices", "windows"]
 
@@ -127,7 +127,7 @@ class Deal:
         return placed
 
 
-def windows(diagonals: Diagonals, cuts: NDArray[np.int64]) -> Bands:
+def windows(diagonals: Diagonals | Extents, cuts: NDArray[np.int64]) -> Bands:
     """What parts with these cuts, in slices, see of x and of one another. No part is empty."""
     n, count = diagonals.rows, cuts.size - 1
     first, stop = cuts[:-1] * WARP, cuts[1:] * WARP  # the last part's slices may end behind the matrix

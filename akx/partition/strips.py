@@ -20,6 +20,7 @@ the longer side, into parts of equal numbers (Berger, Bokhari 1987). Cost: O(n +
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ __all__ = [
     "ORDERS",
     "LevelOrder",
     "Strips",
+    "dealt",
     "in_order",
     "is_shallow",
     "learnt_rows",
@@ -92,11 +94,14 @@ class LevelOrder:
         Level `l` is rows ``level_ptr[l] .. level_ptr[l+1] - 1`` of the order.
     line : int
         Rows of a line, where levels are planes of a grid, else 0.
+    is_natural : bool
+        The order is that of the rows.
     """
 
     permutation: NDArray[np.int64]
     level_ptr: NDArray[np.int64]
     line: int
+    is_natural: bool = False
 
     @property
     def mean_width(self) -> float:
@@ -122,7 +127,7 @@ def level_order(indptr: NDArray[Any], indices: NDArray[Any], order: str) -> Leve
 
 def in_order(level_ptr: NDArray[np.int64], line: int) -> LevelOrder:
     """Levels of the rows in the order given."""
-    return LevelOrder(np.arange(level_ptr[-1], dtype=np.int64), level_ptr, line)
+    return LevelOrder(np.arange(level_ptr[-1], dtype=np.int64), level_ptr, line, is_natural=True)
 
 
 def is_shallow(indptr: NDArray[Any], indices: NDArray[Any], depth: int) -> bool:
@@ -173,8 +178,13 @@ def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder,
         Where rows cannot be dealt evenly, or read too far.
     """
     found = level_order(indptr, indices, order) if isinstance(order, str) else order
-    n, pointer = indptr.size - 1, indptr.astype(np.int64, copy=False)
-    rows = parts * room
+    pointer = indptr.astype(np.int64, copy=False)
+    return dealt(found, parts, room, lambda block: _reach(pointer, indices, block, found.is_natural))
+
+
+def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.uint32]], tuple[int, int]]) -> Strips:
+    """As :func:`strips`, of rows in levels; `reach` says how many blocks they read before and after their own."""
+    n, rows = found.permutation.size, parts * room
     for _ in range(_TRIES):
         groups = _groups(found.level_ptr, rows)
         part_in_order = _dealt(groups, found.line, parts)
@@ -190,7 +200,7 @@ def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder,
         )
     part, block = np.empty(n, np.uint32), np.empty(n, np.uint32)
     part[found.permutation], block[found.permutation] = part_in_order, block_in_order
-    ahead, behind = (int(v) for v in _reach(pointer, indices, block))
+    ahead, behind = (int(v) for v in reach(block))
     if max(ahead, behind) > _MOST_REACH:
         raise InfeasibleError(
             "rows read too far for a front",
@@ -381,11 +391,13 @@ def _blocks(groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, roo
 
 
 @njit(cache=True, nogil=True)
-def _reach(indptr: NDArray[np.int64], indices: NDArray[Any], block: NDArray[np.uint32]) -> Any:
+def _reach(indptr: NDArray[np.int64], indices: NDArray[Any], block: NDArray[np.uint32], ascend: bool) -> Any:
+    """Blocks that rows read before and after their own; where blocks ascend with rows, the ends of a row tell."""
     ahead, behind = np.int64(0), np.int64(0)
     for i in range(indptr.shape[0] - 1):
         own = np.int64(block[i])
-        for e in range(indptr[i], indptr[i + 1]):
+        step = max(np.int64(1), indptr[i + 1] - indptr[i] - 1) if ascend else np.int64(1)
+        for e in range(indptr[i], indptr[i + 1], step):
             other = np.int64(block[indices[e]])
             ahead, behind = max(ahead, other - own), max(behind, own - other)
     return ahead, behind

@@ -23,6 +23,13 @@ extern "C" __global__ void take_all_blocks(u32 nodes, u32 size, const u32 *point
                                            u32 *node_index) {
     take_blocks(nodes, size, pointer, index, node_pointer, node_index);
 }
+extern "C" __global__ void choose_all_diagonals(u32 rows, u32 slices, const u32 *pointer, const u32 *index, i64 *found) {
+    choose_diagonals(rows, slices, pointer, index, found);
+}
+extern "C" __global__ void find_blocks_read(u32 rows, u32 blocks, const u32 *begin, const u32 *pointer, const u32 *index,
+                                            u32 *found) {
+    find_blocks(rows, blocks, begin, pointer, index, found);
+}
 extern "C" __global__ void check_for_lines(u32 rows, u32 line, const u32 *pointer, const u32 *index, u32 *found) {
     check_lines(rows, line, pointer, index, found);
 }

@@ -6,6 +6,8 @@
 //   mark_part      of runs of rows: what they read of others, from whom and how far away, and slots of their rows
 //   check_blocks   is the pattern one of dense, aligned blocks of 2 x 2, 3 x 3 or 6 x 6?
 //   take_blocks    the pattern of such blocks
+//   choose_diagonals   of each slice, which diagonals it is stored by, as akx/formats/diagonals.py has it
+//   find_blocks    how many blocks of rows on either side do rows read?
 //   check_lines    may rows be lines of a grid, one after another?
 //   count_counts   how many columns have so many entries
 //
@@ -18,6 +20,7 @@ constexpr int LOADS = 7;     // kinds of loads: of entries as they are stored, a
 constexpr int OF_PART = 8;   // numbers of a part
 constexpr int SHAPES = 3;    // sizes of blocks
 constexpr u32 BINS = 4096;   // counts below that are counted
+constexpr int MOST = 64;     // diagonals of a slice that are told apart
 
 // Whether one of `count` ascending numbers lies from `low` to `high`.
 __device__ __forceinline__ bool has_between(const u32 *numbers, u32 count, u32 low, u32 high) {
@@ -176,6 +179,91 @@ __device__ __forceinline__ void take_blocks(u32 nodes, u32 size, const u32 *poin
     if (node == nodes) return;
     const u32 count = (load(pointer + node * size + 1) - begin) / size;
     for (u32 q = lane; q < count; q += WARP) node_index[to + q] = load(index + begin + q * size) / size;
+}
+
+// A thread for each slice. `found` is (4, slices): uniform and scattered slots, and the rows of x from the first to behind
+// the last that it reads, padding included.
+__device__ __forceinline__ void choose_diagonals(u32 rows, u32 slices, const u32 *pointer, const u32 *index, i64 *found) {
+    const u64 slice = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (slice >= slices) return;
+    const u32 first = u32(slice) * WARP, height = min(rows - first, u32(WARP));
+    int known[MOST], count = 0; // ascending; `mask` has a bit for each row that has one
+    u32 mask[MOST], left[WARP], longest = 0;
+    i64 low = first, high = first + height;
+    for (u32 r = 0; r < height; ++r) {
+        const u32 begin = load(pointer + first + r), end = load(pointer + first + r + 1);
+        left[r] = end - begin;
+        longest = longest > left[r] ? longest : left[r];
+        if (begin == end) continue;
+        const i64 least = load(index + begin), most = i64(load(index + end - 1)) + 1;
+        low = low < least ? low : least, high = high > most ? high : most;
+        int k = 0;
+        for (u32 e = begin; count >= 0 && e < end; ++e) {
+            const int wanted = int(load(index + e)) - int(first + r);
+            while (k < count && known[k] < wanted) ++k;
+            if (k == count || known[k] != wanted) {
+                if (count == MOST) {
+                    count = -1; // too many
+                    break;
+                }
+                for (int m = count; m > k; --m) known[m] = known[m - 1], mask[m] = mask[m - 1];
+                known[k] = wanted, mask[k] = 0;
+                ++count;
+            }
+            mask[k] |= 1u << r;
+        }
+    }
+    count = count > 0 ? count : 0;
+    // The fullest diagonals one after another, as long as that takes fewer bytes: a scattered slot takes twice as many.
+    u64 taken = 0, chosen = 0;
+    u32 least = 2 * longest, best = 0, scattered = longest, cut = WARP;
+    for (int u = 0; u < count; ++u) {
+        int most = -1, at = 0;
+        for (int k = 0; k < count; ++k)
+            if (!(taken >> k & 1) && __popc(mask[k]) > most) most = __popc(mask[k]), at = k;
+        taken |= u64(1) << at;
+        u32 width = 0;
+        for (u32 r = 0; r < height; ++r) {
+            left[r] -= mask[at] >> r & 1;
+            width = width > left[r] ? width : left[r];
+        }
+        if (u + 1 + 2 * width <= least) least = u + 1 + 2 * width, best = u + 1, scattered = width, chosen = taken;
+    }
+    // Or all diagonals, of the rows before a cut and of those behind it.
+    for (u32 c = 1; count && least > longest && c < height; ++c) {
+        u32 one = 0, other = 0;
+        for (int k = 0; k < count; ++k) one += (mask[k] & ((1u << c) - 1)) != 0, other += mask[k] >> c != 0;
+        const u32 wide = one > other ? one : other;
+        if (wide < least) least = best = wide, cut = c, scattered = 0;
+    }
+    for (int k = 0; k < count; ++k)
+        if (cut < WARP || (chosen >> k & 1)) {
+            const i64 from = i64(first) + known[k];
+            low = low < from ? low : from, high = high > from + WARP ? high : from + WARP;
+        }
+    found[slice] = best, found[slices + slice] = scattered;
+    found[2 * u64(slices) + slice] = low, found[3 * u64(slices) + slice] = high;
+}
+
+// A thread for each row; block b has the rows from begin[b] on. `found` is (2,), zero before: blocks that rows read behind
+// and before their own.
+__device__ __forceinline__ void find_blocks(u32 rows, u32 blocks, const u32 *begin, const u32 *pointer, const u32 *index,
+                                            u32 *found) {
+    const u64 row = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+    u32 ahead = 0, behind = 0;
+    if (row < rows) {
+        const u32 first = load(pointer + row), end = load(pointer + row + 1);
+        if (first < end) {
+            const u32 own = place_of(begin, blocks, u32(row)), low = place_of(begin, blocks, load(index + first));
+            const u32 high = place_of(begin, blocks, load(index + end - 1));
+            ahead = high > own ? high - own : 0, behind = own > low ? own - low : 0;
+        }
+    }
+    ahead = warp_most(ahead), behind = warp_most(behind);
+    if (threadIdx.x % WARP == 0) {
+        if (ahead) atomicMax(found, ahead);
+        if (behind) atomicMax(found + 1, behind);
+    }
 }
 
 // A thread for each row. A line begins with each row that the one before does not read; `line` is what the first one

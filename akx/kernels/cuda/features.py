@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty, to_device, zeros
+from akx.formats.diagonals import Extents
 from akx.kernels.cuda.transpose import take
 from akx.matrix import Matrix
 
@@ -28,8 +29,10 @@ __all__ = [
     "OnDevice",
     "PartsRead",
     "blocks_of_nodes",
+    "blocks_read",
     "count_twins",
     "different_keys",
+    "extents",
     "full_blocks",
     "largest_counts",
     "line_faults",
@@ -42,6 +45,8 @@ __all__ = [
 
 _SOURCE = Path(__file__).with_name("features.cu")
 _BLOCK, _WARP = 256, 32
+#: Threads of a block where each has a slice by itself.
+_FEW = 64
 #: Kinds of loads: of entries as they are stored (0), and with so many threads a row; LOADS of the kernels.
 _LOADS = (0, 1, 2, 4, 8, 16, 32)
 #: Lanes to which rows of parts are dealt, numbers of a part (OF_PART), sizes of blocks (SHAPES), counted counts (BINS).
@@ -186,6 +191,26 @@ class LineFaults(NamedTuple):
     far: int
 
 
+def extents(pattern: OnDevice) -> Extents:
+    """What slices take by diagonals, and the rows of x that they read."""
+    slices = -(-pattern.rows // _WARP)
+    found = empty((4, slices), np.int64)
+    numbers = [np.uint32(pattern.rows), np.uint32(slices)]
+    if slices:
+        _launch("choose_all_diagonals", -(-slices // _FEW), [*numbers, *pattern, found], block=_FEW)
+    return Extents(pattern.rows, *found.get())
+
+
+def blocks_read(pattern: OnDevice, block: NDArray[Any]) -> tuple[int, int]:
+    """Blocks that rows read after and before their own, at most; `block` is that of each row, and ascends from 0."""
+    begin = np.searchsorted(block, np.arange(int(block[-1]) + 1)) if block.size else np.zeros(1)
+    found = zeros(2, np.uint32)
+    numbers = [np.uint32(pattern.rows), np.uint32(begin.size), _words(begin)]
+    _launch("find_blocks_read", max(1, -(-pattern.rows // _BLOCK)), [*numbers, *pattern, found])
+    ahead, behind = (int(one) for one in found.get())
+    return ahead, behind
+
+
 def line_faults(pattern: OnDevice) -> LineFaults:
     """What speaks against lines of a grid."""
     rows, (second, *_) = pattern.rows, _checked(pattern, 0)
@@ -218,5 +243,7 @@ def _words(numbers: NDArray[Any] | Sequence[int]) -> DeviceArray:
     return to_device(np.asarray(numbers).astype(np.uint32))
 
 
-def _launch(name: str, grid: int, arguments: list[Any], shared: int = 0) -> None:
-    load(_SOURCE, {}, device=cuda_device()).kernel(name).launch(grid, _BLOCK, arguments, shared=shared)
+def _launch(name: str, grid: int, arguments: list[Any], shared: int = 0, block: int | None = None) -> None:
+    """Queue a kernel; a block has _BLOCK threads by default."""
+    kernel = load(_SOURCE, {}, device=cuda_device()).kernel(name)
+    kernel.launch(grid, _BLOCK if block is None else block, arguments, shared=shared)

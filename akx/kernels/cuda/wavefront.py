@@ -22,6 +22,7 @@ strips, registers as the place of a block and tagged words between strips are ak
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ from akx.partition.strips import (
     ORDERS,
     LevelOrder,
     Strips,
+    dealt,
     in_order,
     is_shallow,
     learnt_rows,
@@ -337,8 +339,11 @@ def strips_of(matrix: Matrix, order: str, sms: int, room: int) -> Strips:
         pattern = pattern_of(matrix)
         try:
             ordered = order_of(matrix, order)
-            parts = max(1, min(sms, int(ordered.mean_width)))
-            matrix.pattern_cache[key] = strips(pattern.indptr, pattern.indices, ordered, parts, room)
+            parts, there = max(1, min(sms, int(ordered.mean_width))), features.of(matrix)
+            if there is not None and ordered.is_natural:
+                matrix.pattern_cache[key] = dealt(ordered, parts, room, partial(features.blocks_read, there))
+            else:
+                matrix.pattern_cache[key] = strips(pattern.indptr, pattern.indices, ordered, parts, room)
         except InfeasibleError as refusal:
             matrix.pattern_cache[key] = copy(refusal)  # without its traceback, which would hold all that is above
     known: Strips | InfeasibleError = matrix.pattern_cache[key]
