@@ -141,7 +141,8 @@ def windows(diagonals: Diagonals | Extents, cuts: NDArray[np.int64]) -> Bands:
     below = np.minimum(np.maximum(cuts[1:] - wanted // WARP, 0), slices - above)
     begin = np.searchsorted(stop, inside_low, side="right")
     end = np.searchsorted(first, inside_high, side="left")
-    near = [np.setdiff1d(np.arange(b, e), [g]) for g, (b, e) in enumerate(zip(begin, end, strict=True))]
+    others = (np.arange(b, e) for b, e in zip(begin, end, strict=True))
+    near = [one[one != g] for g, one in enumerate(others)]
     ptr = np.zeros(count + 1, dtype=np.int64)
     np.cumsum([one.size for one in near], out=ptr[1:])
     return Bands(cuts, low, high, above, below, np.concatenate(near).astype(np.uint32), ptr)

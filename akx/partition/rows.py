@@ -10,6 +10,7 @@ For k steps a block also does the redundant flops of its ghost zone (thesis ch. 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -161,17 +162,20 @@ def _apart(nearest: NDArray[np.int64], count: int, last: int) -> NDArray[np.int6
 
 
 def even_cuts_of(work: Callable[[NDArray[np.int64]], NDArray[np.float64]], rows: int, blocks: int) -> NDArray[np.int64]:
-    """As :func:`even_cuts`, of a prefix sum that is known at the rows that are asked for: some 20 times `blocks`."""
-    count, (first, last) = min(blocks, max(rows, 1)), work(np.array([0, rows]))
-    ends = first + (last - first) * (np.arange(1.0, count) / count)
-    low, high = np.zeros(count - 1, np.int64), np.full(count - 1, rows + 1)
-    while count > 1 and (low < high).any():
-        middle = np.minimum((low + high) // 2, rows)
-        is_less = (work(middle) < ends) & (low < high)
-        low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, np.minimum(high, middle))
-    right = np.clip(low, 1, rows)
-    around = work(np.concatenate([right - 1, right]))
-    return _apart(np.where(ends - around[: count - 1] < around[count - 1 :] - ends, right - 1, right), count, rows)
+    """As :func:`even_cuts`, of a prefix sum of which some are asked for, twice: about sqrt(rows blocks) each time."""
+    count = min(blocks, max(rows, 1))
+    step = max(1, isqrt(rows // count))
+    places = np.minimum(np.arange(-(-rows // step) + 1) * step, rows)
+    coarse = work(places)
+    ends = coarse[0] + (coarse[-1] - coarse[0]) * (np.arange(1.0, count) / count)
+    before = places[np.clip(np.searchsorted(coarse, ends), 1, max(places.size - 1, 1)) - 1]
+    near = np.minimum(before[:, None] + np.arange(step + 1), rows)
+    prefix = work(near.ravel()).reshape(near.shape)
+    right = np.clip(1 + (prefix[:, 1:] < ends[:, None]).sum(axis=1), 1, step)  # of the step behind `before`
+    around = (np.take_along_axis(prefix, (right + at)[:, None], axis=1)[:, 0] for at in (-1, 0))
+    last, following = around
+    right += before
+    return _apart(np.where(ends - last < following - ends, right - 1, right), count, rows)
 
 
 def _greedy_cuts(size: NDArray[np.float64], target: float, boundaries: NDArray[Any] | None) -> NDArray[np.int64]:

@@ -36,6 +36,7 @@ __all__ = [
     "LevelOrder",
     "Strips",
     "dealt",
+    "fullest",
     "in_order",
     "is_shallow",
     "learnt_rows",
@@ -198,8 +199,10 @@ def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.
             expected=f"at most {room} rows of a block in each of {parts} strips",
             hint="take larger blocks, or fewer strips",
         )
-    part, block = np.empty(n, np.uint32), np.empty(n, np.uint32)
-    part[found.permutation], block[found.permutation] = part_in_order, block_in_order
+    part, block = part_in_order, block_in_order
+    if not found.is_natural:
+        part, block = np.empty(n, np.uint32), np.empty(n, np.uint32)
+        part[found.permutation], block[found.permutation] = part_in_order, block_in_order
     ahead, behind = (int(v) for v in reach(block))
     if max(ahead, behind) > _MOST_REACH:
         raise InfeasibleError(
@@ -209,6 +212,22 @@ def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.
             hint="order the rows by levels, or take another schedule",
         )
     return Strips(part, block, parts, int(blocks), ahead, behind)
+
+
+def fullest(indptr: NDArray[Any], found: Strips) -> tuple[int, int]:
+    """Rows, and entries, that a strip has of a block at most."""
+    rows, entries = _fullest(indptr, found.part, found.block, found.parts, found.blocks)
+    return int(rows), int(entries)
+
+
+@njit(cache=True, nogil=True)
+def _fullest(indptr: Any, part: Any, block: Any, parts: int, blocks: int) -> Any:
+    rows, entries = np.zeros(parts * blocks, np.int64), np.zeros(parts * blocks, np.int64)
+    for i in range(part.size):
+        group = np.int64(block[i]) * parts + np.int64(part[i])
+        rows[group] += 1
+        entries[group] += np.int64(indptr[i + 1]) - np.int64(indptr[i])
+    return rows.max(), entries.max()
 
 
 def natural_levels(indptr: NDArray[np.int64], indices: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
@@ -350,7 +369,9 @@ def _patches(u: NDArray[np.int64], v: NDArray[np.int64], parts: int) -> NDArray[
 
     Points of one u and v stay together.
     """
-    cell, of_point, weight = np.unique(np.stack([u, v]), axis=1, return_inverse=True, return_counts=True)
+    width = int(v.max(initial=0)) + 1
+    name, of_point, weight = np.unique(u * width + v, return_inverse=True, return_counts=True)
+    cell = np.stack([name // width, name % width])
     found = np.zeros(cell.shape[1], dtype=np.uint32)
     waiting = [(np.arange(cell.shape[1]), 0, parts)]
     while waiting:

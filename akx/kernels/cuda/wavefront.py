@@ -73,6 +73,7 @@ from akx.partition.strips import (
     LevelOrder,
     Strips,
     dealt,
+    fullest,
     in_order,
     is_shallow,
     learnt_rows,
@@ -365,9 +366,7 @@ def _least(matrix: Matrix, plan: Plan, device: CudaDevice) -> Shape:
     dealt, lanes, held = _dealt(matrix, plan, device), _lanes_of(plan), _held_of(plan)
     key = ("akx.kernels.cuda.wavefront.fullest", plan.partitioner, device.sms, _room_of(plan))
     if key not in matrix.pattern_cache:
-        group, length = dealt.block.astype(np.int64) * dealt.parts + dealt.part, np.diff(pattern_of(matrix).indptr)
-        most = (np.bincount(group, weights, minlength=1).max() for weights in (None, length))
-        matrix.pattern_cache[key] = tuple(map(int, most))
+        matrix.pattern_cache[key] = fullest(pattern_of(matrix).indptr, dealt)
     rows, entries = matrix.pattern_cache[key]
     slices = max(1, -(-rows * lanes // WARP))
     near = max(0, _slots_for(matrix, lanes) - held, -(-entries // WARP) - slices * held)
