@@ -56,6 +56,8 @@ _NEAR = 0.75
 _TOGETHER = 4
 #: Times that levels are cut anew, in smaller pieces, where strips have too many rows.
 _TRIES = 4
+#: Blocks that are joined without compiled code, which would have to be loaded.
+_FEW_BLOCKS = 2000
 #: Blocks that a row may read on each side: more make the front wide.
 _MOST_REACH = 16
 
@@ -216,18 +218,12 @@ def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.
 
 def fullest(indptr: NDArray[Any], found: Strips) -> tuple[int, int]:
     """Rows, and entries, that a strip has of a block at most."""
-    rows, entries = _fullest(indptr, found.part, found.block, found.parts, found.blocks)
-    return int(rows), int(entries)
-
-
-@njit(cache=True, nogil=True)
-def _fullest(indptr: Any, part: Any, block: Any, parts: int, blocks: int) -> Any:
-    rows, entries = np.zeros(parts * blocks, np.int64), np.zeros(parts * blocks, np.int64)
-    for i in range(part.size):
-        group = np.int64(block[i]) * parts + np.int64(part[i])
-        rows[group] += 1
-        entries[group] += np.int64(indptr[i + 1]) - np.int64(indptr[i])
-    return rows.max(), entries.max()
+    group, lengths = found.block.astype(np.int64) * found.parts + found.part, np.diff(indptr)
+    usual = lengths[lengths.size // 2]
+    others = np.flatnonzero(lengths != usual)  # few rows of a grid
+    rows = np.bincount(group)
+    more = np.bincount(group[others], lengths[others].astype(np.int64) - int(usual), minlength=rows.size)
+    return int(rows.max()), int((int(usual) * rows + more).max())
 
 
 def natural_levels(indptr: NDArray[np.int64], indices: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
@@ -390,9 +386,35 @@ def _patches(u: NDArray[np.int64], v: NDArray[np.int64], parts: int) -> NDArray[
     return points
 
 
-@njit(cache=True, nogil=True)
-def _blocks(groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int) -> Any:
+def _blocks(
+    groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int
+) -> tuple[NDArray[np.uint32], int]:
     """Groups joined to blocks of at most `room` rows of a strip, as many as fit; no blocks where one has more."""
+    if part.size > _FEW_BLOCKS * parts * room:
+        block, count = _many_blocks(groups, part, parts, room)
+        return block, int(count)
+    sizes = np.diff(groups)
+    own = np.bincount(np.repeat(parts * np.arange(sizes.size), sizes) + part, minlength=parts * sizes.size)
+    before = np.concatenate([np.zeros((1, parts), np.int64), np.cumsum(own.reshape(-1, parts), axis=0)])
+    begins, end = [], 0
+    if own.max(initial=0) > room:
+        return np.zeros(part.size, np.uint32), 0
+    while end < sizes.size:
+        begins.append(end)
+        most, end, look = before[end] + room, end + 1, 4
+        while end < sizes.size:
+            fits = (before[end + 1 : end + 1 + look] <= most).all(axis=1)
+            end += int(np.argmin(fits)) if not fits.all() else fits.size
+            if not fits.all():
+                break
+            look *= 2
+    rows = np.diff(groups[np.append(begins, sizes.size)])
+    return np.repeat(np.arange(rows.size, dtype=np.uint32), rows), rows.size
+
+
+@njit(cache=True, nogil=True)
+def _many_blocks(groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int) -> Any:
+    """The same, compiled."""
     block = np.zeros(part.shape[0], np.uint32)
     filled = np.zeros(parts, np.int64)
     count = np.uint32(0)
