@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
+from dataclasses import replace
 from typing import Any
 
 import host_engine
@@ -14,9 +17,9 @@ from test_cuda_layouts import H100
 from test_cuda_lengths import rows_of_lengths
 
 from akx.device.cuda.facts import cuda_missing
-from akx.device.cuda.memory import to_device
+from akx.device.cuda.memory import DeviceArray, to_device
 from akx.formats.base import pattern_of
-from akx.formats.blocked import full_blocks
+from akx.formats.blocked import Blocked, full_blocks
 from akx.formats.diagonals import diagonals_of
 from akx.formats.supervariables import _twins
 from akx.kernels.cuda import (
@@ -32,7 +35,7 @@ from akx.kernels.cuda import (
 )
 from akx.kernels.cuda.device_matrix import Arrays, DeviceMatrix
 from akx.kernels.cuda.features import LANES, OnDevice
-from akx.matrix import Matrix
+from akx.matrix import Matrix, Pattern
 from akx.partition.halo import halo_sizes
 from akx.partition.strips import _closure, _lines, _next_to, _reach
 from akx.tuner import predict
@@ -235,3 +238,33 @@ def test_a_prediction_is_the_hosts_and_no_entry_comes_down(
             np.testing.assert_array_equal(one, other, str(key))
     assert all(one == other for one, other in plans)
     assert came_down(there) <= ({"indptr"} if "points" in name else set())  # strips are of so many entries
+
+
+@on_the_host
+def test_a_matrix_of_the_host_is_sent_to_be_looked_at(
+    predicting: CompiledDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large ones, once; what is found is known of it, and nothing of the device is kept."""
+    monkeypatch.setattr(device_matrix, "cuda_missing", lambda: None)
+    monkeypatch.setattr(device_matrix, "cuda_device", lambda ordinal=0: H100)
+    A = sp.csr_array(predicted_patterns()["nodes"])
+    small, sent = Matrix.from_any(A), Matrix.from_any(A)
+    expected = predict(small, 8, H100, backend="cuda")
+    monkeypatch.setattr(device_matrix, "_WORTH_SENDING", A.nnz)
+    looked, copied = [], device_matrix.copied
+    monkeypatch.setattr(device_matrix, "copied", lambda *given: looked.append(copied(*given)) or looked[-1])
+    assert predict(sent, 8, H100, backend="cuda") == expected
+    assert predict(sent, 8, H100, backend="cuda") == expected
+    assert [one.on_device is not None for one in looked] == [True, False]
+    there = weakref.ref(looked[0])
+    del looked[:]
+    gc.collect()
+    assert there() is None
+    known = [one for one in sent.pattern_cache.values() if not isinstance(one, Pattern)]
+    assert len(known) > 30
+    held = [item for one in known for item in (one if isinstance(one, (tuple, list)) else [one])]
+    assert not any(isinstance(one, (DeviceArray, Blocked, OnDevice)) for one in held)
+    for key in set(small.pattern_cache) & set(sent.pattern_cache):
+        if isinstance(small.pattern_cache[key], (int, float, str)):
+            assert small.pattern_cache[key] == sent.pattern_cache[key], key
+    assert device_matrix.copied(sent, replace(H100, budget=1 << 30)) is sent
