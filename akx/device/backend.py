@@ -213,6 +213,13 @@ class Backend(ABC):
         """What the values of a matrix tell of its plans, beside its pattern and type; nothing by default."""
         return ()
 
+    def looked_at(self, matrix: Any, device: Any) -> Any:
+        """The matrix where predictions find the soonest what they ask of it: as it is, by default."""
+        return matrix
+
+    def remember(self, matrix: Any, seen: Any) -> None:  # noqa: B027
+        """Let a matrix know what was found in another place (:meth:`looked_at`)."""
+
     # First calls.
 
     def plain_products(self, indptr: NDArray[Any], indices: Any, data: Any) -> PlainProducts | None:

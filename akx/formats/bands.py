@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from akx._numba import njit
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
-from akx.formats.diagonals import WARP, Diagonals
+from akx.formats.diagonals import WARP, Diagonals, Extents
 
 __all__ = ["BAND", "BAND_SLICE", "Bands", "Deal", "deal", "dealt_slices", "windows"]
 
@@ -127,7 +127,7 @@ class Deal:
         return placed
 
 
-def windows(diagonals: Diagonals, cuts: NDArray[np.int64]) -> Bands:
+def windows(diagonals: Diagonals | Extents, cuts: NDArray[np.int64]) -> Bands:
     """What parts with these cuts, in slices, see of x and of one another. No part is empty."""
     n, count = diagonals.rows, cuts.size - 1
     first, stop = cuts[:-1] * WARP, cuts[1:] * WARP  # the last part's slices may end behind the matrix
@@ -141,7 +141,8 @@ def windows(diagonals: Diagonals, cuts: NDArray[np.int64]) -> Bands:
     below = np.minimum(np.maximum(cuts[1:] - wanted // WARP, 0), slices - above)
     begin = np.searchsorted(stop, inside_low, side="right")
     end = np.searchsorted(first, inside_high, side="left")
-    near = [np.setdiff1d(np.arange(b, e), [g]) for g, (b, e) in enumerate(zip(begin, end, strict=True))]
+    others = (np.arange(b, e) for b, e in zip(begin, end, strict=True))
+    near = [one[one != g] for g, one in enumerate(others)]
     ptr = np.zeros(count + 1, dtype=np.int64)
     np.cumsum([one.size for one in near], out=ptr[1:])
     return Bands(cuts, low, high, above, below, np.concatenate(near).astype(np.uint32), ptr)

@@ -6,7 +6,9 @@ under the same pattern cost one pass and no new layout. Slots that no entry maps
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from akx.matrix import Matrix
 
 __all__ = [
     "Format",
+    "LatePattern",
     "Pattern",
     "aligned_zeros",
     "index_dtype",
@@ -85,8 +88,43 @@ class Pattern:
         return int(self.indices.size)
 
 
+class LatePattern(Pattern):
+    """A square pattern elsewhere, whose arrays come to the host when they are asked for, each by itself."""
+
+    def __init__(
+        self, rows: int, nnz: int, indptr: Callable[[], NDArray[Any]], indices: Callable[[], NDArray[Any]]
+    ) -> None:
+        known: dict[str, Any] = {"columns": rows, "_rows": rows, "_nnz": nnz, "_indptr": indptr, "_indices": indices}
+        for name, one in known.items():
+            object.__setattr__(self, name, one)
+
+    @cached_property
+    def indptr(self) -> NDArray[Any]:
+        """Of the host, as `indices`."""
+        return read_only(unsigned(self._indptr()))
+
+    @cached_property
+    def indices(self) -> NDArray[Any]:
+        return read_only(unsigned(self._indices()))
+
+    @property
+    def rows(self) -> int:
+        return self._rows
+
+    @property
+    def nnz(self) -> int:
+        return self._nnz
+
+    _rows: int
+    _nnz: int
+    _indptr: Callable[[], NDArray[Any]]
+    _indices: Callable[[], NDArray[Any]]
+
+
 def pattern_of(matrix: Matrix) -> Pattern:
     """The pattern of a matrix in the order of its rows, without a copy."""
+    if matrix.on_device is not None:
+        return LatePattern(matrix.n, matrix.nnz, lambda: matrix.indptr, lambda: matrix.indices)
     return Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
 
 

@@ -14,7 +14,7 @@ Sun, Zhang, Wang, Zhang 2011 (CRSD), cut by slices as sliced ELL.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,26 @@ from numpy.typing import NDArray
 from akx._numba import njit
 from akx.formats.base import Pattern
 
-__all__ = ["WARP", "Diagonals", "diagonals_of"]
+__all__ = ["WARP", "Diagonals", "Extents", "diagonals_of"]
 
 WARP = 32
 #: Diagonals of a slice that are looked at; a slice with more of them is scattered.
 _MOST_DIAGONALS = 64
+
+
+class Extents(NamedTuple):
+    """Of :class:`Diagonals` what prices go by: each of shape (slices,), but for the number of rows."""
+
+    rows: int
+    uniform: NDArray[np.int64]
+    scattered: NDArray[np.int64]
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+
+    @property
+    def slots(self) -> int:
+        """Slots in all."""
+        return int(self.uniform.sum() + self.scattered.sum())
 
 
 @dataclass(frozen=True)
@@ -67,9 +82,9 @@ class Diagonals:
         return found
 
     @property
-    def slots(self) -> int:
-        """Slots in all."""
-        return int(self.offset.size + self.scattered.sum())
+    def extents(self) -> Extents:
+        """What is known of each slice without its slots."""
+        return Extents(self.rows, self.uniform, self.scattered, self.low, self.high)
 
 
 def diagonals_of(pattern: Pattern) -> Diagonals:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from akx._numba import njit
 from akx.formats.base import Pattern
 
-__all__ = ["INDEX_BYTES", "MOST", "VALUE_BYTES", "Nodes", "alike_rows", "natural_nodes"]
+__all__ = ["INDEX_BYTES", "MOST", "VALUE_BYTES", "Nodes", "alike_rows", "compared_rows", "natural_nodes"]
 
 #: Most rows of a node.
 MOST = 6
@@ -68,10 +68,20 @@ class Nodes:
 
 def alike_rows(pattern: Pattern) -> float:
     """Share of the rows that may be of one node with the row before, by a look at some thousand of them."""
-    begin = np.unique(np.linspace(0, max(0, pattern.rows - _PIECE - 1), _PIECES).astype(np.int64))
-    alike = [_likeness(pattern.indptr[at : at + _PIECE + 1], pattern.indices)[1:] for at in begin]
+    alike = [_likeness(pattern.indptr[at : at + _PIECE + 1], pattern.indices)[1:] for at in _pieces(pattern.rows)]
     found = np.concatenate(alike)
     return float(np.mean(found >= _ALIKE)) if found.size else 0.0
+
+
+def compared_rows(rows: int) -> NDArray[np.int64]:
+    """The rows that :func:`alike_rows` looks at, each and the one before it, of so many."""
+    found: NDArray[np.int64] = (_pieces(rows)[:, None] + np.arange(1, _PIECE)).ravel()
+    return found[found < rows]
+
+
+def _pieces(rows: int) -> NDArray[np.int64]:
+    """Where the pieces begin that are looked at."""
+    return np.unique(np.linspace(0, max(0, rows - _PIECE - 1), _PIECES).astype(np.int64))
 
 
 def natural_nodes(pattern: Pattern, value_bytes: int = VALUE_BYTES, index_bytes: int = INDEX_BYTES) -> Nodes:

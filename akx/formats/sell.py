@@ -35,12 +35,17 @@ class SellArrays(NamedTuple):
 
 def order_of(pattern: Pattern, sigma: int) -> NDArray[np.int64]:
     """Rows in the order they are stored: by falling length within windows of sigma rows, ties in order."""
-    lengths = np.diff(pattern.indptr.astype(np.int64))
-    rows = np.arange(pattern.rows, dtype=np.int64)
-    if sigma == 1:
-        return rows
-    order: NDArray[np.int64] = np.lexsort((rows, -lengths, rows // sigma))
-    return order
+    n = pattern.rows
+    if sigma == 1 or n == 0:
+        return np.arange(n, dtype=np.int64)
+    lengths = np.diff(pattern.indptr).astype(np.int64)
+    longest, window = int(lengths.max()), min(sigma, n)
+    first = np.arange(0, n, window, dtype=np.int64)[:, None]
+    key = np.zeros((first.size, window), np.uint16 if longest < 2**16 - 1 else np.int64)  # few bits: they are counted
+    key.ravel()[:n] = longest - lengths
+    key.ravel()[n:] = longest + 1
+    order: NDArray[np.int64] = (np.argsort(key, axis=1, kind="stable") + first).ravel()
+    return order[:n]
 
 
 def _chunk_width(pattern: Pattern, order: NDArray[np.int64], chunk: int) -> NDArray[np.int64]:

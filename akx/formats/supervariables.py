@@ -22,7 +22,7 @@ from akx._numba import njit
 from akx.formats.base import Pattern
 from akx.formats.nodes import MOST, Nodes
 
-__all__ = ["Supervariables", "of_nodes", "supervariables", "twins"]
+__all__ = ["Supervariables", "looked_at", "of_nodes", "supervariables", "twins"]
 
 #: Rows that are looked at first.
 _SOME = 256
@@ -62,8 +62,13 @@ def of_nodes(nodes: Nodes) -> Supervariables:
 
 def twins(pattern: Pattern) -> float:
     """Share of the rows that have the columns of another one which they are coupled with, by a look at some of them."""
-    rows = np.unique(np.linspace(0, max(pattern.rows - 1, 0), _SOME).astype(np.int64))
+    rows = looked_at(pattern.rows)
     return float(_twins(pattern.indptr, pattern.indices, rows)) / max(rows.size, 1) if pattern.rows else 0.0
+
+
+def looked_at(rows: int) -> NDArray[np.int64]:
+    """The rows that :func:`twins` looks at, of so many."""
+    return np.unique(np.linspace(0, max(rows - 1, 0), _SOME).astype(np.int64))
 
 
 def supervariables(pattern: Pattern) -> Supervariables:

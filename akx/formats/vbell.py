@@ -27,7 +27,7 @@ from akx._numba import njit
 from akx.formats.base import Pattern
 from akx.formats.nodes import MOST, Nodes
 
-__all__ = ["HEAD", "NOWHERE", "WINDOW", "Shape", "VbellArrays", "lay_out", "slots_of", "steps_of"]
+__all__ = ["HEAD", "NOWHERE", "WINDOW", "Shape", "VbellArrays", "lay_out", "sizes_of", "slots_of"]
 
 #: Rows within which nodes are sorted.
 WINDOW = 65_536
@@ -103,9 +103,10 @@ def slots_of(nodes: Nodes, shape: Shape) -> int:
     return int(_slices(nodes, shape).values[-1])
 
 
-def steps_of(nodes: Nodes, shape: Shape) -> NDArray[np.int64]:
-    """Steps of each slice with blocks of 1 to 6 columns, shape (slices, 6)."""
-    return _slices(nodes, shape).steps
+def sizes_of(nodes: Nodes, shape: Shape) -> tuple[int, NDArray[np.int64]]:
+    """Values stored, and steps of each slice with blocks of 1 to 6 columns, shape (slices, 6)."""
+    found = _slices(nodes, shape)
+    return int(found.values[-1]), found.steps
 
 
 def lay_out(pattern: Pattern, nodes: Nodes, shape: Shape) -> VbellArrays:

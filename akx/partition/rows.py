@@ -9,6 +9,8 @@ For k steps a block also does the redundant flops of its ghost zone (thesis ch. 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from akx.errors import ArgumentError, InfeasibleError
 from akx.partition.base import ROW_FLOPS, IndexArray, Partition
 from akx.partition.ghost import ghost_zones
 
-__all__ = ["cut_rows", "cut_rows_by_bytes", "even_cuts"]
+__all__ = ["cut_rows", "cut_rows_by_bytes", "even_cuts", "even_cuts_of"]
 
 #: Rounds of lowering the shares of blocks by their ghost flops.
 _BALANCE_ROUNDS = 5
@@ -147,12 +149,33 @@ def even_cuts(
     ends = prefix[0] + (prefix[-1] - prefix[0]) * (np.cumsum(portions)[:-1] / portions.sum())
     right = np.clip(np.searchsorted(prefix, ends), 1, places.size - 1)
     nearest = np.where(ends - prefix[right - 1] < prefix[right] - ends, right - 1, right)
-    # No empty block: the t-th inner cut is at least t places from the start and from the cut before it.
+    cuts: NDArray[np.int64] = places[_apart(nearest, count, places.size - 1)]
+    return cuts
+
+
+def _apart(nearest: NDArray[np.int64], count: int, last: int) -> NDArray[np.int64]:
+    """Cuts with 0 and `last`, and no empty block: inner cut t is at least t places from the start and from others."""
     step = np.arange(1, count)
     nearest = np.maximum.accumulate(np.maximum(nearest, step) - step) + step
-    nearest = np.minimum(nearest, places.size - 1 - (count - step))
-    cuts: NDArray[np.int64] = places[np.concatenate(([0], nearest, [places.size - 1]))]
-    return cuts
+    nearest = np.minimum(nearest, last - (count - step))
+    return np.concatenate(([0], nearest, [last])).astype(np.int64)
+
+
+def even_cuts_of(work: Callable[[NDArray[np.int64]], NDArray[np.float64]], rows: int, blocks: int) -> NDArray[np.int64]:
+    """As :func:`even_cuts`, of a prefix sum of which some are asked for, twice: about sqrt(rows blocks) each time."""
+    count = min(blocks, max(rows, 1))
+    step = max(1, isqrt(rows // count))
+    places = np.minimum(np.arange(-(-rows // step) + 1) * step, rows)
+    coarse = work(places)
+    ends = coarse[0] + (coarse[-1] - coarse[0]) * (np.arange(1.0, count) / count)
+    before = places[np.clip(np.searchsorted(coarse, ends), 1, max(places.size - 1, 1)) - 1]
+    near = np.minimum(before[:, None] + np.arange(step + 1), rows)
+    prefix = work(near.ravel()).reshape(near.shape)
+    right = np.clip(1 + (prefix[:, 1:] < ends[:, None]).sum(axis=1), 1, step)  # of the step behind `before`
+    around = (np.take_along_axis(prefix, (right + at)[:, None], axis=1)[:, 0] for at in (-1, 0))
+    last, following = around
+    right += before
+    return _apart(np.where(ends - last < following - ends, right - 1, right), count, rows)
 
 
 def _greedy_cuts(size: NDArray[np.float64], target: float, boundaries: NDArray[Any] | None) -> NDArray[np.int64]:

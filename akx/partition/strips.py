@@ -20,6 +20,7 @@ the longer side, into parts of equal numbers (Berger, Bokhari 1987). Cost: O(n +
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,20 @@ from akx._numba import njit
 from akx.errors import InfeasibleError
 from akx.partition.levels import levels
 
-__all__ = ["ORDERS", "LevelOrder", "Strips", "is_shallow", "level_order", "natural_levels", "strips"]
+__all__ = [
+    "ORDERS",
+    "LevelOrder",
+    "Strips",
+    "dealt",
+    "fullest",
+    "in_order",
+    "is_shallow",
+    "learnt_rows",
+    "level_order",
+    "levels_of_period",
+    "natural_levels",
+    "strips",
+]
 
 #: Orders of the rows from which levels are made.
 ORDERS = ("natural", "levels")
@@ -42,6 +56,8 @@ _NEAR = 0.75
 _TOGETHER = 4
 #: Times that levels are cut anew, in smaller pieces, where strips have too many rows.
 _TRIES = 4
+#: Blocks that are joined without compiled code, which would have to be loaded.
+_FEW_BLOCKS = 2000
 #: Blocks that a row may read on each side: more make the front wide.
 _MOST_REACH = 16
 
@@ -81,11 +97,14 @@ class LevelOrder:
         Level `l` is rows ``level_ptr[l] .. level_ptr[l+1] - 1`` of the order.
     line : int
         Rows of a line, where levels are planes of a grid, else 0.
+    is_natural : bool
+        The order is that of the rows.
     """
 
     permutation: NDArray[np.int64]
     level_ptr: NDArray[np.int64]
     line: int
+    is_natural: bool = False
 
     @property
     def mean_width(self) -> float:
@@ -104,9 +123,14 @@ def level_order(indptr: NDArray[Any], indices: NDArray[Any], order: str) -> Leve
     """
     if order == "natural":
         level_ptr, line = natural_levels(indptr.astype(np.int64, copy=False), indices)
-        return LevelOrder(np.arange(indptr.size - 1, dtype=np.int64), level_ptr, line)
+        return in_order(level_ptr, line)
     found = levels(indptr, indices)
     return LevelOrder(found.permutation, found.level_ptr, 0)
+
+
+def in_order(level_ptr: NDArray[np.int64], line: int) -> LevelOrder:
+    """Levels of the rows in the order given."""
+    return LevelOrder(np.arange(level_ptr[-1], dtype=np.int64), level_ptr, line, is_natural=True)
 
 
 def is_shallow(indptr: NDArray[Any], indices: NDArray[Any], depth: int) -> bool:
@@ -157,8 +181,13 @@ def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder,
         Where rows cannot be dealt evenly, or read too far.
     """
     found = level_order(indptr, indices, order) if isinstance(order, str) else order
-    n, pointer = indptr.size - 1, indptr.astype(np.int64, copy=False)
-    rows = parts * room
+    pointer = indptr.astype(np.int64, copy=False)
+    return dealt(found, parts, room, lambda block: _reach(pointer, indices, block, found.is_natural))
+
+
+def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.uint32]], tuple[int, int]]) -> Strips:
+    """As :func:`strips`, of rows in levels; `reach` says how many blocks they read before and after their own."""
+    n, rows = found.permutation.size, parts * room
     for _ in range(_TRIES):
         groups = _groups(found.level_ptr, rows)
         part_in_order = _dealt(groups, found.line, parts)
@@ -172,9 +201,11 @@ def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder,
             expected=f"at most {room} rows of a block in each of {parts} strips",
             hint="take larger blocks, or fewer strips",
         )
-    part, block = np.empty(n, np.uint32), np.empty(n, np.uint32)
-    part[found.permutation], block[found.permutation] = part_in_order, block_in_order
-    ahead, behind = (int(v) for v in _reach(pointer, indices, block))
+    part, block = part_in_order, block_in_order
+    if not found.is_natural:
+        part, block = np.empty(n, np.uint32), np.empty(n, np.uint32)
+        part[found.permutation], block[found.permutation] = part_in_order, block_in_order
+    ahead, behind = (int(v) for v in reach(block))
     if max(ahead, behind) > _MOST_REACH:
         raise InfeasibleError(
             "rows read too far for a front",
@@ -185,29 +216,55 @@ def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder,
     return Strips(part, block, parts, int(blocks), ahead, behind)
 
 
+def fullest(indptr: NDArray[Any], found: Strips) -> tuple[int, int]:
+    """Rows, and entries, that a strip has of a block at most."""
+    group, lengths = found.block.astype(np.int64) * found.parts + found.part, np.diff(indptr)
+    usual = lengths[lengths.size // 2]
+    others = np.flatnonzero(lengths != usual)  # few rows of a grid
+    rows = np.bincount(group)
+    more = np.bincount(group[others], lengths[others].astype(np.int64) - int(usual), minlength=rows.size)
+    return int(rows.max()), int((int(usual) * rows + more).max())
+
+
 def natural_levels(indptr: NDArray[np.int64], indices: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
     """Pointers of the levels of rows in the order given, and rows of a line of a level that is a plane (else 0)."""
-    n = indptr.size - 1
-    offsets = _frequent_offsets(indptr, indices)
-    period = _middle(offsets, n)
-    if period > 1:
-        return np.append(np.arange(0, n, period), n).astype(np.int64), _middle(offsets[offsets < period / 2], period)
+    rows = learnt_rows(indptr.size - 1)
+    counts = indptr[rows + 1] - indptr[rows]
+    at = np.repeat(indptr[rows], counts) + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    found = levels_of_period(indptr.size - 1, rows, counts, indices[at])
+    if found is not None:
+        return found
     starts = _lines(indptr, indices)
     if starts.size > 2 and _next_to(indptr, indices, starts):
         return starts, 0
     return _closure(indptr, indices), 0
 
 
-def _frequent_offsets(indptr: NDArray[np.int64], indices: NDArray[Any]) -> NDArray[np.int64]:
-    """Distances of columns behind the diagonal that many rows have, ascending."""
-    n = indptr.size - 1
-    rows = np.unique(np.linspace(n // 4, max(n // 4, 3 * n // 4 - 1), min(n, _SAMPLE)).astype(np.int64))
-    counts = indptr[rows + 1] - indptr[rows]
-    at = np.repeat(indptr[rows], counts) + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    distance = indices[at].astype(np.int64) - np.repeat(rows, counts)
+def learnt_rows(n: int) -> NDArray[np.int64]:
+    """The rows from which offsets are learnt, of so many."""
+    return np.unique(np.linspace(n // 4, max(n // 4, 3 * n // 4 - 1), min(n, _SAMPLE)).astype(np.int64))
+
+
+def levels_of_period(
+    n: int, rows: NDArray[np.int64], counts: NDArray[Any], columns: NDArray[Any]
+) -> tuple[NDArray[np.int64], int] | None:
+    """As :func:`natural_levels`, where rows have a period; None where they have none.
+
+    Parameters
+    ----------
+    n : int
+    rows, counts : arrays
+        :func:`learnt_rows`, and entries of each.
+    columns : array
+        Their columns, one row after another.
+    """
+    distance = columns.astype(np.int64) - np.repeat(rows, counts)
     values, times = np.unique(distance[distance > 0], return_counts=True)
-    found: NDArray[np.int64] = values[times >= _FREQUENT * rows.size]
-    return found
+    offsets = values[times >= _FREQUENT * rows.size]  # behind the diagonal, that many rows have
+    period = _middle(offsets, n)
+    if period <= 1:
+        return None
+    return np.append(np.arange(0, n, period), n).astype(np.int64), _middle(offsets[offsets < period / 2], period)
 
 
 def _middle(offsets: NDArray[np.int64], n: int) -> int:
@@ -308,7 +365,9 @@ def _patches(u: NDArray[np.int64], v: NDArray[np.int64], parts: int) -> NDArray[
 
     Points of one u and v stay together.
     """
-    cell, of_point, weight = np.unique(np.stack([u, v]), axis=1, return_inverse=True, return_counts=True)
+    width = int(v.max(initial=0)) + 1
+    name, of_point, weight = np.unique(u * width + v, return_inverse=True, return_counts=True)
+    cell = np.stack([name // width, name % width])
     found = np.zeros(cell.shape[1], dtype=np.uint32)
     waiting = [(np.arange(cell.shape[1]), 0, parts)]
     while waiting:
@@ -327,9 +386,35 @@ def _patches(u: NDArray[np.int64], v: NDArray[np.int64], parts: int) -> NDArray[
     return points
 
 
-@njit(cache=True, nogil=True)
-def _blocks(groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int) -> Any:
+def _blocks(
+    groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int
+) -> tuple[NDArray[np.uint32], int]:
     """Groups joined to blocks of at most `room` rows of a strip, as many as fit; no blocks where one has more."""
+    if part.size > _FEW_BLOCKS * parts * room:
+        block, count = _many_blocks(groups, part, parts, room)
+        return block, int(count)
+    sizes = np.diff(groups)
+    own = np.bincount(np.repeat(parts * np.arange(sizes.size), sizes) + part, minlength=parts * sizes.size)
+    before = np.concatenate([np.zeros((1, parts), np.int64), np.cumsum(own.reshape(-1, parts), axis=0)])
+    begins, end = [], 0
+    if own.max(initial=0) > room:
+        return np.zeros(part.size, np.uint32), 0
+    while end < sizes.size:
+        begins.append(end)
+        most, end, look = before[end] + room, end + 1, 4
+        while end < sizes.size:
+            fits = (before[end + 1 : end + 1 + look] <= most).all(axis=1)
+            end += int(np.argmin(fits)) if not fits.all() else fits.size
+            if not fits.all():
+                break
+            look *= 2
+    rows = np.diff(groups[np.append(begins, sizes.size)])
+    return np.repeat(np.arange(rows.size, dtype=np.uint32), rows), rows.size
+
+
+@njit(cache=True, nogil=True)
+def _many_blocks(groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int) -> Any:
+    """The same, compiled."""
     block = np.zeros(part.shape[0], np.uint32)
     filled = np.zeros(parts, np.int64)
     count = np.uint32(0)
@@ -349,11 +434,13 @@ def _blocks(groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, roo
 
 
 @njit(cache=True, nogil=True)
-def _reach(indptr: NDArray[np.int64], indices: NDArray[Any], block: NDArray[np.uint32]) -> Any:
+def _reach(indptr: NDArray[np.int64], indices: NDArray[Any], block: NDArray[np.uint32], ascend: bool) -> Any:
+    """Blocks that rows read before and after their own; where blocks ascend with rows, the ends of a row tell."""
     ahead, behind = np.int64(0), np.int64(0)
     for i in range(indptr.shape[0] - 1):
         own = np.int64(block[i])
-        for e in range(indptr[i], indptr[i + 1]):
+        step = max(np.int64(1), indptr[i + 1] - indptr[i] - 1) if ascend else np.int64(1)
+        for e in range(indptr[i], indptr[i + 1], step):
             other = np.int64(block[indices[e]])
             ahead, behind = max(ahead, other - own), max(behind, own - other)
     return ahead, behind

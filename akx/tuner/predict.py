@@ -21,6 +21,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -116,17 +117,21 @@ def predict(
     def may_be(declared: type[Options]) -> bool:
         return (declared.is_plain or not plain) and (bool(limited.budget) or not declared.streams)
 
-    def found() -> Plan:
+    def found(seen: Matrix) -> Plan:
         schedules = {one: registry.get(name, one) for one in registry.names(name) if may_be(traits(name, one))}
-        return predicted(Model(matrix, Space(name, k, used, limited, schedules, {}), figures, start_vectors))
+        return predicted(Model(seen, Space(name, k, used, limited, schedules, {}), figures, start_vectors))
 
     if registry.has_others(name):  # nobody knows what their plans depend on
-        return found()
+        return found(matrix)
     asked = (name, k, used, start_vectors, plain, matrix.dtype.name, limited, figures)
-    told = repr((asked, backend_of(name).told_by_values(matrix)))
+    backend_used = backend_of(name)
+    seen = backend_used.looked_at(matrix, here)
+    told = repr((asked, backend_used.told_by_values(seen)))
     key = ("akx.tuner.predict", hashlib.sha256(told.encode()).hexdigest()[:32])
-    plan = fact(matrix, key, found, written=Plan.to_json, read=Plan.from_json)
-    keep(matrix)
+    plan = fact(seen, key, partial(found, seen), written=Plan.to_json, read=Plan.from_json)
+    keep(seen)
+    if seen is not matrix:
+        backend_used.remember(matrix, seen)
     return plan
 
 

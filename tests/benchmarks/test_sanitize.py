@@ -151,8 +151,9 @@ def test_the_sources_of_streams_are_used_by_no_others() -> None:
 
 
 def test_the_sources_of_products_are_used_by_no_others() -> None:
-    """But by what only chooses plans; `stream` asks how far apart columns are."""
+    """But by what only chooses plans; some ask how far apart columns are, or what prices go by."""
     folder = next(path.parent for path in gpu_receipt.cuda_sources() if path.name == "sweep.cuh")
+    asking = {"stream", "parts", "diagonals", "wavefront"}
     others = {*sanitize._OF_SWEEP, *sanitize._NO_DRIVERS}
     known = {*others, *sanitize._OF_PRODUCTS, "common", "program", "stream"}
     for path in (*gpu_receipt.cuda_sources(), *folder.glob("*.py")):
@@ -161,7 +162,7 @@ def test_the_sources_of_products_are_used_by_no_others() -> None:
             used = f'#include "{other}.cuh"' in text or f"akx.kernels.cuda.{other} import" in text
             used = used or re.search(rf"from akx.kernels.cuda import [\w, ]*\b{other}\b", text) is not None
             shares = path.stem in sanitize._SHARING and f"{other}.cuh" in sanitize._SHARED
-            assert path.stem in {*others, "stream"} or shares or not used, (path.name, other)
+            assert path.stem in {*others, *asking} or shares or not used, (path.name, other)
         if path.stem in sanitize._OF_SWEEP:
             included = re.findall(r'^#include "(\w+)\.cuh"', text, re.M)
             imported = re.findall(r"from akx.kernels.cuda\.(\w+) import", text)

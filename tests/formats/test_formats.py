@@ -279,3 +279,16 @@ def test_padding_reads_nothing_that_its_chunk_does_not_read(kind: str, bits: int
         owned = order[c * m.chunk * block : (c + 1) * m.chunk * block]
         read = {int(j) // block for i in owned for j in A.indices[A.indptr[i] : A.indptr[i + 1]]}
         assert set(columns.tolist()) <= read
+
+
+@pytest.mark.parametrize("longest", [9, 70_000])
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 200])
+def test_rows_are_sorted_in_windows(n: int, longest: int) -> None:
+    """By falling length, ties as they come; the last window has what is left."""
+    rng = np.random.default_rng(n)
+    lengths = rng.integers(0, 5, n) * rng.integers(1, 1 + longest // 4, n)
+    pattern = Pattern(np.append(0, np.cumsum(lengths)).astype(np.uint32), np.zeros(0, np.uint32), n)
+    for sigma in (1, 16, 64, 1024):
+        rows = np.arange(n)
+        expected = rows if sigma == 1 else np.lexsort((rows, -lengths, rows // sigma))
+        np.testing.assert_array_equal(sell.order_of(pattern, sigma), expected)

@@ -144,7 +144,7 @@ def test_stencils_in_three_tiers(name: str, shared: int) -> None:
 def test_lines_of_any_length_are_diagonals_and_leftovers_are_scattered() -> None:
     matrix = Matrix.from_any(sp.csr_array(gallery.epidemic(200)))
     found = diagonals_of(pattern_of(matrix))
-    assert matrix.nnz / (WARP * found.slots) > 0.7
+    assert matrix.nnz / (WARP * found.extents.slots) > 0.7
     assert found.uniform[found.cut < WARP].max() <= 8
     assert np.median(found.uniform[found.cut < WARP]) == 4
     band = sp.diags_array([np.ones(320)] * 3, offsets=[-1, 0, 1], shape=(320, 320)).tolil()

@@ -263,7 +263,7 @@ def nodes_in_pieces() -> sp.csr_array:
 
 def test_pieces_are_in_the_order_of_their_rows_where_these_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a part would not wait for all that its blocks read."""
-    monkeypatch.setattr(parts, "alike_rows", lambda pattern: 0.0)  # supervariables are looked for
+    monkeypatch.setattr(parts, "alike_share", lambda matrix: 0.0)  # supervariables are looked for
     A = nodes_in_pieces()
     A.data = np.random.default_rng(0).standard_normal(A.nnz) / 3
     matrix = Matrix.from_any(A)

@@ -27,7 +27,7 @@ from akx.device.cuda.facts import cuda_missing
 from akx.device.cuda.memory import DeviceArray
 from akx.errors import BudgetError, DeviceMemoryError, InfeasibleError, MatrixError
 from akx.formats.base import Pattern
-from akx.formats.nodes import natural_nodes
+from akx.formats.nodes import _ALIKE, _likeness, natural_nodes
 from akx.formats.vbell import VbellArrays, lay_out
 from akx.kernels import reference, registry
 from akx.kernels.base import check_feasible
@@ -186,7 +186,19 @@ def is_the_hosts(A: Any, lanes: int, to_device: Callable[[Any], Any]) -> DeviceV
         np.testing.assert_array_equal(own, expected, err_msg=name)
     assert (found.nodes, found.blocks) == (nodes.cuts.size - 1, nodes.blocks)
     assert (found.slices, found.slots) == (arrays.head.shape[0], arrays.entry.size)
+    if lanes == LANES[0]:
+        _are_the_hosts(nodes, translate.found_nodes(to_device(pointer), to_device(index)))
+        alike = _likeness(pointer, index) >= _ALIKE
+        np.testing.assert_array_equal(translate.like_the_last(to_device(pointer), to_device(index)), alike)
     return found
+
+
+def _are_the_hosts(nodes: Any, found: Any) -> None:
+    """Nodes without slices."""
+    for name in ("cuts", "of", "counts", "blocks", "slots"):
+        expected, own = getattr(nodes, name), getattr(found, name)
+        np.testing.assert_array_equal(own, expected, err_msg=name)
+        assert np.asarray(own).dtype == np.asarray(expected).dtype
 
 
 def set_window(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
@@ -339,7 +351,7 @@ def test_a_program_is_laid_out_without_a_pass_of_the_host(
 ) -> None:
     matrix = storable(blocks_of_mixed_sizes(120, "float64", seed=2), way)
     arrays, _ = of_host(matrix.indptr.view(np.uint32), matrix.indices.view(np.uint32), 1)
-    for name in ("natural_nodes", "lay_out", "slots_of"):
+    for name in ("natural_nodes_of", "lay_out", "sizes_of"):
         monkeypatch.delattr(vbell, name)
     program: Any = registry.get("cuda", "sweep").prepare(fresh(matrix), plan_of("vbell-1", 3, way))
     first = encoded(matrix.data, way)
@@ -423,7 +435,7 @@ def test_an_operator_has_its_blocks_laid_out_on_the_device(
     """A plan that is given, or was tuned: nothing looks for nodes on the host."""
     matrix = blocks_of_mixed_sizes(120, "float64", seed=2)
     schedule = registry.get("cuda", "sweep")
-    for name in ("natural_nodes", "lay_out", "slots_of"):
+    for name in ("natural_nodes_of", "lay_out", "sizes_of"):
         monkeypatch.delattr(vbell, name)
     plan = plan_of("vbell-1", 3)
     monkeypatch.setattr("akx.operator.planner.device_of", lambda backend: H100)
@@ -499,7 +511,7 @@ def test_an_infeasible_plan_is_refused_with_the_words_of_the_host(
     matrix = blocks_of_mixed_sizes(400, "float64", seed=2)
     with pytest.raises(InfeasibleError) as of_the_host:
         check_feasible(schedule, plan, matrix, H100)
-    for name in ("natural_nodes", "lay_out", "slots_of"):
+    for name in ("natural_nodes_of", "lay_out", "sizes_of"):
         monkeypatch.delattr(vbell, name)
     unseen = fresh(matrix)
     for _ in range(2):  # the second time the host knows

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.partition.base import Partition, inverse_permutation, order_by_part
 from akx.partition.ghost import ghost_zones
-from akx.partition.rows import cut_rows, cut_rows_by_bytes
+from akx.partition.rows import cut_rows, cut_rows_by_bytes, even_cuts, even_cuts_of
 
 row_lengths = st.lists(st.one_of(st.integers(0, 6), st.just(500)), min_size=1, max_size=60)
 
@@ -134,3 +136,21 @@ def test_order_by_part() -> None:
 
 def test_inverse_permutation() -> None:
     np.testing.assert_array_equal(inverse_permutation([2, 0, 1]), [1, 2, 0])
+
+
+def test_cuts_of_sums_that_are_asked_for() -> None:
+    """The same as of all of them, of which most are never asked for."""
+    rng = np.random.default_rng(0)
+    for n, blocks in ((1, 1), (1, 7), (2, 2), (30, 40), (57, 1), (700, 9), (5000, 132)):
+        for row in (0.0, 2.0):
+            lengths = rng.integers(0, 5, n) * rng.integers(0, 2, n)
+            lengths[n // 3] = 4 * n
+            work, asked = np.append(0, np.cumsum(lengths)) + row * np.arange(n + 1), []
+
+            def found(rows: Any, work: Any = work, asked: list[Any] = asked) -> Any:
+                asked.append(rows.size)
+                return work[rows]
+
+            np.testing.assert_array_equal(even_cuts_of(found, n, blocks), even_cuts(work, blocks))
+            assert len(asked) == 2
+            assert sum(asked) <= 3 * (n * min(n, blocks)) ** 0.5 + 2 * min(n, blocks) + 3

@@ -16,8 +16,11 @@ from akx.partition.strips import (
     _TOGETHER,
     ORDERS,
     Strips,
+    _blocks,
     _closure,
+    _many_blocks,
     _patches,
+    fullest,
     is_shallow,
     level_order,
     natural_levels,
@@ -380,3 +383,24 @@ def test_strips_are_the_same_again(order: str) -> None:
         one, two = (strips(A.indptr, A.indices, order, 2, 16) for _ in range(2))
         np.testing.assert_array_equal(one.part, two.part)
         np.testing.assert_array_equal(one.block, two.block)
+
+
+def test_blocks_are_the_same_without_compiled_code() -> None:
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(60):
+        groups = np.append(0, np.cumsum(rng.integers(1, 40, rng.integers(1, 50)))).astype(np.int64)
+        parts, room = int(rng.integers(1, 9)), int(rng.integers(6, 60))
+        part = rng.integers(0, parts, groups[-1]).astype(np.uint32)
+        found, expected = (make(groups, part, parts, room) for make in (_blocks, _many_blocks))
+        assert found[1] == expected[1]
+        refused += found[1] == 0
+        if found[1]:
+            np.testing.assert_array_equal(found[0], expected[0])
+            lengths = rng.integers(0, 9, part.size)
+            indptr = np.append(0, np.cumsum(lengths)).astype(np.uint32)
+            rows = np.zeros((2, found[1], parts), int)
+            np.add.at(rows, (slice(None), found[0], part), np.stack([np.ones_like(lengths), lengths]))
+            made = Strips(part, found[0], parts, found[1], 1, 1)
+            assert fullest(indptr, made) == tuple(rows.reshape(2, -1).max(axis=1))
+    assert 0 < refused < 60

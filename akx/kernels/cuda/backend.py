@@ -119,6 +119,17 @@ class CudaBackend(Backend):
 
         return tuple(ways_of(matrix).items())
 
+    def looked_at(self, matrix: Any, device: CudaDevice) -> Any:
+        """On the device, where the matrix is large and has not been looked at."""
+        from akx.kernels.cuda.device_matrix import copied
+
+        return copied(matrix, device)
+
+    def remember(self, matrix: Any, seen: Any) -> None:
+        from akx.kernels.cuda.device_matrix import remember
+
+        remember(matrix, seen)
+
     def plain_products(self, indptr: NDArray[Any], indices: Any, data: Any) -> PlainProducts | None:
         from akx.kernels.cuda.plain import CudaPlainProducts
 

@@ -31,8 +31,9 @@ from akx.device.cuda.memory import DeviceArray
 from akx.errors import InfeasibleError
 from akx.formats.bands import BAND_SLICE, Bands, Deal, deal, dealt_slices, windows
 from akx.formats.base import pattern_of
-from akx.formats.diagonals import WARP, Diagonals, diagonals_of
+from akx.formats.diagonals import WARP, Diagonals, Extents, diagonals_of
 from akx.kernels.base import Traffic
+from akx.kernels.cuda import features
 from akx.kernels.cuda.choices import HELD_SLICES, HELD_SLOTS
 from akx.kernels.cuda.parts import KeptShare, as_words, shared_limit, vector_groups
 from akx.kernels.cuda.program import C_TYPES
@@ -45,6 +46,7 @@ __all__ = [
     "DIA",
     "DiagonalsProgram",
     "default_options",
+    "extents",
     "fixed_bytes",
     "lay_out",
     "macros",
@@ -129,7 +131,7 @@ def default_options(matrix: Matrix, device: CudaDevice) -> dict[str, Option]:
 
 
 def _options(matrix: Matrix, device: CudaDevice, spared: int) -> dict[str, Option]:
-    uniform = diagonals(matrix).uniform
+    uniform = extents(matrix).uniform
     width = int(np.median(uniform)) if uniform.size else 1
     per_warp = -(-uniform.size // max(device.sms, 1) // 16)
     slots = max((n for n in HELD_SLOTS if n <= max(width, 1)), default=1)
@@ -229,6 +231,15 @@ def diagonals(matrix: Matrix) -> Diagonals:
     return found
 
 
+def extents(matrix: Matrix) -> Extents:
+    """What prices ask of the diagonals of slices, on the device where the pattern is; memoised with it."""
+    there, key = features.of(matrix), ("akx.kernels.cuda.diagonals", "extents")
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = diagonals(matrix).extents if there is None else features.extents(there)
+    found: Extents = matrix.pattern_cache[key]
+    return found
+
+
 def macros(
     dtype: np.dtype[Any], threads: int, slices: int, slots: int, vectors: int, *, stream: bool, blocks: int
 ) -> dict[str, int | str]:
@@ -311,7 +322,7 @@ class DiagonalsProgram(PlacedProgram):
 
 def _stored(matrix: Matrix) -> float:
     """Bytes of the slots, those held for nothing not counted."""
-    found, size = diagonals(matrix), matrix.dtype.itemsize
+    found, size = extents(matrix), matrix.dtype.itemsize
     return max(found.slots * WARP * size + float(found.scattered.sum()) * 2.0 * WARP, float(matrix.nnz * size))
 
 
@@ -338,7 +349,7 @@ def _bands(matrix: Matrix, parts: int) -> Bands:
     """Parts of equal work and their windows; memoised with the pattern."""
     key = ("akx.kernels.cuda.diagonals", parts)
     if key not in matrix.pattern_cache:
-        found = diagonals(matrix)
+        found = extents(matrix)
         usual = np.median(found.uniform)
         extra = np.maximum(found.uniform - usual, 0) + 2.0 * found.scattered
         each = usual + _SLICE_WORK + _EXTRA_WORK * extra + _EXTRAS_WORK * (extra > 0)
@@ -356,11 +367,14 @@ def _window(matrix: Matrix, parts: int) -> int:
 
 def _unsuited(matrix: Matrix) -> str | None:
     """A look at some slices, then at all."""
-    pattern = pattern_of(matrix)
+    pattern, there = pattern_of(matrix), features.of(matrix)
     slices = -(-matrix.n // WARP)
     if slices > 4 * _SAMPLE:
-        entries = places = 0
-        for s in np.linspace(0, slices - 2, _SAMPLE).astype(np.int64):
+        entries, places, some = 0, 0, np.linspace(0, slices - 2, _SAMPLE).astype(np.int64)
+        if there is not None:
+            lie_on, entries = features.different_keys(there, some)
+            places = WARP * lie_on
+        for s in some if there is None else ():
             row = np.arange(s * WARP, (s + 1) * WARP)
             begin, end = int(pattern.indptr[row[0]]), int(pattern.indptr[row[-1] + 1])
             pointer = pattern.indptr[row[0] : row[-1] + 2].astype(np.int64)
@@ -369,7 +383,7 @@ def _unsuited(matrix: Matrix) -> str | None:
             entries, places = entries + end - begin, places + WARP * np.unique(offsets).size
         if entries < 0.5 * places:
             return f"rows lie on too many diagonals: {entries} entries on {places} places of some slices"
-    found = diagonals(matrix)
+    found = extents(matrix)
     fill = matrix.nnz / max(WARP * found.slots, 1)
     if fill < _LEAST_FILL:
         return f"diagonals of 32 rows are {fill:.0%} full, less than {_LEAST_FILL:.0%}"

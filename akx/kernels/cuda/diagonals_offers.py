@@ -25,7 +25,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     """What the plan makes the device do, for so many start vectors (:mod:`akx.kernels.cuda.work`)."""
     per_sm, together = plan.typed.blocks_per_sm, plan.typed.vectors
     found, bands = (
-        diagonals.diagonals(matrix),
+        diagonals.extents(matrix),
         diagonals._bands(matrix, device.sms * plan.typed.blocks_per_sm),
     )
     slots = _before(found.uniform + diagonals._EXTRA_WORK * found.scattered)[bands.cuts]
@@ -53,7 +53,7 @@ def is_compact(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
     rows, window = np.diff(bands.cuts) * WARP, bands.high - bands.low
     limit = shared_limit(plan, device)
     offsets = 8 * (
-        np.diff(_before(diagonals.diagonals(matrix).uniform)[bands.cuts]) + 3
+        np.diff(_before(diagonals.extents(matrix).uniform)[bands.cuts]) + 3
     )  # of slots that are not in registers
     fits = int((diagonals.fixed_bytes(plan, bands, matrix.dtype.itemsize) + offsets).max()) <= limit
     return fits and bool((window <= 2 * rows).all()) and int(window.max()) < 2**16

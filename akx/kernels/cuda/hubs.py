@@ -31,6 +31,7 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
+from akx.kernels.cuda import features
 from akx.kernels.cuda.choices import ROOMS
 from akx.kernels.cuda.lengths import measured_rows
 from akx.kernels.cuda.program import C_TYPES
@@ -113,6 +114,9 @@ def share(matrix: Matrix, room: int) -> float:
     count = hub_count(matrix, room)
 
     def found() -> float:
+        there = matrix.on_device
+        if there is not None:
+            return features.largest_counts(counted(there.column, matrix.n), matrix.nnz, count) / max(matrix.nnz, 1)
         counts = _counts(matrix)
         most = np.partition(counts, counts.size - count)[counts.size - count :]
         return float(most.sum()) / max(matrix.nnz, 1)

@@ -32,8 +32,7 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
 from akx.errors import InfeasibleError
-from akx.formats.base import Pattern, pattern_of
-from akx.formats.nodes import alike_rows, natural_nodes
+from akx.formats.base import LatePattern, Pattern, pattern_of
 from akx.formats.parts import (
     NOWHERE,
     SLICE,
@@ -49,10 +48,14 @@ from akx.formats.parts import (
     slice_widths,
 )
 from akx.formats.published import published
-from akx.formats.supervariables import Supervariables, of_nodes, supervariables, twins
+from akx.formats.supervariables import Supervariables, of_nodes, supervariables
 from akx.kernels.base import option_reason
+from akx.kernels.cuda import features
+from akx.kernels.cuda.alike import alike_share, natural_nodes_of, twin_share
 from akx.kernels.cuda.choices import HELD_SLOTS, LANES, SHAPES, VARIANTS
 from akx.kernels.cuda.exchange import TURNS, ring_of
+from akx.kernels.cuda.features import OnDevice
+from akx.kernels.cuda.lengths import Measured, measured, measured_rows
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import FULL, TABLE, placed, placed_words, stored_bytes, table_bytes, way_of
 from akx.kernels.cuda.stored_program import StoredProgram
@@ -97,7 +100,9 @@ __all__ = [
     "load_kernel",
     "macros",
     "may_wait_for_values",
+    "measured_nodes",
     "nodes_of",
+    "nodes_there",
     "padding",
     "results_apart",
     "rows_follow",
@@ -215,8 +220,47 @@ def _full(matrix: Matrix, bc: int) -> Blocked | None:
     """The matrix in blocks of bc x bc that have no padding; memoised with the pattern."""
     key = ("akx.kernels.cuda.full_blocks", bc)
     if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = full_blocks(pattern_of(matrix), bc)
+        there = features.of(matrix)
+        matrix.pattern_cache[key] = full_blocks(pattern_of(matrix), bc) if there is None else _full_there(matrix, bc)
     found: Blocked | None = matrix.pattern_cache[key]
+    return found
+
+
+def _full_there(matrix: Matrix, bc: int) -> Blocked | None:
+    """The same of a matrix on the device, which tells what the nodes are; their columns stay there until asked for."""
+    if bc == 1:
+        return Blocked(pattern_of(matrix), 1, matrix.n)
+    there = nodes_there(matrix, bc)
+    if there is None:
+        return None
+    return Blocked(LatePattern(there.rows, there.column.size, there.pointer.get, there.column.get), bc, matrix.n)
+
+
+def nodes_there(matrix: Matrix, bc: int) -> OnDevice | None:
+    """The pattern of nodes of bc rows on the device; None where they are not all of one size, or of the host.
+
+    Memoised with the pattern.
+    """
+    there = features.of(matrix)
+    if there is None or bc == 1:
+        return there
+    key = "akx.kernels.cuda.nodes_there"
+    if key not in matrix.pattern_cache:
+        sizes = features.full_blocks(there)
+        matrix.pattern_cache[key] = {size: features.blocks_of_nodes(there, size) for size in sizes}
+    found: OnDevice | None = matrix.pattern_cache[key].get(bc)
+    return found
+
+
+def measured_nodes(matrix: Matrix, bc: int) -> Measured | None:
+    """What :func:`measured_rows` tells, of nodes of bc rows; None where :func:`nodes_there` is. Memoised likewise."""
+    there = nodes_there(matrix, bc)
+    if there is None or bc == 1:
+        return None if there is None else measured_rows(matrix)
+    key = ("akx.kernels.cuda.measured_nodes", bc)
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = measured(*there)
+    found: Measured = matrix.pattern_cache[key]
     return found
 
 
@@ -227,13 +271,14 @@ def _sets(matrix: Matrix) -> Supervariables | None:
     """
     key = "akx.kernels.cuda.sets"
     if key not in matrix.pattern_cache:
-        wide, pattern, found = {bc for _, bc in SHAPES if bc > 1}, pattern_of(matrix), None
+        wide, found = {bc for _, bc in SHAPES if bc > 1}, None
         if matrix.n >= max(wide) and not any(_full(matrix, bc) for bc in wide):
-            empty = float(np.mean(pattern.indptr[1:] == pattern.indptr[:-1]))  # they are alike
-            if alike_rows(pattern) - empty >= _LEAST_ALIKE:
-                found = of_nodes(natural_nodes(pattern))
-            elif twins(pattern) >= _LEAST_ALIKE:
-                found = supervariables(pattern)
+            rows = measured_rows(matrix)
+            none = int(np.count_nonzero(np.diff(matrix.indptr) == 0)) if rows is None else rows.empty  # they are alike
+            if alike_share(matrix) - none / matrix.n >= _LEAST_ALIKE:
+                found = of_nodes(natural_nodes_of(matrix))
+            elif twin_share(matrix) >= _LEAST_ALIKE:
+                found = supervariables(pattern_of(matrix))
         matrix.pattern_cache[key] = found
     known: Supervariables | None = matrix.pattern_cache[key]
     return known
@@ -279,8 +324,13 @@ def padding(matrix: Matrix, lanes: int, bc: int) -> float:
     if key not in matrix.pattern_cache:
         node = nodes_of(matrix, bc)
         assert node is not None
-        lengths = np.diff(node.indptr.astype(np.int64))
-        matrix.pattern_cache[key] = float((-(-lengths // lanes) * lanes).sum()) / max(node.nnz, 1)
+        known = measured_nodes(matrix, bc)
+        if known is None or lanes not in known.dealt:
+            lengths = np.diff(node.indptr.astype(np.int64))
+            dealt = int((-(-lengths // lanes) * lanes).sum())
+        else:
+            dealt = known.dealt[lanes]
+        matrix.pattern_cache[key] = float(dealt) / max(node.nnz, 1)
     return float(matrix.pattern_cache[key])
 
 
@@ -342,7 +392,9 @@ def widest(matrix: Matrix, bc: int) -> int:
     if key not in matrix.pattern_cache:
         node = nodes_of(matrix, bc)
         assert node is not None
-        matrix.pattern_cache[key] = int(np.diff(node.indptr.astype(np.int64)).max(initial=0))
+        known = measured_nodes(matrix, bc)
+        longest = np.diff(node.indptr.astype(np.int64)).max(initial=0) if known is None else known.longest
+        matrix.pattern_cache[key] = int(longest)
     return int(matrix.pattern_cache[key])
 
 

@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from akx.device.cuda.facts import CudaDevice
 from akx.formats.base import Pattern
 from akx.formats.parts import SLICE, WARP, Shape
+from akx.kernels.cuda import features
 from akx.kernels.cuda.clusters import likely_closure_and_work
 from akx.kernels.cuda.parts import (
     STATIC,
     held_registers,
     nodes_of,
+    nodes_there,
     padding,
     slot_bytes,
     stage_bytes,
@@ -35,7 +37,7 @@ from akx.kernels.cuda.stored import FULL, table_bytes
 from akx.kernels.cuda.work import SECTOR, Work, gathered_share, in_cache, multiply_cycles
 from akx.matrix import Matrix
 from akx.partition.halo import halo_sizes
-from akx.partition.rows import even_cuts
+from akx.partition.rows import even_cuts_of
 
 __all__ = ["Cut", "fixed_bytes", "likely_cut_of", "natural_cut", "parts_work", "slots_per_slice"]
 
@@ -103,9 +105,19 @@ def natural_cut(matrix: Matrix, bc: int, parts: int, row_work: float) -> Cut:
     """
     key = ("akx.kernels.cuda.natural_cut", bc, parts, row_work)
     if key not in matrix.pattern_cache:
-        node = _nodes(matrix, bc)
-        cuts = even_cuts(node.indptr.astype(np.float64) + row_work * np.arange(node.rows + 1), parts)
-        halo, neighbours, span = halo_sizes(node.indptr, node.indices, cuts)
+        node, there = _nodes(matrix, bc), nodes_there(matrix, bc)
+
+        def work(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+            before = node.indptr[rows] if there is None else features.starts_at(there, rows)
+            return before.astype(np.float64) + row_work * rows
+
+        cuts = even_cuts_of(work, node.rows, parts)
+        if there is None:
+            halo, neighbours, span = halo_sizes(node.indptr, node.indices, cuts)
+        else:
+            halo, neighbours, span, slots = features.parts_read(there, cuts)
+            for lanes, count in slots.items():
+                matrix.pattern_cache[_dealt_key(bc, lanes, cuts)] = count.astype(np.float64)
         matrix.pattern_cache[key] = Cut(np.diff(cuts).astype(np.float64), halo, neighbours, span, cuts)
     found: Cut = matrix.pattern_cache[key]
     return found
@@ -253,7 +265,7 @@ def _slots(matrix: Matrix, shape: Shape, cut: Cut) -> tuple[NDArray[np.float64],
     if cut.first is None:
         blocks = slots_per_slice(matrix, shape.lanes, shape.bc) * shape.lanes
         return cut.own * cut.redundancy * per_node * blocks / WARP, slices
-    key = ("akx.kernels.cuda.padded_rows", shape.bc, shape.lanes, cut.first.tobytes())
+    key = _dealt_key(shape.bc, shape.lanes, cut.first)
     if key not in matrix.pattern_cache:
         lengths = np.diff(_nodes(matrix, shape.bc).indptr.astype(np.int64))
         ends = np.zeros(lengths.size + 1, dtype=np.int64)
@@ -261,6 +273,11 @@ def _slots(matrix: Matrix, shape: Shape, cut: Cut) -> tuple[NDArray[np.float64],
         matrix.pattern_cache[key] = np.diff(ends[cut.first]).astype(np.float64)
     entries = matrix.pattern_cache[key]
     return entries * cut.redundancy * per_node / height, slices
+
+
+def _dealt_key(bc: int, lanes: int, first: NDArray[np.int64]) -> tuple[object, ...]:
+    """What the slots of parts are known by, where each row is dealt to so many lanes."""
+    return ("akx.kernels.cuda.padded_rows", bc, lanes, first.tobytes())
 
 
 def _nodes(matrix: Matrix, bc: int) -> Pattern:

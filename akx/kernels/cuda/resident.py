@@ -54,6 +54,7 @@ from akx.kernels.cuda.parts import (
     is_staged,
     lay_out_parts,
     may_wait_for_values,
+    measured_nodes,
     padding,
     results_apart,
     rows_follow,
@@ -332,8 +333,11 @@ def _reach(matrix: Matrix, bc: int) -> int:
     """
     key = ("akx.kernels.cuda.resident.reach", bc)
     if key not in matrix.pattern_cache:
-        blocked = blocked_of(matrix, bc)
+        blocked, known = blocked_of(matrix, bc), measured_nodes(matrix, bc)
         assert blocked is not None
+        if known is not None and blocked.listed is None:
+            matrix.pattern_cache[key] = known.reach
+            return known.reach
         node = blocked.pattern
         rows = np.flatnonzero(np.diff(node.indptr.astype(np.int64)))
         first, last = (node.indices[node.indptr[rows + at].astype(np.int64) - at].astype(np.int64) for at in (0, 1))

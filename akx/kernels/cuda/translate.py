@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty, zeros
-from akx.formats.nodes import INDEX_BYTES, MOST, VALUE_BYTES
+from akx.formats.nodes import INDEX_BYTES, MOST, VALUE_BYTES, Nodes
 from akx.formats.vbell import HEAD, WINDOW, Shape
 
-__all__ = ["DeviceVbell", "Refusal", "reason_of", "shape_of", "translated"]
+__all__ = ["DeviceVbell", "Refusal", "found_nodes", "like_the_last", "reason_of", "shape_of", "translated"]
 
 _SOURCE = Path(__file__).with_name("translate.cu")
 _WARP = 32
@@ -39,6 +40,8 @@ _TURNS = 8
 #: Values stored for each entry that there may be.
 _MOST_PADDING = 2.0
 _EXACT, _LOOSE = 0, 1
+#: Of the flags of a row: it may be of one loose node with the row before (ALIKE of the kernels).
+_ALIKE = 2
 #: What is counted: nodes of both choices, then for each choice blocks, their values, slices, and the lengths of arrays.
 _NODES, _OF_CHOICE, _COUNTED = 2, 6, 14
 
@@ -131,6 +134,31 @@ def translated(pointer: DeviceArray, index: DeviceArray, lanes: int) -> DeviceVb
     return DeviceVbell(head, first, column, entry, int(counted[chosen.kind]), blocks)
 
 
+def like_the_last(pointer: DeviceArray, index: DeviceArray) -> NDArray[np.bool_]:
+    """Whether each row may be of one node with the row before it, by their columns (:mod:`akx.formats.nodes`)."""
+    rows = pointer.size - 1
+    flags, apart = empty(rows, np.uint8), zeros(rows, np.uint8)
+    if rows:
+        kernel = load(_SOURCE, {}, device=cuda_device()).kernel("compare_rows")
+        kernel.launch(_ceil(rows * _WARP, _BLOCK), _BLOCK, [np.uint32(rows), pointer, index, flags, apart])
+    return flags.get() & _ALIKE > 0
+
+
+def found_nodes(pointer: DeviceArray, index: DeviceArray) -> Nodes:
+    """The natural nodes of a square pattern with sorted rows, of which there are some."""
+    runs = _Runs(pointer, index)
+    choices = [_Choice(runs, kind, 1) for kind in (_EXACT, _LOOSE)]
+    chosen, loose = choices
+    chosen.count()
+    counted = runs.counted.get()
+    if counted[_EXACT] != counted[_LOOSE]:
+        loose.count()
+        counted = runs.counted.get()
+        if _size(counted, loose) < _size(counted, chosen):
+            chosen = loose
+    return chosen.nodes(counted)
+
+
 def _size(counted: Any, choice: _Choice) -> int:
     """Bytes of the blocks of a choice of nodes, without what fills slices up."""
     blocks, values = (int(one) for one in counted[choice.at : choice.at + 2])
@@ -194,6 +222,14 @@ class _Choice:
         grid = min(_ceil(runs.rows * _WARP, _BLOCK), _TURNS * cuda_device().sms)
         args = [*self._noded, runs.counted.view(self.kind, (1,)), self._cuts, self._counts, self._found(0, 2)]
         runs.launch("count_blocks", grid, _BLOCK, args, 16 * _WARP)
+
+    def nodes(self, counted: Any) -> Nodes:
+        """The nodes, counted before, on the host."""
+        count = int(counted[self.kind])
+        cuts = self._cuts.view(0, (count + 1,)).get().astype(np.int64)
+        of = np.repeat(np.arange(count, dtype=np.int32), np.diff(cuts))
+        blocks, values = (int(one) for one in counted[self.at : self.at + 2])
+        return Nodes(cuts, of, self._counts.view(0, (count, MOST)).get().view(np.int32), blocks, values)
 
     def slice(self) -> None:
         """Sort the nodes of each window, and find what each slice has."""

@@ -26,8 +26,9 @@ from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray
 from akx.errors import DeviceMemoryError
 from akx.formats.base import pattern_of
-from akx.formats.nodes import Nodes, alike_rows, natural_nodes
-from akx.formats.vbell import VbellArrays, lay_out, slots_of, steps_of
+from akx.formats.nodes import Nodes
+from akx.formats.vbell import VbellArrays, lay_out, sizes_of
+from akx.kernels.cuda.alike import alike_share, natural_nodes_of
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.slots import pattern_there
 from akx.kernels.cuda.stored import placed, values_of, way_of
@@ -62,28 +63,30 @@ _LEAST_ALIKE = 0.2
 
 def nodes_of(matrix: Matrix) -> Nodes:
     """The natural nodes; memoised with the pattern."""
-    key = ("akx.kernels.cuda.vbell", "nodes")
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = natural_nodes(pattern_of(matrix))
-    found: Nodes = matrix.pattern_cache[key]
-    return found
+    return natural_nodes_of(matrix)
 
 
 def slots(matrix: Matrix, lanes: int) -> int:
     """Values stored, padding included; memoised with the pattern."""
     key = _slots_key(lanes)
     if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = slots_of(nodes_of(matrix), shape_of(lanes))
+        _look(matrix, lanes)
     return int(matrix.pattern_cache[key])
 
 
 def turns(matrix: Matrix, lanes: int) -> int:
     """Most times that a warp waits for what it has asked for together; memoised with the pattern."""
-    key = ("akx.kernels.cuda.vbell", "turns", lanes)
+    key = _turns_key(lanes)
     if key not in matrix.pattern_cache:
-        steps = steps_of(nodes_of(matrix), shape_of(lanes))
-        matrix.pattern_cache[key] = int((-(-steps // _TOGETHER)).sum(axis=1).max(initial=0))
+        _look(matrix, lanes)
     return int(matrix.pattern_cache[key])
+
+
+def _look(matrix: Matrix, lanes: int) -> None:
+    """Find the slices, which tell both."""
+    found, steps = sizes_of(nodes_of(matrix), shape_of(lanes))
+    matrix.pattern_cache[_slots_key(lanes)] = found
+    matrix.pattern_cache[_turns_key(lanes)] = int((-(-steps // _TOGETHER)).sum(axis=1).max(initial=0))
 
 
 def reason_against(matrix: Matrix, lanes: int) -> str | None:
@@ -113,9 +116,13 @@ def _slots_key(lanes: int) -> tuple[object, ...]:
     return ("akx.kernels.cuda.vbell", "slots", lanes)
 
 
+def _turns_key(lanes: int) -> tuple[object, ...]:
+    return ("akx.kernels.cuda.vbell", "turns", lanes)
+
+
 def worthwhile(matrix: Matrix, lanes: int) -> bool:
     """Whether the matrix has dense blocks, so that an index for each saves something."""
-    if alike_rows(pattern_of(matrix)) < _LEAST_ALIKE:  # which costs nothing, where there are none
+    if alike_share(matrix) < _LEAST_ALIKE:  # which costs nothing, where there are none
         return False
     return _LEAST_ENTRIES * nodes_of(matrix).blocks <= matrix.nnz and reason_against(matrix, lanes) is None
 

@@ -22,6 +22,7 @@ strips, registers as the place of a block and tagged words between strips are ak
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from akx.device.cuda.memory import DeviceArray, to_device
 from akx.errors import InfeasibleError
 from akx.formats.base import pattern_of
 from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
+from akx.kernels.cuda import features
 from akx.kernels.cuda.choices import LANES
 from akx.kernels.cuda.front import (
     LEAST_FETCHED,
@@ -66,7 +68,19 @@ from akx.kernels.cuda.stored_program import StoredProgram
 from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
 from akx.options import CudaWavefront
-from akx.partition.strips import ORDERS, LevelOrder, Strips, is_shallow, level_order, strips
+from akx.partition.strips import (
+    ORDERS,
+    LevelOrder,
+    Strips,
+    dealt,
+    fullest,
+    in_order,
+    is_shallow,
+    learnt_rows,
+    level_order,
+    levels_of_period,
+    strips,
+)
 from akx.plan import Plan
 
 __all__ = ["SCHEDULE", "Wavefront", "WavefrontProgram", "front_of", "macros", "strips_of"]
@@ -286,16 +300,34 @@ def order_of(matrix: Matrix, order: str) -> LevelOrder:
     if key not in matrix.pattern_cache:
         pattern = pattern_of(matrix)
         long = order != ORDERS[0] and matrix.nnz > _SOON
-        if long and is_shallow(pattern.indptr, pattern.indices, _FEWEST_LEVELS // 2):
+        known = levels_there(matrix) if order == ORDERS[0] else None
+        if known is not None:
+            matrix.pattern_cache[key] = in_order(*known)
+        elif long and is_shallow(pattern.indptr, pattern.indices, _FEWEST_LEVELS // 2):
             matrix.pattern_cache[key] = InfeasibleError(
                 "breadth-first levels are too few for a front", expected=f"at least {_FEWEST_LEVELS}"
             )
         else:
             matrix.pattern_cache[key] = level_order(pattern.indptr, pattern.indices, order)
-    known: LevelOrder | InfeasibleError = matrix.pattern_cache[key]
-    if isinstance(known, InfeasibleError):
-        raise copy(known)
-    return known
+    ordered: LevelOrder | InfeasibleError = matrix.pattern_cache[key]
+    if isinstance(ordered, InfeasibleError):
+        raise copy(ordered)
+    return ordered
+
+
+def levels_there(matrix: Matrix) -> tuple[NDArray[np.int64], int] | None:
+    """Levels of a matrix on the device whose rows have a period: the host sees some rows. None without, or elsewhere.
+
+    Memoised with the pattern.
+    """
+    there, key = features.of(matrix), "akx.kernels.cuda.wavefront.period"
+    if there is None:
+        return None
+    if key not in matrix.pattern_cache:
+        rows = learnt_rows(matrix.n)
+        matrix.pattern_cache[key] = levels_of_period(matrix.n, rows, *features.rows_of(there, rows))
+    found: tuple[NDArray[np.int64], int] | None = matrix.pattern_cache[key]
+    return found
 
 
 def strips_of(matrix: Matrix, order: str, sms: int, room: int) -> Strips:
@@ -308,8 +340,11 @@ def strips_of(matrix: Matrix, order: str, sms: int, room: int) -> Strips:
         pattern = pattern_of(matrix)
         try:
             ordered = order_of(matrix, order)
-            parts = max(1, min(sms, int(ordered.mean_width)))
-            matrix.pattern_cache[key] = strips(pattern.indptr, pattern.indices, ordered, parts, room)
+            parts, there = max(1, min(sms, int(ordered.mean_width))), features.of(matrix)
+            if there is not None and ordered.is_natural:
+                matrix.pattern_cache[key] = dealt(ordered, parts, room, partial(features.blocks_read, there))
+            else:
+                matrix.pattern_cache[key] = strips(pattern.indptr, pattern.indices, ordered, parts, room)
         except InfeasibleError as refusal:
             matrix.pattern_cache[key] = copy(refusal)  # without its traceback, which would hold all that is above
     known: Strips | InfeasibleError = matrix.pattern_cache[key]
@@ -331,9 +366,7 @@ def _least(matrix: Matrix, plan: Plan, device: CudaDevice) -> Shape:
     dealt, lanes, held = _dealt(matrix, plan, device), _lanes_of(plan), _held_of(plan)
     key = ("akx.kernels.cuda.wavefront.fullest", plan.partitioner, device.sms, _room_of(plan))
     if key not in matrix.pattern_cache:
-        group, length = dealt.block.astype(np.int64) * dealt.parts + dealt.part, np.diff(pattern_of(matrix).indptr)
-        most = (np.bincount(group, weights, minlength=1).max() for weights in (None, length))
-        matrix.pattern_cache[key] = tuple(map(int, most))
+        matrix.pattern_cache[key] = fullest(pattern_of(matrix).indptr, dealt)
     rows, entries = matrix.pattern_cache[key]
     slices = max(1, -(-rows * lanes // WARP))
     near = max(0, _slots_for(matrix, lanes) - held, -(-entries // WARP) - slices * held)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from akx.device.cuda.facts import CudaDevice
-from akx.kernels.cuda import wavefront, wavefront_space
+from akx.kernels.cuda import features, wavefront, wavefront_space
 from akx.kernels.cuda.stored import stored_bytes, ways_of
 from akx.kernels.cuda.wavefront_work import asks
 from akx.matrix import Matrix
@@ -58,5 +58,11 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
 
 
 def _is_grid(matrix: Matrix) -> bool:
+    there = features.of(matrix)
+    if there is not None and wavefront.levels_there(matrix) is None:
+        found = features.line_faults(there)
+        # Levels by closure have one row each up to the first one that reads far: then one is left, or there is no grid.
+        if (found.is_one or found.is_uneven or found.is_beyond) and found.far + 2 < wavefront._FEWEST_LEVELS:
+            return False
     sizes = np.diff(wavefront.order_of(matrix, ORDERS[0]).level_ptr)
     return bool(sizes.size >= wavefront._FEWEST_LEVELS and np.all(sizes[:-1] == sizes[0]))

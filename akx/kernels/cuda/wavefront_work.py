@@ -17,7 +17,7 @@ import numpy as np
 from akx.device.cuda.facts import CudaDevice
 from akx.formats.base import pattern_of
 from akx.kernels.base import Traffic
-from akx.kernels.cuda import wavefront
+from akx.kernels.cuda import features, wavefront
 from akx.kernels.cuda.front import FLIGHT, asks_of
 from akx.kernels.cuda.work import Work, multiply_cycles
 from akx.matrix import Matrix
@@ -59,12 +59,16 @@ def asks(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
     strips = wavefront._dealt(matrix, plan, device)
     key = ("akx.kernels.cuda.wavefront.fetched", plan.partitioner, device.sms, wavefront._room_of(plan))
     if key not in matrix.pattern_cache:
-        pattern, middle = pattern_of(matrix), strips.blocks // 2
+        pattern, there, middle = pattern_of(matrix), features.of(matrix), strips.blocks // 2
         near = (strips.block + strips.ahead >= middle) & (strips.block <= middle + strips.behind)
         rows = np.flatnonzero(near)
-        counts = np.diff(pattern.indptr)[rows].astype(np.int64)
-        begins = np.repeat(pattern.indptr[rows].astype(np.int64) - np.cumsum(counts) + counts, counts)
-        columns = pattern.indices[begins + np.arange(begins.size)].astype(np.int64)
+        if there is not None:
+            counts, columns = features.rows_of(there, rows)
+        else:
+            counts = np.diff(pattern.indptr)[rows].astype(np.int64)
+            begins = np.repeat(pattern.indptr[rows].astype(np.int64) - np.cumsum(counts) + counts, counts)
+            columns = pattern.indices[begins + np.arange(begins.size)]
+        columns = columns.astype(np.int64)
         readers = np.repeat(strips.part[rows].astype(np.int64), counts)
         foreign = (strips.block[columns] == middle) & (strips.part[columns] != readers)
         pairs = np.unique(readers[foreign] * matrix.n + columns[foreign])

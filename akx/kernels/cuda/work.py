@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.facts import CudaDevice
 from akx.kernels.base import Work
+from akx.kernels.cuda import features
 from akx.kernels.cuda.lengths import measured_rows
 from akx.kernels.facts import fact
 from akx.matrix import Matrix
@@ -82,9 +83,10 @@ def sampled_lengths(matrix: Matrix) -> NDArray[np.int64]:
     """Entries of the rows of some slices of 32 rows, evenly spaced, shape (slices, 32); memoised with the pattern."""
     key = ("akx.kernels.cuda.lengths",)
     if key not in matrix.pattern_cache:
-        rows = _sampled_slices(matrix)[:, None] * _SLICE + np.arange(_SLICE)
-        begin, end = (matrix.indptr[np.minimum(rows + one, matrix.n)].astype(np.int64) for one in (0, 1))
-        matrix.pattern_cache[key] = end - begin
+        rows = np.minimum(_sampled_slices(matrix)[:, None] * _SLICE + np.arange(_SLICE + 1), matrix.n)
+        there = features.of(matrix)
+        at = matrix.indptr[rows].astype(np.int64) if there is None else features.starts_at(there, rows)
+        matrix.pattern_cache[key] = np.diff(at, axis=1)
     found: NDArray[np.int64] = matrix.pattern_cache[key]
     return found
 
@@ -97,8 +99,10 @@ def gathered_share(matrix: Matrix) -> float:
     key = ("akx.kernels.cuda.gathered", matrix.dtype.itemsize)
     if key not in matrix.pattern_cache:
         per_sector = max(1, SECTOR // matrix.dtype.itemsize)
-        sectors = entries = 0
-        for s in _sampled_slices(matrix):
+        sectors, entries, there = 0, 0, features.of(matrix)
+        if there is not None:
+            sectors, entries = features.different_keys(there, _sampled_slices(matrix), per_sector)
+        for s in () if there is not None else _sampled_slices(matrix):
             begin, end = matrix.indptr[s * _SLICE], matrix.indptr[min((s + 1) * _SLICE, matrix.n)]
             columns = matrix.indices[int(begin) : int(end)]
             sectors += np.unique(columns // per_sector).size
@@ -116,12 +120,20 @@ def touched_lines(matrix: Matrix, lanes: int) -> float:
     key = ("akx.kernels.cuda.touched", lanes, matrix.dtype.itemsize)
     if key not in matrix.pattern_cache:
         most = int(min(_SAMPLE, _ENTRIES * matrix.n / max(matrix.nnz, 1) / _SLICE))
+        there, per_line = features.of(matrix), max(1, _LINE // matrix.dtype.itemsize)
+        if there is not None:  # of all numbers of lanes at once
+            counts, entries = features.lines_of_loads(
+                there, _sampled_slices(matrix, most), per_line, longest_row(matrix)
+            )
+            for one, lines in counts.items():
+                matrix.pattern_cache[(*key[:1], one, *key[2:])] = lines / max(entries, 1)
+            return float(matrix.pattern_cache[key])
         rows = (_sampled_slices(matrix, most)[:, None] * _SLICE + np.arange(_SLICE)).ravel()
         begin, end = (matrix.indptr[np.minimum(rows + one, matrix.n)].astype(np.int64) for one in (0, 1))
         before = np.concatenate([[0], np.cumsum(end - begin)])
         row = np.repeat(np.arange(rows.size), end - begin)
         place = np.arange(before[-1]) - before[row]
-        line = matrix.indices[begin[row] + place].astype(np.int64) // max(1, _LINE // matrix.dtype.itemsize)
+        line = matrix.indices[begin[row] + place].astype(np.int64) // per_line
         load = (
             row // (_SLICE // lanes) * (int((end - begin).max(initial=0)) + 1) + place // lanes
             if lanes

@@ -105,6 +105,11 @@ template <class T> inline T atomicAdd(T *to, T value) {
     *to += value;
     return before;
 }
+template <class T> inline T atomicOr(T *to, T value) {
+    const T before = *to;
+    *to |= value;
+    return before;
+}
 template <class T> inline T atomicMax(T *to, T value) {
     const T before = *to;
     *to = before < value ? value : before;
