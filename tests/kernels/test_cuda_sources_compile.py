@@ -107,6 +107,7 @@ _ENDS: dict[str, list[Macros]] = {
     ],
     "digest.cu": [{}],
     "slots.cu": [{}],
+    "parts_layout.cu": [{}],
     "lengths.cu": [{}],
     "long_rows.cu": [
         {"AKX_VALUE": value, "AKX_VECTORS": vectors, "AKX_LANES": lanes}

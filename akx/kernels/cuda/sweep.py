@@ -67,7 +67,7 @@ from akx.kernels.cuda.sweep_layout import (
     slots_in,
     storable,
 )
-from akx.kernels.cuda.swept import MappedProgram
+from akx.kernels.cuda.swept import SweptProgram
 from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix
 from akx.options import CudaSweep
@@ -254,7 +254,7 @@ class Sweep(Schedule):
         return _SweepProgram(matrix, used, device, way, by_host=True)
 
 
-class _SweepProgram(MappedProgram):
+class _SweepProgram(SweptProgram):
     """The arrays of one variant on the device, and a kernel for each number of start vectors.
 
     They are laid out there; `by_host`: by the host, which takes less memory of the device.
