@@ -45,13 +45,15 @@ def published(parts: Parts) -> Published:
     nodes, own, border = (table[name].astype(np.int64) for name in ("nodes", "own", "border"))
     givens = np.minimum(border * (WARP // shape.lanes) * shape.br, own * shape.bc)
     given = np.concatenate([[0], np.cumsum(givens)])
-    part = np.repeat(np.arange(count), nodes)
-    index = np.arange(part.size) - np.repeat(np.cumsum(nodes) - nodes, nodes)
-    mine, rows = index < own[part], parts.rows.astype(np.int64)
-    owner, place = (np.zeros(parts.blocked.pattern.rows, dtype=np.int64) for _ in range(2))
-    owner[rows[mine]], place[rows[mine]] = part[mine], index[mine] * shape.bc
-    reader, read = part[~mine], rows[~mine]
-    assert (place[read] + shape.bc <= givens[owner[read]]).all(), "what others read is not published"
+    ptr, rows = np.concatenate([[0], np.cumsum(nodes)]), parts.rows
+    owner = np.full(parts.blocked.pattern.rows, count, dtype=np.int64)
+    place, places = np.zeros(owner.size, dtype=np.int64), np.arange(int(own.max(initial=0))) * shape.bc
+    for g in range(count):  # of nodes that are not published nothing is asked
+        named = rows[ptr[g] : ptr[g] - -givens[g] // shape.bc]
+        owner[named], place[named] = g, places[: named.size]
+    read = np.concatenate([rows[:0], *(rows[ptr[g] + own[g] : ptr[g + 1]] for g in range(count))])
+    reader = np.repeat(np.arange(count), nodes - own)
+    assert (place[read] + shape.bc <= np.append(givens, 0)[owner[read]]).all(), "what others read is not published"
     found = (given[owner[read]] + place[read])[:, None] + np.arange(shape.bc)
     if parts.blocked.listed is not None:
         found = np.where(parts.blocked.listed[read] == NOWHERE, np.int64(NOWHERE), found)

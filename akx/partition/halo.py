@@ -7,7 +7,7 @@ wait for can be done first, and inner rows, which need no halo, meanwhile:
 
     nodes of part p = [ border | inner | halo ]
 
-Cost: two passes over the entries.
+Cost: one pass over the entries, and some over the rows.
 """
 
 from __future__ import annotations
@@ -88,38 +88,32 @@ def halos(
     lengths : (n,) array of integers, optional
         What own rows are sorted by, entries by default.
     """
-    n = indptr.size - 1
-    owner = part.astype(np.uint32)
-    border = np.zeros(n, dtype=np.uint8)
-    in_pieces(lambda first, last: _border(indptr, indices, owner, border, first, last), n, _ROWS)
+    owner = part.astype(np.uint32, copy=False)
+    border = np.zeros(owner.size, dtype=np.uint8)
     entries: NDArray[Any] = np.diff(indptr.astype(np.int64)) if lengths is None else lengths
-    own = np.bincount(owner, minlength=parts).astype(np.int64)
-    on_border = np.bincount(owner, border, parts).astype(np.int64)
+    own = _counted(owner, parts)
     place = np.concatenate([[0], np.cumsum(own)])
-    order = _in_order(owner, border, entries, place)
+    members = np.empty(owner.size, np.uint32)
+    _gather(owner, place[:-1].copy(), members)
+    least = max(1, _ROWS * parts // max(owner.size, 1))
 
     def found(first: int, last: int) -> tuple[NDArray[Any], ...]:
-        return tuple(_halos(indptr, indices, owner, order, place, first, last))
+        return tuple(_halos(indptr, indices, owner, members, place, border, first, last))
 
-    pieces = in_pieces(found, parts, max(1, _ROWS * parts // max(n, 1)))
-    rows, counts, neighbours, neighbour_counts = (np.concatenate(one) for one in zip(*pieces, strict=True))
-    ptr, neighbour_ptr = (np.concatenate([[0], np.cumsum(one)]) for one in (counts, neighbour_counts))
+    pieces = in_pieces(found, parts, least)
+    halo, counts, neighbours, neighbour_counts = (np.concatenate(one) for one in zip(*pieces, strict=True))
+    halo_ptr, neighbour_ptr = (np.concatenate([[0], np.cumsum(one)]) for one in (counts, neighbour_counts))
+    ptr = place + halo_ptr
+    rows, on_border = np.empty(int(ptr[-1]), np.uint32), np.zeros(parts, np.int64)
+    longest = int(entries.max(initial=0))
+
+    def together(first: int, last: int) -> None:
+        _by_length(members, border, entries, longest, place, ptr, rows, on_border, first, last)
+        for g in range(first, last):
+            rows[ptr[g] + own[g] : ptr[g + 1]] = halo[halo_ptr[g] : halo_ptr[g + 1]]
+
+    in_pieces(together, parts, least)
     return Halos(rows, ptr, own, on_border, neighbours, neighbour_ptr)
-
-
-def _in_order(
-    owner: NDArray[np.uint32], border: NDArray[np.uint8], lengths: NDArray[Any], place: NDArray[np.int64]
-) -> NDArray[np.uint32]:
-    """Rows part by part, those on the border first, by falling length, ties as they come."""
-    members, found = np.empty(owner.size, np.uint32), np.empty(owner.size, np.uint32)
-    _gather(owner, place[:-1].copy(), members)
-    parts, longest = place.size - 1, int(lengths.max(initial=0))
-
-    def work(first: int, last: int) -> None:
-        _by_length(members, border, lengths, longest, place, found, first, last)
-
-    in_pieces(work, parts, max(1, _ROWS * parts // max(owner.size, 1)))
-    return found
 
 
 def halo_sizes(
@@ -169,13 +163,11 @@ def _sizes(indptr: Any, indices: Any, cuts: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _border(indptr: Any, indices: Any, owner: Any, border: Any, first: int, last: int) -> None:
-    for i in range(np.uint64(first), np.uint64(last)):
-        for p in range(np.uint64(indptr[i]), np.uint64(indptr[i + np.uint64(1)])):
-            j = indices[p]
-            if owner[j] != owner[i]:
-                border[i] = 1
-                border[j] = 1
+def _counted(owner: Any, parts: int) -> Any:
+    found = np.zeros(parts, np.int64)
+    for i in range(owner.size):
+        found[owner[i]] += 1
+    return found
 
 
 @njit(cache=True, nogil=True)
@@ -189,12 +181,24 @@ def _gather(owner: Any, following: Any, members: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _by_length(
-    members: Any, border: Any, lengths: Any, longest: int, place: Any, found: Any, begin_part: int, end_part: int
+    members: Any,
+    border: Any,
+    lengths: Any,
+    longest: int,
+    place: Any,
+    ptr: Any,
+    rows: Any,
+    on_border: Any,
+    begin_part: int,
+    end_part: int,
 ) -> None:
-    """Sort the members of parts from one to another by counting: those on the border first, the longest first."""
+    """Sort the members of parts from one to another by counting: those on the border first, the longest first.
+
+    Ties stay as they come; `on_border` is told how many there are.
+    """
     begins = np.zeros(longest + 2, np.int64)
     for g in range(begin_part, end_part):
-        tail = place[g]
+        tail = ptr[g]
         for wanted in (1, 0):
             shortest, most = np.int64(longest), np.int64(-1)
             for t in range(place[g], place[g + 1]):
@@ -209,40 +213,48 @@ def _by_length(
             for t in range(place[g], place[g + 1]):
                 if border[members[t]] == wanted:
                     length = np.int64(lengths[members[t]])
-                    found[begins[length]] = members[t]
+                    rows[begins[length]] = members[t]
                     begins[length] += 1
             for size in range(shortest, most + 1):
                 begins[size] = 0
+            if wanted:
+                on_border[g] = tail - ptr[g]
 
 
 @njit(cache=True, nogil=True)
-def _halos(indptr: Any, indices: Any, owner: Any, order: Any, place: Any, begin_part: int, end_part: int) -> Any:
-    """Of parts from one to another: their rows, how many of each, the neighbours, and how many.
+def _halos(
+    indptr: Any,
+    indices: Any,
+    owner: Any,
+    members: Any,
+    place: Any,
+    border: Any,
+    begin_part: int,
+    end_part: int,
+) -> Any:
+    """Of parts from one to another: the halos, how many rows of each, the neighbours, and how many.
 
-    The halo is a set of bits, read from the least to the greatest: ascending, each row once, without a sort.
+    A halo is a set of bits, read from the least to the greatest: ascending, each row once, without a sort. Rows on the
+    border are marked, of other parts too: it does not matter who is first.
     """
     one, low_bits = np.uint64(1), np.uint64(63)
     bits, met = np.zeros((owner.size >> 6) + 1, np.uint64), np.zeros(place.size - 1, np.bool_)
-    rows = np.empty(2 * (place[end_part] - place[begin_part]) + 64, np.uint32)
+    rows = np.empty(place[end_part] - place[begin_part] + 64, np.uint32)
     counts = np.zeros(end_part - begin_part, np.int64)
     neighbours = np.empty(8 * (end_part - begin_part) + 64, np.uint32)
     neighbour_counts = np.zeros(end_part - begin_part, np.int64)
     tail, met_tail = 0, 0
     for g in range(begin_part, end_part):
-        own = place[g + 1] - place[g]
-        while rows.size < tail + own:
-            rows = _doubled(rows)
         begin, low, high = tail, np.int64(bits.size), np.int64(-1)
-        for t in range(own):
-            row = np.uint64(order[place[g] + t])
-            rows[tail + t] = row
+        for t in range(place[g], place[g + 1]):
+            row = np.uint64(members[t])
             for p in range(np.uint64(indptr[row]), np.uint64(indptr[row + one])):
                 j = np.uint64(indices[p])
                 if owner[j] != g:
+                    border[row] = border[j] = 1
                     word = np.int64(j >> np.uint64(6))
                     bits[word] |= one << (j & low_bits)
                     low, high = min(low, word), max(high, word)
-        tail += own
         least, most = np.int64(met.size), np.int64(-1)
         for w in range(low, high + 1):
             left = bits[w]

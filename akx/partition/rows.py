@@ -142,7 +142,7 @@ def even_cuts(
         raise ArgumentError("number of blocks is out of range", expected="an integer >= 1", found=repr(blocks))
     places = _places(work.size - 1, boundaries)
     count = min(int(blocks), max(places.size - 1, 1))
-    prefix = work[places]
+    prefix = work if boundaries is None else work[places]
     portions = np.ones(count) if shares is None or shares.size != count else shares
     ends = prefix[0] + (prefix[-1] - prefix[0]) * (np.cumsum(portions)[:-1] / portions.sum())
     right = np.clip(np.searchsorted(prefix, ends), 1, places.size - 1)

@@ -476,7 +476,8 @@ def _part(node: Pattern, partitioner: str, parts: int) -> NDArray[Any]:
 
 
 def _own_rows(nodes: Nodes) -> NDArray[np.uint32]:
-    return np.concatenate([nodes.rows[p : p + own] for p, own in zip(nodes.ptr[:-1], nodes.own, strict=True)])
+    of_parts = (nodes.rows[p : p + own] for p, own in zip(nodes.ptr[:-1], nodes.own, strict=True))
+    return np.concatenate([nodes.rows[:0], *of_parts])
 
 
 def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
