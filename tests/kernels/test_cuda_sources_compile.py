@@ -107,6 +107,7 @@ _ENDS: dict[str, list[Macros]] = {
     ],
     "digest.cu": [{}],
     "slots.cu": [{}],
+    "hubs_layout.cu": [{}],
     "parts_layout.cu": [{}],
     "lengths.cu": [{}],
     "long_rows.cu": [

@@ -245,13 +245,12 @@ class Sweep(Schedule):
         used = storable(plan, matrix)
         if is_blocks:
             return vbell.VbellProgram(matrix, used, device, way, vbell.laid_out(matrix, kind_of(plan.variant)[1]))
-        if plan.variant == HUBS:
-            return hubs.HubsProgram(matrix, used, device, way)
+        made = hubs.HubsProgram if plan.variant == HUBS else _SweepProgram
         try:
-            return _SweepProgram(matrix, used, device, way)
+            return made(matrix, used, device, way)
         except DeviceMemoryError:
             pass  # what has been allocated so far is free again behind this
-        return _SweepProgram(matrix, used, device, way, by_host=True)
+        return made(matrix, used, device, way, by_host=True)
 
 
 class _SweepProgram(SweptProgram):
