@@ -79,11 +79,14 @@ class StoredProgram(PlacedProgram):
     ) -> None:
         """Store the first values: `data` in the order of CSR, which can be stored so; else as :meth:`place_values`.
 
-        Those on the device stay there.
+        Those on the device stay there; those of the host are looked at there, too, where the map is there and they are
+        not stored as they are.
 
         `planned` is how they were to be stored, `way` by default; `value_error` is what these and later ones may be off
         by, relative to each.
         """
+        if way != FULL and isinstance(self.entry, DeviceArray) and not isinstance(data, DeviceArray):
+            data = to_device(data)
         first = encoded(data, way, value_error=value_error)
         assert first is not None
         self._value_error, self._error = value_error, first.error
