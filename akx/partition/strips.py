@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from akx._numba import njit
 from akx.errors import InfeasibleError
 from akx.partition.levels import levels
+from akx.partition.pieces import in_pieces
 
 __all__ = ["ORDERS", "LevelOrder", "Strips", "is_shallow", "level_order", "natural_levels", "strips"]
 
@@ -42,6 +43,8 @@ _NEAR = 0.75
 _TOGETHER = 4
 #: Times that levels are cut anew, in smaller pieces, where strips have too many rows.
 _TRIES = 4
+#: Rows that a thread looks at at least.
+_ROWS = 1 << 15
 #: Blocks that a row may read on each side: more make the front wide.
 _MOST_REACH = 16
 
@@ -174,7 +177,8 @@ def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder,
         )
     part, block = np.empty(n, np.uint32), np.empty(n, np.uint32)
     part[found.permutation], block[found.permutation] = part_in_order, block_in_order
-    ahead, behind = (int(v) for v in _reach(pointer, indices, block))
+    pieces = in_pieces(lambda first, last: tuple(_reach(pointer, indices, block, first, last)), n, _ROWS)
+    ahead, behind = (int(max(one)) for one in zip(*pieces, strict=True))
     if max(ahead, behind) > _MOST_REACH:
         raise InfeasibleError(
             "rows read too far for a front",
@@ -349,9 +353,10 @@ def _blocks(groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, roo
 
 
 @njit(cache=True, nogil=True)
-def _reach(indptr: NDArray[np.int64], indices: NDArray[Any], block: NDArray[np.uint32]) -> Any:
+def _reach(indptr: NDArray[np.int64], indices: NDArray[Any], block: NDArray[np.uint32], first: int, last: int) -> Any:
+    """Of rows from one to another: blocks that one reads after its own and before it, at most."""
     ahead, behind = np.int64(0), np.int64(0)
-    for i in range(indptr.shape[0] - 1):
+    for i in range(first, last):
         own = np.int64(block[i])
         for e in range(indptr[i], indptr[i + 1]):
             other = np.int64(block[indices[e]])
