@@ -90,11 +90,16 @@ def halos(
     """
     owner = part.astype(np.uint32, copy=False)
     border = np.zeros(owner.size, dtype=np.uint8)
-    entries: NDArray[Any] = np.diff(indptr.astype(np.int64)) if lengths is None else lengths
-    own = _counted(owner, parts)
-    place = np.concatenate([[0], np.cumsum(own)])
-    members = np.empty(owner.size, np.uint32)
-    _gather(owner, place[:-1].copy(), members)
+    entries: NDArray[Any] = np.diff(indptr) if lengths is None else lengths
+    if (owner[1:] >= owner[:-1]).all():  # runs of rows
+        members = np.arange(owner.size, dtype=np.uint32)
+        place = np.searchsorted(owner, np.arange(parts + 1, dtype=np.uint32))
+        own = np.diff(place)
+    else:
+        own = _counted(owner, parts)
+        place = np.concatenate([[0], np.cumsum(own)])
+        members = np.empty(owner.size, np.uint32)
+        _gather(owner, place[:-1].copy(), members)
     least = max(1, _ROWS * parts // max(owner.size, 1))
 
     def found(first: int, last: int) -> tuple[NDArray[Any], ...]:

@@ -440,8 +440,7 @@ def part_nodes(
         part = _part(node, partitioner, parts)
         if depth == 1:
             read = blocked.read() if beyond else node
-            lengths = np.diff(node.indptr.astype(np.int64))
-            found = halos(read.indptr, read.indices, part, parts, lengths)
+            found = halos(read.indptr, read.indices, part, parts, np.diff(node.indptr))
             nodes = Nodes(
                 found.rows, found.ptr, found.own, found.own, found.border, found.neighbours, found.neighbour_ptr
             )
@@ -470,7 +469,9 @@ def _part(node: Pattern, partitioner: str, parts: int) -> NDArray[Any]:
             weights=np.diff(node.indptr.astype(np.int64)) + int(_ROW_WORK),
         )
         return found
-    work = node.indptr.astype(np.float64) + _ROW_WORK * np.arange(node.rows + 1)
+    work = np.arange(node.rows + 1, dtype=np.float64)
+    work *= _ROW_WORK
+    work += node.indptr
     cuts = even_cuts(work, parts)
     return np.repeat(np.arange(cuts.size - 1, dtype=np.uint32), np.diff(cuts))
 
