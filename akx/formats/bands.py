@@ -21,9 +21,12 @@ from akx._numba import njit
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.diagonals import WARP, Diagonals, Extents
+from akx.partition.pieces import in_pieces
 
 __all__ = ["BAND", "BAND_SLICE", "Bands", "Deal", "deal", "dealt_slices", "windows"]
 
+#: Slices that a thread lays out at least.
+_SLICES = 512
 #: One part, as the kernels read it.
 BAND = np.dtype(
     [("low", np.int32)]
@@ -238,7 +241,7 @@ def deal(
     columns = np.zeros(int(column_start[-1]) * WARP, dtype=np.uint16)
     offset = np.zeros(int(offset_start[-1]), dtype=np.int32)
     entry = np.zeros(int(start[-1]) * WARP, dtype=np.uint32)
-    _fill(
+    given = (
         pattern.indptr,
         pattern.indices,
         diagonals.slot,
@@ -264,6 +267,7 @@ def deal(
         offset,
         entry,
     )
+    in_pieces(lambda first, last: _fill(*given, first, last), part_of.size, _SLICES)
     return Deal(parts, table, offset, columns, bands.neighbours, entry, int(far_total.sum()), int(scattered.sum()))
 
 
@@ -349,9 +353,12 @@ def _fill(
     columns: Any,
     offset: Any,
     entry: Any,
+    begin: int,
+    end: int,
 ) -> None:
+    """Offsets, columns and entries of places from one to another."""
     rows = indptr.size - 1
-    for t in range(order.size):
+    for t in range(begin, end):
         s = order[t]
         if s < 0:
             continue

@@ -16,6 +16,7 @@ column of its own row. Sources: sliced ELL as in Kreutzer et al. 2014; 16-bit lo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +35,14 @@ __all__ = [
     "SLICE",
     "WARP",
     "Blocked",
+    "Fill",
     "Nodes",
     "Parts",
     "Shape",
+    "Slots",
     "blocks_of",
     "cut_blocks",
+    "filled",
     "full_blocks",
     "lay_out",
     "slice_widths",
@@ -155,6 +159,8 @@ class Parts:
     shape : Shape
     far_slots : int
         Slots in neither registers nor shared memory.
+
+    `columns` and `entry` are on the device where they were found there.
     """
 
     parts: NDArray[Any]
@@ -162,8 +168,8 @@ class Parts:
     rows: NDArray[np.uint32]
     neighbours: NDArray[np.uint32]
     blocked: Blocked
-    columns: NDArray[np.uint16]
-    entry: NDArray[np.uint32]
+    columns: Any
+    entry: Any
     shape: Shape
     far_slots: int
 
@@ -178,6 +184,40 @@ class Parts:
         """Bytes of the arrays on the host."""
         held = (self.parts, self.slices, self.rows, self.neighbours, self.columns, self.entry)
         return sum(int(array.nbytes) for array in held)
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Which slots each slice has: all of a layout but what is in them.
+
+    Attributes
+    ----------
+    nodes : Nodes
+    shape : Shape
+    first : (parts+1,) array of int64
+        Where each part's slices begin.
+    held, nears, slots : (slices,) arrays of int64
+        Slots in registers, in shared memory, and all of a slice.
+    parts, slices : arrays of PART and of SLICE
+        But for the bases of columns.
+    count, far_slots : int
+        Slots of all parts, and those in neither registers nor shared memory.
+    """
+
+    nodes: Nodes
+    shape: Shape
+    first: NDArray[np.int64]
+    held: NDArray[np.int64]
+    nears: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    parts: NDArray[Any]
+    slices: NDArray[Any]
+    count: int
+    far_slots: int
+
+
+#: Finds columns, entries, and bases of columns, which are none where these are local; None where columns do not fit.
+Fill = Callable[[Blocked, Slots, bool], "tuple[Any, Any, NDArray[np.uint32] | None] | None"]
 
 
 def slice_widths(nodes: Nodes, pattern: Pattern, shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -203,20 +243,32 @@ def _least_parts(nodes: Nodes) -> int:
 
 
 def lay_out(
-    pattern: Pattern, blocked: Blocked, nodes: Nodes, shape: Shape, room: NDArray[np.int64], *, local: bool
+    entries: int,
+    blocked: Blocked,
+    nodes: Nodes,
+    shape: Shape,
+    widths: tuple[NDArray[np.int64], NDArray[np.int64]],
+    room: NDArray[np.int64],
+    fill: Fill,
+    *,
+    local: bool,
 ) -> Parts:
     """Lay a pattern out.
 
     Parameters
     ----------
-    pattern : Pattern
+    entries : int
         Of the matrix.
     blocked : Blocked
-        The same in blocks of ``shape.bc`` columns.
+        The matrix in blocks of ``shape.bc`` columns.
     nodes : Nodes
     shape : Shape
+    widths : (array, array)
+        Of :func:`slice_widths`.
     room : (parts,) array of int64
         Slots that fit the shared memory of each part.
+    fill : callable
+        Finds what is in slots: :func:`filled`, or a function that does so on a device.
     local : bool
         Columns are numbers in the part's list; otherwise nodes of the matrix relative to a base per slice, or the first
         rows that blocks multiply (:attr:`Blocked.begin`) where rows are listed.
@@ -226,8 +278,31 @@ def lay_out(
     InfeasibleError
         Where 16 bits do not hold the columns, or a number does not fit.
     """
-    node = blocked.pattern
-    width, first = slice_widths(nodes, node, shape)
+    longest = int(np.diff(nodes.ptr).max(initial=0))
+    if local and longest > 2**16:
+        raise InfeasibleError(f"a part has {longest} nodes in reach, more than 16 bits number")
+    slots = _slots(entries, nodes, shape, widths, room)
+    assert local or blocked.contiguous
+    found = fill(blocked, slots, local)
+    if found is None:
+        what = "nodes" if blocked.listed is None else "rows"
+        raise InfeasibleError(f"columns of one slice lie more than 65,535 {what} apart")
+    columns, entry, base = found
+    if base is not None:
+        slots.slices["base"] = base
+    return Parts(
+        slots.parts, slots.slices, nodes.rows, nodes.neighbours, blocked, columns, entry, shape, slots.far_slots
+    )
+
+
+def _slots(
+    entries: int,
+    nodes: Nodes,
+    shape: Shape,
+    widths: tuple[NDArray[np.int64], NDArray[np.int64]],
+    room: NDArray[np.int64],
+) -> Slots:
+    width, first = widths
     count = nodes.computed.size
     part_of = np.repeat(np.arange(count), np.diff(first))
     number = np.arange(width.size) - first[part_of]
@@ -245,13 +320,9 @@ def lay_out(
     near_total, far_total = _sums(nears, first), _sums(fars, first)
     start = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(held_total + near_total + far_total, out=start[1:])
-    slots = int(start[-1])
-    longest = int(np.diff(nodes.ptr).max(initial=0))
-    if local and longest > 2**16:
-        raise InfeasibleError(f"a part has {longest} nodes in reach, more than 16 bits number")
     if int(width.max(initial=0)) >= 2**16:
         raise InfeasibleError(f"a row has {int(width.max())} blocks for each lane, more than 16 bits count")
-    if slots * shape.slot >= 2**32 - 1 or pattern.nnz >= 2**32 - 1:
+    if int(start[-1]) * shape.slot >= 2**32 - 1 or entries >= 2**32 - 1:
         raise InfeasibleError("the matrix is too large for 32-bit places")
     parts = np.zeros(count, dtype=PART)
     parts["node"], parts["nodes"] = nodes.ptr[:-1], np.diff(nodes.ptr)
@@ -265,50 +336,59 @@ def lay_out(
     slices = np.zeros(width.size, dtype=SLICE)
     slices["near"], slices["nears"], slices["fars"] = _before(nears, first), nears, fars
     slices["far"] = (start[:-1] + held_total + near_total)[part_of] + _before(fars, first)
-    columns = np.zeros(slots * WARP, dtype=np.uint16)
-    entry = np.zeros(slots * shape.slot, dtype=np.uint32)
-    base = np.zeros(width.size, dtype=np.uint32)
-    listed = blocked.listed is not None
-    assert local or blocked.contiguous
-    begin = blocked.begin if listed else np.arange(node.rows)
-    shifted = np.zeros(node.rows, dtype=np.int64)
-    if listed and not local:
-        shifted = blocked.rows[:, 0].astype(np.int64) - begin  # of the last nodes, whose blocks begin earlier
-    given = (
-        pattern.indptr,
-        pattern.indices,
-        node.indptr,
-        node.indices,
-        blocked.rows,
-        blocked.of,
-        blocked.at,
-        begin,
-        shifted,
-        nodes.rows,
-        nodes.ptr,
-        nodes.computed,
-        first,
-        parts["held"].astype(np.int64),
-        parts["near"].astype(np.int64),
-        slices["near"].astype(np.int64),
-        slices["far"].astype(np.int64),
-        nears,
-        held,
-        width,
-        shape.br,
-        shape.bc,
-        shape.lanes,
-        shape.held_slots,
-        local,
-        base,
-        columns,
-        entry,
-    )
-    if not all(in_pieces(lambda begin, end: bool(fill_slots(*given, begin, end)), count, _least_parts(nodes))):
-        what = "rows" if listed else "nodes"
-        raise InfeasibleError(f"columns of one slice lie more than 65,535 {what} apart")
-    slices["base"] = base
-    return Parts(parts, slices, nodes.rows, nodes.neighbours, blocked, columns, entry, shape, int(far_total.sum()))
+    most = np.maximum(width, held)
+    return Slots(nodes, shape, first, held, nears, most, parts, slices, int(start[-1]), int(far_total.sum()))
+
+
+def filled(pattern: Pattern) -> Fill:
+    """What finds what is in slots, by threads of the host, from the pattern of the matrix."""
+
+    def fill(
+        blocked: Blocked, slots: Slots, local: bool
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint32], NDArray[np.uint32]] | None:
+        nodes, shape, parts, slices, node = slots.nodes, slots.shape, slots.parts, slots.slices, blocked.pattern
+        columns = np.zeros(slots.count * WARP, dtype=np.uint16)
+        entry = np.zeros(slots.count * shape.slot, dtype=np.uint32)
+        base = np.zeros(slots.slots.size, dtype=np.uint32)
+        listed = blocked.listed is not None
+        begin = blocked.begin if listed else np.arange(node.rows)
+        shifted = np.zeros(node.rows, dtype=np.int64)
+        if listed and not local:
+            shifted = blocked.rows[:, 0].astype(np.int64) - begin  # of the last nodes, whose blocks begin earlier
+        given = (
+            pattern.indptr,
+            pattern.indices,
+            node.indptr,
+            node.indices,
+            blocked.rows,
+            blocked.of,
+            blocked.at,
+            begin,
+            shifted,
+            nodes.rows,
+            nodes.ptr,
+            nodes.computed,
+            slots.first,
+            parts["held"].astype(np.int64),
+            parts["near"].astype(np.int64),
+            slices["near"].astype(np.int64),
+            slices["far"].astype(np.int64),
+            slots.nears,
+            slots.held,
+            slots.slots,
+            shape.br,
+            shape.bc,
+            shape.lanes,
+            shape.held_slots,
+            local,
+            base,
+            columns,
+            entry,
+        )
+        works = in_pieces(lambda begin, end: bool(fill_slots(*given, begin, end)), parts.size, _least_parts(nodes))
+        return (columns, entry, base) if all(works) else None
+
+    return fill
 
 
 def _before(sizes: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:

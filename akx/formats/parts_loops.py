@@ -57,7 +57,7 @@ def fill_slots(
     slice_far: Any,
     nears: Any,
     held: Any,
-    width: Any,
+    many_of: Any,
     br: int,
     bc: int,
     lanes: int,
@@ -75,7 +75,7 @@ def fill_slots(
     """
     height, per, area = 32 // lanes, bc // br, br * bc
     where, place_of = np.zeros(node_ptr.size, np.int64), np.zeros(node_ptr.size, np.int64)
-    slots = np.zeros(max(width.max(), held.max()) if width.size else 0, np.int64)
+    slots = np.zeros(many_of.max() if many_of.size else 0, np.int64)
     for g in range(begin_part, end_part):
         if local:
             for i in range(ptr[g + 1] - ptr[g]):
@@ -95,7 +95,7 @@ def fill_slots(
                 if high - low > 65535:
                     return False
                 base[s] = low
-            many = max(width[s], held[s])
+            many = many_of[s]
             for q in range(many):
                 if q < held[s]:
                     slots[q] = part_held[g] + (s - first[g]) * held_slots + q

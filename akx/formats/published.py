@@ -45,30 +45,29 @@ def published(parts: Parts) -> Published:
     nodes, own, border = (table[name].astype(np.int64) for name in ("nodes", "own", "border"))
     givens = np.minimum(border * (WARP // shape.lanes) * shape.br, own * shape.bc)
     given = np.concatenate([[0], np.cumsum(givens)])
-    part = np.repeat(np.arange(count), nodes)
-    index = np.arange(part.size) - np.repeat(np.cumsum(nodes) - nodes, nodes)
-    mine, rows = index < own[part], parts.rows.astype(np.int64)
-    owner, place = (np.zeros(parts.blocked.pattern.rows, dtype=np.int64) for _ in range(2))
-    owner[rows[mine]], place[rows[mine]] = part[mine], index[mine] * shape.bc
-    reader, read = part[~mine], rows[~mine]
-    assert (place[read] + shape.bc <= givens[owner[read]]).all(), "what others read is not published"
-    found = (given[owner[read]] + place[read])[:, None] + np.arange(shape.bc)
-    if parts.blocked.listed is not None:
-        found = np.where(parts.blocked.listed[read] == NOWHERE, np.int64(NOWHERE), found)
+    ptr, rows, listed = np.concatenate([[0], np.cumsum(nodes)]), parts.rows, parts.blocked.listed
+    place = np.full(parts.blocked.pattern.rows, NOWHERE)  # of all parts
     reads = np.zeros((count, count), dtype=bool)
-    reads[reader, owner[read]] = True
-    watched, waiting = np.nonzero(reads & ~reads.T)  # who reads and is not read from, and from whom
-    assert (givens[watched] > 0).all(), "a part that reads publishes nothing"
-    of_halo = shape.bc * np.bincount(reader, minlength=count)
-    halos = of_halo + np.bincount(waiting, minlength=count)
+    for g in range(count):
+        named = rows[ptr[g] : ptr[g] + givens[g] // shape.bc]
+        place[named] = given[g] + shape.bc * np.arange(named.size)
+        first = table["neighbour"][g]
+        reads[g, parts.neighbours[first : first + table["neighbours"][g]]] = True
+    waits = reads & ~reads.T  # who reads and is not read from, and from whom
+    assert (givens[waits.any(axis=1)] > 0).all(), "a part that reads publishes nothing"
+    halos = shape.bc * (nodes - own) + np.count_nonzero(waits, axis=0)
     begin = np.cumsum(halos) - halos
     halo = np.empty(int(halos.sum()), dtype=np.uint32)
-    places = begin - (np.cumsum(of_halo) - of_halo)
-    halo[np.arange(found.size) + np.repeat(places, of_halo)] = found.reshape(-1)
-    order = np.argsort(waiting, kind="stable")
-    before = np.cumsum(halos - of_halo) - (halos - of_halo)
-    at = np.arange(order.size) - np.repeat(before, halos - of_halo) + (begin + of_halo)[waiting[order]]
-    halo[at] = given[watched[order]]
+    for g in range(count):
+        read = rows[ptr[g] + own[g] : ptr[g + 1]]
+        found: NDArray[Any] = place[read]
+        assert (found != NOWHERE).all(), "what others read is not published"
+        if shape.bc > 1:
+            found = found[:, None] + np.arange(shape.bc, dtype=np.uint32)
+        if listed is not None:
+            found = np.where(listed[read] == NOWHERE, NOWHERE, found)
+        here = halo[begin[g] : begin[g] + halos[g]]
+        here[: found.size], here[found.size :] = found.reshape(-1), given[:-1][waits[:, g]]
     table["given"], table["givens"] = given[:-1], givens
     table["halo"], table["halos"] = begin, halos
     return Published(table, halo, int(given[-1]))

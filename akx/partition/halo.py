@@ -7,7 +7,7 @@ wait for can be done first, and inner rows, which need no halo, meanwhile:
 
     nodes of part p = [ border | inner | halo ]
 
-Cost: two passes over the entries.
+Cost: one pass over the entries, and some over the rows.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ __all__ = ["Halos", "halo_sizes", "halos"]
 
 #: Rows that a thread takes at least.
 _ROWS = 1 << 14
+#: A de Bruijn sequence: no six bits of it are the same as six others. The first six tell what power of two it is times
+#: (Leiserson, Prokop, Randall, "Using de Bruijn sequences to index a 1 in a computer word", 1998).
+_DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
+_BIT = np.empty(64, np.uint8)
+_BIT[((_DE_BRUIJN << np.arange(64, dtype=np.uint64)) >> np.uint64(58)).astype(int)] = np.arange(64)
 
 
 @dataclass(frozen=True)
@@ -83,30 +88,37 @@ def halos(
     lengths : (n,) array of integers, optional
         What own rows are sorted by, entries by default.
     """
-    n = indptr.size - 1
-    owner = part.astype(np.uint32)
-    border = np.zeros(n, dtype=np.uint8)
-    in_pieces(lambda first, last: _border(indptr, indices, owner, border, first, last), n, _ROWS)
-    entries: NDArray[Any] = np.diff(indptr.astype(np.int64)) if lengths is None else lengths
-    order = _in_order(owner, border, entries)
-    own = np.bincount(owner, minlength=parts).astype(np.int64)
-    on_border = np.bincount(owner[border > 0], minlength=parts).astype(np.int64)
-    place = np.concatenate([[0], np.cumsum(own)])
+    owner = part.astype(np.uint32, copy=False)
+    border = np.zeros(owner.size, dtype=np.uint8)
+    entries: NDArray[Any] = np.diff(indptr) if lengths is None else lengths
+    if (owner[1:] >= owner[:-1]).all():  # runs of rows
+        members = np.arange(owner.size, dtype=np.uint32)
+        place = np.searchsorted(owner, np.arange(parts + 1, dtype=np.uint32))
+        own = np.diff(place)
+    else:
+        own = _counted(owner, parts)
+        place = np.concatenate([[0], np.cumsum(own)])
+        members = np.empty(owner.size, np.uint32)
+        _gather(owner, place[:-1].copy(), members)
+    least = max(1, _ROWS * parts // max(owner.size, 1))
 
     def found(first: int, last: int) -> tuple[NDArray[Any], ...]:
-        return tuple(_halos(indptr, indices, owner, order, place, first, last))
+        return tuple(_halos(indptr, indices, owner, members, place, border, first, last))
 
-    pieces = in_pieces(found, parts, max(1, _ROWS * parts // max(n, 1)))
-    rows, counts, neighbours, neighbour_counts = (np.concatenate(one) for one in zip(*pieces, strict=True))
-    ptr, neighbour_ptr = (np.concatenate([[0], np.cumsum(one)]) for one in (counts, neighbour_counts))
-    return Halos(rows, ptr, own, on_border, neighbours, neighbour_ptr)
-
-
-def _in_order(owner: NDArray[np.uint32], border: NDArray[np.uint8], entries: NDArray[Any]) -> NDArray[np.uint32]:
-    """Rows part by part, those on the border first, by falling length, ties as they come: by one number of each."""
+    pieces = in_pieces(found, parts, least)
+    halo, counts, neighbours, neighbour_counts = (np.concatenate(one) for one in zip(*pieces, strict=True))
+    halo_ptr, neighbour_ptr = (np.concatenate([[0], np.cumsum(one)]) for one in (counts, neighbour_counts))
+    ptr = place + halo_ptr
+    rows, on_border = np.empty(int(ptr[-1]), np.uint32), np.zeros(parts, np.int64)
     longest = int(entries.max(initial=0))
-    key = (2 * owner.astype(np.int64) + (1 - border)) * (longest + 1) + (longest - entries)
-    return np.argsort(key, kind="stable").astype(np.uint32)
+
+    def together(first: int, last: int) -> None:
+        _by_length(members, border, entries, longest, place, ptr, rows, on_border, first, last)
+        for g in range(first, last):
+            rows[ptr[g] + own[g] : ptr[g + 1]] = halo[halo_ptr[g] : halo_ptr[g + 1]]
+
+    in_pieces(together, parts, least)
+    return Halos(rows, ptr, own, on_border, neighbours, neighbour_ptr)
 
 
 def halo_sizes(
@@ -156,54 +168,121 @@ def _sizes(indptr: Any, indices: Any, cuts: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _border(indptr: Any, indices: Any, owner: Any, border: Any, first: int, last: int) -> None:
-    for i in range(np.uint64(first), np.uint64(last)):
-        for p in range(np.uint64(indptr[i]), np.uint64(indptr[i + np.uint64(1)])):
-            j = indices[p]
-            if owner[j] != owner[i]:
-                border[i] = 1
-                border[j] = 1
+def _counted(owner: Any, parts: int) -> Any:
+    found = np.zeros(parts, np.int64)
+    for i in range(owner.size):
+        found[owner[i]] += 1
+    return found
 
 
 @njit(cache=True, nogil=True)
-def _halos(indptr: Any, indices: Any, owner: Any, order: Any, place: Any, begin_part: int, end_part: int) -> Any:
-    """Of parts from one to another: their rows, how many of each, the neighbours, and how many."""
-    n, parts = owner.size, place.size - 1
-    seen = np.full(n, -1, np.int32)
-    met = np.full(parts, -1, np.int32)
-    rows = np.empty(2 * (place[end_part] - place[begin_part]) + 64, np.uint32)
+def _gather(owner: Any, following: Any, members: Any) -> None:
+    """The rows of each part, as they come, from `following` on, which moves on."""
+    for i in range(owner.size):
+        g = owner[i]
+        members[following[g]] = i
+        following[g] += 1
+
+
+@njit(cache=True, nogil=True)
+def _by_length(
+    members: Any,
+    border: Any,
+    lengths: Any,
+    longest: int,
+    place: Any,
+    ptr: Any,
+    rows: Any,
+    on_border: Any,
+    begin_part: int,
+    end_part: int,
+) -> None:
+    """Sort the members of parts from one to another by counting: those on the border first, the longest first.
+
+    Ties stay as they come; `on_border` is told how many there are.
+    """
+    begins = np.zeros(longest + 2, np.int64)
+    for g in range(begin_part, end_part):
+        tail = ptr[g]
+        for wanted in (1, 0):
+            shortest, most = np.int64(longest), np.int64(-1)
+            for t in range(place[g], place[g + 1]):
+                if border[members[t]] == wanted:
+                    length = np.int64(lengths[members[t]])
+                    begins[length] += 1
+                    shortest, most = min(shortest, length), max(most, length)
+            for size in range(most, shortest - 1, -1):
+                count = begins[size]
+                begins[size] = tail
+                tail += count
+            for t in range(place[g], place[g + 1]):
+                if border[members[t]] == wanted:
+                    length = np.int64(lengths[members[t]])
+                    rows[begins[length]] = members[t]
+                    begins[length] += 1
+            for size in range(shortest, most + 1):
+                begins[size] = 0
+            if wanted:
+                on_border[g] = tail - ptr[g]
+
+
+@njit(cache=True, nogil=True)
+def _halos(
+    indptr: Any,
+    indices: Any,
+    owner: Any,
+    members: Any,
+    place: Any,
+    border: Any,
+    begin_part: int,
+    end_part: int,
+) -> Any:
+    """Of parts from one to another: the halos, how many rows of each, the neighbours, and how many.
+
+    A halo is a set of bits, read from the least to the greatest: ascending, each row once, without a sort. Rows on the
+    border are marked, of other parts too: it does not matter who is first.
+    """
+    one, low_bits = np.uint64(1), np.uint64(63)
+    bits, met = np.zeros((owner.size >> 6) + 1, np.uint64), np.zeros(place.size - 1, np.bool_)
+    rows = np.empty(place[end_part] - place[begin_part] + 64, np.uint32)
     counts = np.zeros(end_part - begin_part, np.int64)
     neighbours = np.empty(8 * (end_part - begin_part) + 64, np.uint32)
     neighbour_counts = np.zeros(end_part - begin_part, np.int64)
     tail, met_tail = 0, 0
     for g in range(begin_part, end_part):
-        own = place[g + 1] - place[g]
-        while rows.size < tail + own:
-            rows = _doubled(rows)
-        rows[tail : tail + own] = order[place[g] : place[g + 1]]
-        begin = tail
-        tail += own
-        first = tail
+        begin, low, high = tail, np.int64(bits.size), np.int64(-1)
+        for t in range(place[g], place[g + 1]):
+            row = np.uint64(members[t])
+            for p in range(np.uint64(indptr[row]), np.uint64(indptr[row + one])):
+                j = np.uint64(indices[p])
+                if owner[j] != g:
+                    border[row] = border[j] = 1
+                    word = np.int64(j >> np.uint64(6))
+                    bits[word] |= one << (j & low_bits)
+                    low, high = min(low, word), max(high, word)
+        least, most = np.int64(met.size), np.int64(-1)
+        for w in range(low, high + 1):
+            left = bits[w]
+            bits[w] = 0
+            if left and tail + 64 > rows.size:
+                rows = _doubled(rows)
+            while left:
+                least_bit = left & (~left + one)
+                j = np.uint64(w) << np.uint64(6) | np.uint64(_BIT[(least_bit * _DE_BRUIJN) >> np.uint64(58)])
+                left ^= least_bit
+                rows[tail] = j
+                tail += 1
+                q = np.int64(owner[j])
+                met[q] = True
+                least, most = min(least, q), max(most, q)
         met_first = met_tail
-        for t in range(begin, first):
-            row = np.uint64(rows[t])
-            for p in range(np.uint64(indptr[row]), np.uint64(indptr[row + np.uint64(1)])):
-                j = indices[p]
-                if owner[j] != g and seen[j] != g:
-                    seen[j] = g
-                    if tail == rows.size:
-                        rows = _doubled(rows)
-                    rows[tail] = j
-                    tail += 1
-                    q = owner[j]
-                    if met[q] != g:
-                        met[q] = g
-                        if met_tail == neighbours.size:
-                            neighbours = _doubled(neighbours)
-                        neighbours[met_tail] = q
-                        met_tail += 1
-        rows[first:tail].sort()
-        neighbours[met_first:met_tail].sort()
+        for other in range(least, most + 1):
+            if met[other]:
+                met[other] = False
+                if met_tail == neighbours.size:
+                    neighbours = _doubled(neighbours)
+                neighbours[met_tail] = other
+                met_tail += 1
         counts[g - begin_part] = tail - begin
         neighbour_counts[g - begin_part] = met_tail - met_first
     return rows[:tail].copy(), counts, neighbours[:met_tail].copy(), neighbour_counts

@@ -142,15 +142,15 @@ def even_cuts(
     """
     if isinstance(blocks, bool) or int(blocks) != blocks or blocks < 1:
         raise ArgumentError("number of blocks is out of range", expected="an integer >= 1", found=repr(blocks))
-    places = _places(work.size - 1, boundaries)
-    count = min(int(blocks), max(places.size - 1, 1))
-    prefix = work[places]
+    places = None if boundaries is None else _places(work.size - 1, boundaries)  # all
+    prefix = work if places is None else work[places]
+    count, last = min(int(blocks), max(prefix.size - 1, 1)), prefix.size - 1
     portions = np.ones(count) if shares is None or shares.size != count else shares
     ends = prefix[0] + (prefix[-1] - prefix[0]) * (np.cumsum(portions)[:-1] / portions.sum())
-    right = np.clip(np.searchsorted(prefix, ends), 1, places.size - 1)
+    right = np.clip(np.searchsorted(prefix, ends), 1, last)
     nearest = np.where(ends - prefix[right - 1] < prefix[right] - ends, right - 1, right)
-    cuts: NDArray[np.int64] = places[_apart(nearest, count, places.size - 1)]
-    return cuts
+    cuts = _apart(nearest, count, last)
+    return cuts if places is None else places[cuts]
 
 
 def _apart(nearest: NDArray[np.int64], count: int, last: int) -> NDArray[np.int64]:

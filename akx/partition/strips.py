@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from akx._numba import njit
 from akx.errors import InfeasibleError
 from akx.partition.levels import levels
+from akx.partition.pieces import in_pieces
 
 __all__ = [
     "ORDERS",
@@ -58,6 +59,8 @@ _TOGETHER = 4
 _TRIES = 4
 #: Blocks that are joined without compiled code, which would have to be loaded.
 _FEW_BLOCKS = 2000
+#: Rows that a thread looks at at least.
+_ROWS = 1 << 15
 #: Blocks that a row may read on each side: more make the front wide.
 _MOST_REACH = 16
 
@@ -182,7 +185,15 @@ def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder,
     """
     found = level_order(indptr, indices, order) if isinstance(order, str) else order
     pointer = indptr.astype(np.int64, copy=False)
-    return dealt(found, parts, room, lambda block: _reach(pointer, indices, block, found.is_natural))
+
+    def reach(block: NDArray[np.uint32]) -> tuple[int, int]:
+        def of_rows(first: int, last: int) -> Any:
+            return _reach(pointer, indices, block, first, last, found.is_natural)
+
+        ahead, behind = (int(max(one)) for one in zip(*in_pieces(of_rows, pointer.size - 1, _ROWS), strict=True))
+        return ahead, behind
+
+    return dealt(found, parts, room, reach)
 
 
 def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.uint32]], tuple[int, int]]) -> Strips:
@@ -205,7 +216,7 @@ def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.
     if not found.is_natural:
         part, block = np.empty(n, np.uint32), np.empty(n, np.uint32)
         part[found.permutation], block[found.permutation] = part_in_order, block_in_order
-    ahead, behind = (int(v) for v in reach(block))
+    ahead, behind = reach(block)
     if max(ahead, behind) > _MOST_REACH:
         raise InfeasibleError(
             "rows read too far for a front",
@@ -434,10 +445,15 @@ def _many_blocks(groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int
 
 
 @njit(cache=True, nogil=True)
-def _reach(indptr: NDArray[np.int64], indices: NDArray[Any], block: NDArray[np.uint32], ascend: bool) -> Any:
-    """Blocks that rows read before and after their own; where blocks ascend with rows, the ends of a row tell."""
+def _reach(
+    indptr: NDArray[np.int64], indices: NDArray[Any], block: NDArray[np.uint32], first: int, last: int, ascend: bool
+) -> Any:
+    """Of rows from one to another: blocks that one reads after its own and before it, at most.
+
+    Where blocks ascend with rows, the ends of a row tell.
+    """
     ahead, behind = np.int64(0), np.int64(0)
-    for i in range(indptr.shape[0] - 1):
+    for i in range(first, last):
         own = np.int64(block[i])
         step = max(np.int64(1), indptr[i + 1] - indptr[i] - 1) if ascend else np.int64(1)
         for e in range(indptr[i], indptr[i + 1], step):

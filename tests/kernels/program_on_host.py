@@ -22,7 +22,7 @@ from test_contract import make_coefficients, random_numbers
 
 from akx.device.cuda.memory import DeviceArray, wrap
 from akx.kernels import reference
-from akx.kernels.cuda import exchange, stored_program, stored_values, values
+from akx.kernels.cuda import exchange, parts_layout, slots, stored_program, stored_values, values
 from akx.kernels.cuda import program as programs
 from akx.kernels.cuda.stored import HALF, error_of
 from akx.matrix import Matrix
@@ -76,7 +76,7 @@ class Device(ABC):
         host_engine.seen(held)[: int(count)] = found[: int(count)]
 
     def load(self, source: Path, macros: dict[str, int | str], *, device: Any, options: Sequence[str] = ()) -> Any:
-        if source.stem == "stored_values":
+        if source.stem in ("stored_values", "parts_layout"):
             return self.compiled(source, macros)
         run = self.player(source.stem)
         if run is not None:
@@ -123,7 +123,7 @@ class Device(ABC):
     def install(self, monkeypatch: pytest.MonkeyPatch, folder: Path, modules: Sequence[Any]) -> None:
         """Let modules, and those that all programs share, find this device."""
         self.folder = folder
-        modules = (programs, values, stored_values, stored_program, exchange, *modules)
+        modules = (programs, values, stored_values, stored_program, exchange, parts_layout, slots, *modules)
         host_engine.install(monkeypatch, folder, modules)
         made = {"load": self.load, "capture": self.capture, "cuda_device": lambda: self.facts}
         for module in modules:

@@ -33,6 +33,7 @@ from akx.kernels.cuda import (
     lengths,
     plain,
     slots,
+    stored_program,
     swept,
     translate,
     transpose,
@@ -594,7 +595,7 @@ def test_the_host_lays_out_what_the_device_has_no_room_for(
     def spent(*given: Any) -> Any:
         raise DeviceMemoryError("there is none")
 
-    monkeypatch.setattr(*(swept, "empty", spent) if variant == "pcsr" else (slots, "empty", spent))
+    monkeypatch.setattr(stored_program if variant == "pcsr" else slots, "empty", spent)
     other: Any = sweeps.SCHEDULE.prepare(Matrix.from_any(general("float64")), plan)
     assert other.entry is None
     other.make_room()

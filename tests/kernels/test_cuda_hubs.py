@@ -23,7 +23,7 @@ from test_cuda_layouts import H100
 from akx.device.cuda.facts import cuda_missing
 from akx.kernels import reference, registry
 from akx.kernels.base import Coefficients
-from akx.kernels.cuda import hubs, swept
+from akx.kernels.cuda import hubs, lengths, swept, transpose
 from akx.kernels.cuda.hubs import CHUNK, HUBS, HubsProgram, LaidOut, lay_out
 from akx.kernels.cuda.stored import FULL
 from akx.kernels.cuda.values import GIVEN
@@ -188,8 +188,8 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> CompiledDevice:
-    found = CompiledDevice(SimpleNamespace(sms=_SMS), libraries, "hubs")
-    found.install(monkeypatch, libraries, [hubs, swept])
+    found = CompiledDevice(SimpleNamespace(sms=_SMS), libraries, "hubs", "hubs_layout", "lengths", "transpose")
+    found.install(monkeypatch, libraries, [hubs, swept, lengths, transpose])
     monkeypatch.setattr(hubs, "THREADS", _THREADS)
     return found
 
@@ -206,12 +206,24 @@ def powers(device: CompiledDevice, program: HubsProgram, x: Any, coefficients: C
     return poisoned_powers(device, program, x, coefficients, aliased=aliased, held=held)
 
 
+def is_the_hosts(matrix: Matrix, room: int, runs: int) -> None:
+    """All arrays of the device."""
+    here, there = lay_out(matrix, room, runs), hubs.lay_out_there(matrix, room, runs)
+    for name in ("column", "entry", "mark", "row_before"):
+        array = getattr(there, name).get()
+        assert array.dtype == getattr(here, name).dtype
+        np.testing.assert_array_equal(array, getattr(here, name))
+    for name in ("hubs", "split", "begin", "end"):
+        np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
+
+
 def check(device: CompiledDevice, matrix: Matrix, turn: int, room: int = 1) -> None:
     """One or two start vectors, in both ways; 1 KiB holds 64 to 256 hubs."""
     rng, k = np.random.default_rng(turn), (3, 1, 4, 2)[turn % 4]
     basis = ("chebyshev", "newton", "monomial")[turn % 3]
     coefficients = make_coefficients(basis, k, matrix.dtype.name, rng)
     x = random_numbers(rng, (1 + turn // 2 % 2, matrix.n), matrix.dtype.name)
+    is_the_hosts(matrix, room, _RUNS)
     program = program_of(device, matrix, k, room)
     assert not np.isin(program._later.get(), program._split[0].get()).any()  # one thread has each hub
     found = [powers(device, program, x, coefficients, aliased) for aliased in (False, True)]
@@ -303,6 +315,14 @@ def test_hubs_are_right(n: int, vectors: int, room: int, once: bool, dtype: str)
     for basis in ("monomial", "chebyshev"):
         x, coefficients = random_numbers(rng, (vectors, n), dtype), make_coefficients(basis, 5, dtype, rng)
         assert reference.reference(matrix, x, coefficients).error_ratio(run_twice(plan, matrix, x, coefficients)) <= 1
+
+
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("room", [32, 128])
+def test_layouts_are_the_hosts_on_a_gpu(room: int) -> None:
+    for matrix in (graph(30_011, "float32"), Matrix.from_any(gallery.rmat(17, 3_000_000))):
+        is_the_hosts(matrix, room, 1000)
 
 
 @pytest.mark.cuda

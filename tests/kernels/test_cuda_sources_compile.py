@@ -108,6 +108,8 @@ _ENDS: dict[str, list[Macros]] = {
     "digest.cu": [{}],
     "slots.cu": [{}],
     "features.cu": [{}],
+    "hubs_layout.cu": [{}],
+    "parts_layout.cu": [{}],
     "lengths.cu": [{}],
     "long_rows.cu": [
         {"AKX_VALUE": value, "AKX_VECTORS": vectors, "AKX_LANES": lanes}

@@ -85,7 +85,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> CompiledDevice:
-    sources = ("sweep", "slots", "lengths", "transpose", "vbell", "hubs", "translate")
+    sources = ("sweep", "slots", "lengths", "transpose", "vbell", "hubs", "hubs_layout", "translate")
     found = CompiledDevice(SimpleNamespace(sms=2), libraries, *sources)
     found.install(monkeypatch, libraries, [sweep, slots, lengths, transpose, swept, vbell, hubs, translate])
     monkeypatch.setattr(translate, "_LARGE", 128)

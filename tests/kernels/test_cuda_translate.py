@@ -389,7 +389,6 @@ def test_values_of_the_host_where_the_device_has_no_memory_for_them(
     program.update_values(other.data)
     call.is_right(other)
     assert not placed_by_host
-    monkeypatch.setattr(swept, "to_device", spent)
     monkeypatch.setattr(stored_program, "to_device", spent)
     program.update_values(again.data)
     call.is_right(again)
@@ -407,7 +406,7 @@ def test_the_host_lays_out_what_the_device_has_no_memory_for(
     matrix = storable(blocks_of_mixed_sizes(120, "float64", seed=2), way)
     schedule, plan = registry.get("cuda", "sweep"), plan_of("vbell-1", 3, way)
     other: Any = schedule.prepare(fresh(matrix), plan)
-    monkeypatch.setattr(swept if spends == "empty" else vbell, spends, spent)
+    monkeypatch.setattr(stored_program if spends == "empty" else vbell, spends, spent)
     program: Any = schedule.prepare(fresh(matrix), plan)
     np.testing.assert_array_equal(program._values.get(), other._values.get())
     held = other.nbytes - other._places.nbytes

@@ -37,6 +37,7 @@ from akx.kernels.cuda import features
 from akx.kernels.cuda.choices import HELD_SLICES, HELD_SLOTS
 from akx.kernels.cuda.parts import KeptShare, as_words, shared_limit, vector_groups
 from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.stored import placed, values_of
 from akx.kernels.cuda.values import PlacedProgram, not_empty
 from akx.matrix import Matrix
 from akx.partition.rows import even_cuts
@@ -266,7 +267,7 @@ class DiagonalsProgram(PlacedProgram):
         self._count = int(dealt.parts.size)
         tables = [dealt.parts, dealt.slices, dealt.offsets, dealt.neighbours]
         self._tables = [self.hold(not_empty(as_words(a))) for a in tables]
-        self.place_values(dealt.values, dealt.entry, matrix.data)
+        self.place_values(lambda data: placed(data, dealt.entry), dealt.entry, values_of(matrix))
         self._columns = self.hold(not_empty(dealt.columns))
         self._flags = self.hold(np.zeros(_FLAG * self._count, dtype=np.uint32))
         far = dealt.far_slots * WARP * matrix.dtype.itemsize

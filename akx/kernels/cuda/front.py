@@ -37,6 +37,7 @@ from akx._numba import njit
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.kernels.cuda.stored import placed
+from akx.partition.pieces import in_pieces
 from akx.partition.strips import Strips
 
 __all__ = [
@@ -61,6 +62,8 @@ NONE = 0xFFFFFFFF
 RING, STAGES, LINE = 16, 5, 64
 FLIGHT = STAGES - 1
 _HEAD = 4
+#: Rows that a thread lays out at least.
+_ROWS = 1 << 14
 #: Published values of a strip begin at multiples of so many, in lines of their own.
 _APART = 16
 #: Places for what is fetched from others are copied by 16 bytes, and are there without any, too.
@@ -203,7 +206,11 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     rows, group = _grouped(pointer, strips.part, strips.block, parts, blocks)
     per_slice = WARP // lanes
     slices = max(1, -(-int(np.diff(group).max(initial=1)) // per_slice))
-    begins, foreign = _foreign(pointer, pattern.indices, rows, group, strips.part, parts, blocks)
+    least = max(1, _ROWS * parts // max(rows.size, 1))
+    of_strips = (pointer, pattern.indices, rows, group, strips.part, parts, blocks)
+    pieces = in_pieces(lambda first, last: tuple(_foreign(*of_strips, first, last)), parts, least)
+    counts, foreign = (np.concatenate(one) for one in zip(*pieces, strict=True))
+    begins = np.concatenate([[0], np.cumsum(counts)])
     reader = np.repeat(np.arange(parts), np.diff(begins))
     needed = np.zeros(pattern.indptr.size - 1, dtype=np.bool_)
     needed[foreign] = True
@@ -229,11 +236,12 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     held = parts * blocks * slices * held_slots * WARP
     entry = np.zeros(held + int(near_first[-1]) * WARP, dtype=np.uint32)
     near_columns = np.zeros((int(near_first[-1]), WARP), dtype=np.uint16)
-    _fill(
+    sizes = np.array([parts, blocks, lanes, held_slots, slices, ring, most, itemsize], dtype=np.int64)
+    given = (
         pointer, pattern.indices, rows, group, strips.part, strips.block, begins, foreign, place, base, near_first,
-        np.array([parts, blocks, lanes, held_slots, slices, ring, most, itemsize], dtype=np.int64),
-        meta, nodes, halo, entry, near_columns,
+        _numbers(rows, group), sizes, meta, nodes, halo, entry, near_columns,
     )  # fmt: skip
+    in_pieces(lambda first, last: _fill(*given, first, last), parts, least)
     readers = _readers(strips.part[foreign], reader, parts)
     return Front(
         strips, lanes, slices, held_slots, slack, most, shape.near_slots, meta.reshape(blocks, parts, words),
@@ -295,19 +303,23 @@ def _foreign(
     part: NDArray[np.uint32],
     parts: int,
     blocks: int,
+    first: int,
+    last: int,
 ) -> Any:
-    """Rows of others that each strip reads, each once, strip after strip; and where those of each begin."""
+    """Of strips from one to another: how many rows of others each reads, and which, each once, strip after strip."""
     n = indptr.shape[0] - 1
     seen, own = np.zeros(n, np.int32), np.empty(n, np.int64)
-    begins = np.zeros(parts + 1, np.int64)
+    counts = np.zeros(last - first, np.int64)
     found = np.empty(0, np.int64)
-    for s in range(parts):
+    tail = 0
+    for s in range(first, last):
         count = _foreign_of(s, indptr, indices, rows, group, part, parts, blocks, seen, own)
-        begins[s + 1] = begins[s] + count
-        if begins[s + 1] > found.size:
-            found = np.concatenate((found, np.empty(begins[s + 1] + 1024, np.int64)))
-        found[begins[s] : begins[s + 1]] = own[:count]
-    return begins, found[: begins[parts]].copy()
+        counts[s - first] = count
+        if tail + count > found.size:
+            found = np.concatenate((found, np.empty(tail + count + 1024, np.int64)))
+        found[tail : tail + count] = own[:count]
+        tail += count
+    return counts, found[:tail].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -373,6 +385,16 @@ def _near_slots(
 
 
 @njit(cache=True, nogil=True)
+def _numbers(rows: NDArray[np.int64], group: NDArray[np.int64]) -> Any:
+    """The number of each row in its block and strip."""
+    own = np.empty(rows.shape[0], np.int64)
+    for g in range(group.shape[0] - 1):
+        for t in range(group[g], group[g + 1]):
+            own[rows[t]] = t - group[g]
+    return own
+
+
+@njit(cache=True, nogil=True)
 def _fill(
     indptr: NDArray[np.int64],
     indices: NDArray[Any],
@@ -385,13 +407,17 @@ def _fill(
     place: NDArray[np.int64],
     base: NDArray[np.int64],
     near_first: NDArray[np.int64],
+    own: NDArray[np.int64],
     sizes: NDArray[np.int64],
     meta: NDArray[np.uint32],
     nodes: NDArray[np.uint32],
     halo: NDArray[np.uint32],
     entry: NDArray[np.uint32],
     near_columns: NDArray[np.uint16],
+    first_strip: int,
+    last_strip: int,
 ) -> None:
+    """All arrays, of strips from one to another."""
     parts, blocks, lanes, held, slices, ring, most, itemsize = sizes
     n = indptr.shape[0] - 1
     per_slice = 32 // lanes
@@ -400,12 +426,8 @@ def _fill(
     nodes_at = 4 + (slices + 3) // 4 * 4
     places_at, columns_at = nodes_at + room, nodes_at + 2 * room
     held_total = parts * blocks * slices * held * 32
-    own = np.empty(n, np.int64)
-    for g in range(parts * blocks):
-        for t in range(group[g], group[g + 1]):
-            own[rows[t]] = t - group[g]
     local = np.zeros(n, np.int64)
-    for s in range(parts):
+    for s in range(first_strip, last_strip):
         # What others publish, by block and then by where it is published.
         found = foreign[begins[s] : begins[s + 1]]
         keys = np.empty(found.size, np.int64)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.facts import CudaDevice, cuda_device
-from akx.errors import InfeasibleError
+from akx.errors import DeviceMemoryError, InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.parts import Nodes, Shape
 from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible
@@ -52,6 +52,7 @@ from akx.kernels.cuda.parts import (
     waste,
     zone_nodes,
 )
+from akx.kernels.cuda.parts_layout import filled_there
 from akx.kernels.cuda.parts_work import natural_cut
 from akx.matrix import Matrix
 from akx.options import CudaGhost
@@ -157,12 +158,21 @@ class Ghost(Schedule):
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
-        laid_out, active, steps = lay_out_ghost(matrix, plan, device, on_device(matrix, plan, device))
-        return PartsProgram(matrix, laid_out, plan, steps, active, plan.typed.blocks_per_sm)
+        at_once = on_device(matrix, plan, device)
+
+        def made(*, there: bool) -> PartsProgram:
+            laid_out, active, steps = lay_out_ghost(matrix, plan, device, at_once, there=there)
+            return PartsProgram(matrix, laid_out, plan, steps, active, plan.typed.blocks_per_sm)
+
+        try:
+            return made(there=True)
+        except DeviceMemoryError:
+            pass  # what has been allocated so far is free again behind this
+        return made(there=False)
 
 
 def lay_out_ghost(
-    matrix: Matrix, plan: Plan, device: CudaDevice, at_once: int | None = None
+    matrix: Matrix, plan: Plan, device: CudaDevice, at_once: int | None = None, *, there: bool = False
 ) -> tuple[LaidOut, dict[int, NDArray[np.uint32]], tuple[int, ...]]:
     """The matrix in blocks with ghost zones, the active slices by steps of a pass, and the steps of each pass.
 
@@ -170,6 +180,8 @@ def lay_out_ghost(
     ----------
     at_once : int, optional
         Clusters that are on the device at once; by default those for which there are multiprocessors.
+    there : bool
+        What is in slots is found on the device, and stays there.
 
     Raises
     ------
@@ -182,10 +194,11 @@ def lay_out_ghost(
     count = plan.typed.waves * (clusters_at_once(plan, device) if at_once is None else at_once)
     steps = (depth,) * (plan.k // depth) + ((plan.k % depth,) if plan.k % depth else ())
     count = _most_blocks(matrix, plan.partitioner, shape, count, depth)
+    fill = filled_there(matrix, in_words=False) if there else None
     for attempt in range(_REPARTITIONS + 1):
         nodes, zones, dealt = _nodes(matrix, plan.partitioner, shape, count, depth, size)
         try:
-            laid_out = lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit)
+            laid_out = lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit, fill=fill)
         except InfeasibleError:
             if attempt == _REPARTITIONS:
                 raise

@@ -28,13 +28,14 @@ from numpy.typing import NDArray
 
 from akx._numba import njit
 from akx.device.cuda.compile import load
-from akx.device.cuda.facts import CudaDevice
+from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
-from akx.device.cuda.memory import DeviceArray, empty
+from akx.device.cuda.memory import DeviceArray, empty, to_device, zeros
 from akx.kernels.cuda import features
 from akx.kernels.cuda.choices import ROOMS
-from akx.kernels.cuda.lengths import measured_rows
+from akx.kernels.cuda.lengths import measured_rows, starts_of_rows
 from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.slots import pattern_there
 from akx.kernels.cuda.stored import placed, values_of, way_of
 from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
 from akx.kernels.cuda.transpose import counted
@@ -52,6 +53,7 @@ __all__ = [
     "LaidOut",
     "hub_count",
     "lay_out",
+    "lay_out_there",
     "macros",
     "reason_against",
     "share",
@@ -92,13 +94,15 @@ class LaidOut:
         The row of the slot before the first of each chunk, 2**32 - 1 for none.
     split, begin, end : (splits,) arrays of uint32
         The rows with which runs end, the run where each begins and the one where it ends.
+
+    `column`, `entry`, `mark` and `row_before` are on the device where they were laid out there.
     """
 
     hubs: NDArray[np.uint32]
-    column: NDArray[np.uint32]
-    entry: NDArray[np.uint32]
-    mark: NDArray[np.uint16]
-    row_before: NDArray[np.uint32]
+    column: Any
+    entry: Any
+    mark: Any
+    row_before: Any
     split: NDArray[np.uint32]
     begin: NDArray[np.uint32]
     end: NDArray[np.uint32]
@@ -161,11 +165,8 @@ def worthwhile(matrix: Matrix, device: CudaDevice) -> bool:
 
 def lay_out(matrix: Matrix, room: int, runs: int) -> LaidOut:
     """The matrix's pattern with `room` KiB of hubs, for so many runs."""
-    count, n = hub_count(matrix, room), matrix.n
-    hubs = _most_read(_counts(matrix), count)
-    known_as = np.arange(n, dtype=np.uint32)
-    known_as[hubs] = _HUB + np.arange(count, dtype=np.uint32)
-    start = np.zeros(n + 1, dtype=np.int64)
+    hubs, known_as = _hubs(_counts(matrix), hub_count(matrix, room))
+    start = np.zeros(matrix.n + 1, dtype=np.int64)
     np.cumsum(np.maximum(np.diff(matrix.indptr.astype(np.int64)), 1), out=start[1:])
     slots = slots_of(matrix)
     chunks = slots // CHUNK
@@ -175,21 +176,47 @@ def lay_out(matrix: Matrix, room: int, runs: int) -> LaidOut:
     begun = np.bitwise_count(starts).reshape(chunks, _WARP).astype(np.int64)
     before = np.cumsum(begun, axis=1) - begun
     row_before = np.cumsum(begun.sum(axis=1)) - begun.sum(axis=1) - 1
+    mark = (starts.reshape(chunks, _WARP) | before << 8).astype(np.uint16).reshape(-1)
+    return LaidOut(hubs, column, entry, mark, row_before.astype(np.uint32), *_splits(start, chunks, runs))
+
+
+def lay_out_there(matrix: Matrix, room: int, runs: int) -> LaidOut:
+    """The same on the device; the host chooses the hubs, and reads the first slot of each row."""
+    pointer, index = pattern_there(matrix)
+    counts = counted(index, matrix.n).get().astype(np.int64)
+    hubs, known_as = _hubs(counts, hub_count(matrix, room))
+    start, used = starts_of_rows(pointer, 1)
+    chunks = -(-used // CHUNK)
+    slots = CHUNK * chunks
+    column, entry, bits = empty(slots, np.uint32), empty(slots, np.uint32), zeros(chunks * _WARP, np.uint8)
+    last = slots - CHUNK  # behind the last row
+    column.view(last, (CHUNK,)).set(np.full(CHUNK, _HUB, dtype=np.uint32))
+    entry.view(last, (CHUNK,)).fill_bytes(0)
+    mark, row_before = empty(chunks * _WARP, np.uint16), empty(chunks, np.uint32)
+    rows = np.uint32(matrix.n)
+    kernels = load(_LAYOUT, {}, device=cuda_device())
+    arguments: list[Any] = [rows, pointer, index, start, to_device(known_as), column, entry, bits]
+    kernels.kernel("lay_chunked_rows").launch(-(-matrix.n * _WARP // _BLOCK), _BLOCK, arguments)
+    arguments = [np.uint32(chunks), rows, start, bits, mark, row_before]
+    kernels.kernel("mark_chunks").launch(-(-chunks * _WARP // _BLOCK), _BLOCK, arguments)
+    return LaidOut(hubs, column, entry, mark, row_before, *_splits(start.get().astype(np.int64), chunks, runs))
+
+
+def _hubs(counts: NDArray[np.int64], count: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """The columns with most entries, and what each column is called."""
+    hubs, known_as = _most_read(counts, count), np.arange(counts.size, dtype=np.uint32)
+    known_as[hubs] = _HUB + np.arange(count, dtype=np.uint32)
+    return hubs, known_as
+
+
+def _splits(start: NDArray[np.int64], chunks: int, runs: int) -> tuple[NDArray[np.uint32], ...]:
+    """The rows with which runs end, the run where each begins and the one where it ends."""
     cuts = chunks * np.arange(runs + 1, dtype=np.int64) // runs * CHUNK
     ends = np.unique(cuts[1:])
-    split = np.unique(np.minimum(np.searchsorted(start, ends[ends > 0], side="left") - 1, n - 1))
+    split = np.unique(np.minimum(np.searchsorted(start, ends[ends > 0], side="left") - 1, start.size - 2))
     # What is behind the last row lies in its last chunk, and so in its last run.
     first_run, last_run = (np.searchsorted(cuts, at, side="right") - 1 for at in (start[split], start[split + 1] - 1))
-    return LaidOut(
-        hubs,
-        column,
-        entry,
-        (starts.reshape(chunks, _WARP) | before << 8).astype(np.uint16).reshape(-1),
-        row_before.astype(np.uint32),
-        split.astype(np.uint32),
-        first_run.astype(np.uint32),
-        last_run.astype(np.uint32),
-    )
+    return split.astype(np.uint32), first_run.astype(np.uint32), last_run.astype(np.uint32)
 
 
 def macros(plan: Plan, dtype: np.dtype[Any], stored: np.dtype[Any]) -> dict[str, int | str]:
@@ -199,20 +226,20 @@ def macros(plan: Plan, dtype: np.dtype[Any], stored: np.dtype[Any]) -> dict[str,
 
 
 class HubsProgram(SweptProgram):
-    """A matrix in chunks on the device."""
+    """A matrix in chunks on the device, laid out there; `by_host`: by the host, which takes less of its memory."""
 
-    def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice, planned: str) -> None:
+    def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice, planned: str, *, by_host: bool = False) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._plan, self._device = plan, device
         runs = device.sms * (THREADS // _WARP)
-        found = lay_out(matrix, plan.typed.hubs, runs)
+        found = (lay_out if by_host else lay_out_there)(matrix, plan.typed.hubs, runs)
         self._chunks, self._splits = found.row_before.size, found.split.size
         # Padded, so that they come 16 bytes at a time.
         self._hubs = -(-found.hubs.size // 4) * 4
         self._hub = self.held(empty(self._hubs, self.dtype))
         self._shares = [self.held(empty(runs, self.dtype)) for _ in range(2)]
-        self._column, self._mark = self.hold(found.column), self.hold(found.mark)
-        self._row_before = self.hold(found.row_before)
+        placing = self.hold if by_host else self.held
+        self._column, self._mark, self._row_before = map(placing, (found.column, found.mark, found.row_before))
         row = np.zeros(self._hubs, dtype=np.uint32)
         row[: found.hubs.size] = found.hubs
         self._row = self.hold(row)
@@ -220,9 +247,14 @@ class HubsProgram(SweptProgram):
         number[found.hubs] = np.arange(found.hubs.size, dtype=np.uint32)
         self._split = [self.hold(array) for array in (found.split, found.begin, found.end, number[found.split])]
         self._later = self.hold(np.where(np.isin(row, found.split), _NOWHERE, row))
-        entry = found.entry  # of all that was laid out this stays on the host
+        self.entry = found.entry  # on the host it is all that stays of the layout
         self.store_values(
-            way_of(plan), values_of(matrix), lambda data: placed(data, entry), entry, planned, matrix.value_error
+            way_of(plan),
+            values_of(matrix),
+            lambda data: placed(data, self.entry_of_host()),
+            self.entry_of_host,
+            planned,
+            matrix.value_error,
         )
 
     def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
@@ -261,7 +293,7 @@ class HubsProgram(SweptProgram):
         kernel.launch(-(-count // _BLOCK), _BLOCK, arguments, early=early, stream=self.stream)
 
 
-_SOURCE = Path(__file__).with_name("hubs.cu")
+_SOURCE, _LAYOUT = Path(__file__).with_name("hubs.cu"), Path(__file__).with_name("hubs_layout.cu")
 
 
 def _most_read(counts: NDArray[np.int64], count: int) -> NDArray[np.uint32]:

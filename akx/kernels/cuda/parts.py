@@ -38,11 +38,13 @@ from akx.formats.parts import (
     SLICE,
     WARP,
     Blocked,
+    Fill,
     Nodes,
     Parts,
     Shape,
     blocks_of,
     cut_blocks,
+    filled,
     full_blocks,
     lay_out,
     slice_widths,
@@ -57,7 +59,7 @@ from akx.kernels.cuda.exchange import TURNS, ring_of
 from akx.kernels.cuda.features import OnDevice
 from akx.kernels.cuda.lengths import Measured, measured, measured_rows
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.stored import FULL, TABLE, placed, placed_words, stored_bytes, table_bytes, way_of
+from akx.kernels.cuda.stored import FULL, TABLE, placed, placed_words, stored_bytes, table_bytes, values_of, way_of
 from akx.kernels.cuda.stored_program import StoredProgram
 from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
@@ -146,7 +148,19 @@ _STAYS = 0.86
 #: What a program has of a layout.
 _OF_LAYOUT = (
     *("_laid_out", "_count", "_form", "_tables", "_columns", "_active", "_flags", "_share", "_kernels", "_arrays"),
-    *("_values", "_on_host", "_places", "_table", "_tabled", "_stored", "_way", "_stage", "_ring", "_given_places"),
+    *(
+        "entry",
+        "words",
+        "_values",
+        "_places",
+        "_table",
+        "_tabled",
+        "_stored",
+        "_way",
+        "_stage",
+        "_ring",
+        "_given_places",
+    ),
 )
 
 
@@ -584,19 +598,23 @@ def lay_out_parts(
     limit: int,
     way: str = FULL,
     staged: bool = False,
+    fill: Fill | None = None,
 ) -> LaidOut:
-    """Lay the matrix out for blocks with `limit` bytes of shared memory. Raises :class:`InfeasibleError`."""
+    """Lay the matrix out for blocks with `limit` bytes of shared memory. Raises :class:`InfeasibleError`.
+
+    `fill` finds what is in slots, by default on the host.
+    """
     blocked = blocked_of(matrix, shape.bc)
     assert blocked is not None
     size, node = matrix.dtype.itemsize, blocked.pattern
     if mode == SHARED:  # who reads has something to publish
         nodes = replace(nodes, border=np.maximum(nodes.border, np.diff(nodes.ptr) > nodes.own))
-    _, first = slice_widths(nodes, node, shape)
+    widths = slice_widths(nodes, node, shape)
     x = np.zeros(nodes.own.size) if mode == GLOBAL else 2 * nodes.room * (shape.bc * vectors * size)
     tables = -(-k * (3 * size + 4) // 16) * 16 + table_bytes(matrix, way)
     chunk, together = stage_chunk(matrix, shape.bc, nodes.own.size) if staged else (0, 1)
     tables += chunk_bytes(chunk, together, vectors, size, listed=blocked.listed is not None)
-    fixed = STATIC + tables + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
+    fixed = STATIC + tables + np.diff(widths[1]) * SLICE.itemsize + x.astype(np.int64)
     if int(fixed.max(initial=0)) > limit:
         raise InfeasibleError(
             "x does not fit the shared memory",
@@ -605,7 +623,9 @@ def lay_out_parts(
             hint="keep x in global memory, or take fewer start vectors at a time",
         )
     slot = slot_bytes(shape, matrix.dtype, way)
-    parts = lay_out(pattern_of(matrix), blocked, nodes, shape, (limit - fixed) // slot, local=mode != GLOBAL)
+    room, local = (limit - fixed) // slot, mode != GLOBAL
+    fill = fill or filled(pattern_of(matrix))
+    parts = lay_out(matrix.nnz, blocked, nodes, shape, widths, room, fill, local=local)
     shared = int((fixed - STATIC + parts.parts["nears"].astype(np.int64) * slot).max(initial=0))
     return LaidOut(parts, mode, shared, vectors, way, chunk * together)
 
@@ -735,8 +755,16 @@ class PartsProgram(StoredProgram):
         table = parts.parts if ring is None else ring.parts
         words = [table, parts.slices, parts.blocked.words(parts.rows), parts.neighbours]
         self._tables = [self.hold(not_empty(as_words(a))) for a in words]
-        columns = parts.columns if laid_out.way != TABLE else parts.columns[:0]  # in one word with what says the value
-        self._columns = self.hold(not_empty(columns))
+        if isinstance(parts.entry, DeviceArray):  # the program has them, or what has made room
+            self.entry = parts.entry
+            self._laid_out = replace(laid_out, parts=replace(parts, columns=None, entry=None))
+        if laid_out.way == TABLE:  # in one word with what says the value
+            self._columns = self.hold(np.zeros(1, np.uint16))
+            self.words = None if self.entry is None else parts.columns
+        elif self.entry is None or parts.columns.size == 0:
+            self._columns = self.hold(np.zeros(1, np.uint16) if parts.columns.size == 0 else parts.columns)
+        else:
+            self._columns = self.held(parts.columns)
         self._active = {depth: self.hold(table) for depth, table in active.items()}
         self._flags = self.hold(np.zeros(flag_words(self._count, staged=laid_out.chunk > 0), dtype=np.uint32))
         self._stage, self._ring = [self._flags] * 3, [self._flags] * 2  # not looked at
@@ -750,10 +778,24 @@ class PartsProgram(StoredProgram):
         if laid_out.chunk:
             places = (self.hold(not_empty(array)) for array in staging(parts, laid_out.chunk))
             self._stage = [self.held(empty((_SLABS, laid_out.vectors, self.n), self.dtype)), *places]
-        self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry, planned, matrix.value_error)
+        self.store_values(laid_out.way, values_of(matrix), self._laid, self._map, planned, matrix.value_error)
         far = parts.far_slots * slot_bytes(parts.shape, matrix.dtype, laid_out.way)
-        self._share = KeptShare(plan, far, self.nbytes, cuda_device())
+        self._share = KeptShare(plan, far, self.nbytes - self._places.nbytes, cuda_device())
         self._kernels: dict[int, Kernel] = {}
+
+    def _laid(self, stored: NDArray[Any]) -> NDArray[Any]:
+        """Values of the host in their places."""
+        if self.entry is None:
+            return self._laid_out.values(stored)
+        entry = self.entry_of_host()
+        if self._way != TABLE:
+            return placed(stored, entry)
+        return placed_words(stored, entry, (self._values.get() >> 16).astype(np.uint16))
+
+    def _map(self) -> NDArray[np.uint32]:
+        """Which entry each place has."""
+        found: NDArray[np.uint32] = self._laid_out.parts.entry if self.entry is None else self.entry_of_host()
+        return found
 
     def store_in_full(self, data: NDArray[Any]) -> None:
         """Store these and all later values in full, which takes another layout: less of it stays on the chip."""
@@ -764,6 +806,7 @@ class PartsProgram(StoredProgram):
         self.forget_graphs()
         for name in _OF_LAYOUT:
             setattr(self, name, getattr(other, name))
+        self._on_host = self._laid
         self._in_full = None  # from here on they stay so
 
     def groups(self, vectors: int) -> list[tuple[int, int, int]]:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.facts import CudaDevice, cuda_device
-from akx.errors import InfeasibleError
+from akx.errors import DeviceMemoryError, InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.parts import WARP, Nodes, Shape
 from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
@@ -66,6 +66,7 @@ from akx.kernels.cuda.parts import (
     waste,
     zone_nodes,
 )
+from akx.kernels.cuda.parts_layout import filled_there
 from akx.kernels.cuda.parts_work import Cut, fixed_bytes, likely_cut_of, natural_cut
 from akx.kernels.cuda.stored import (
     FULL,
@@ -281,15 +282,23 @@ class Resident(Schedule):
         check_feasible(self, plan, matrix, device)
         if plan.variant == diagonals.DIA:
             return diagonals.DiagonalsProgram(matrix, diagonals.lay_out(matrix, plan, device), plan)
+        try:
+            return self._program(matrix, plan, device)
+        except DeviceMemoryError:
+            pass  # what has been allocated so far is free again behind this
+        return self._program(matrix, plan, device, by_host=True)
+
+    def _program(self, matrix: Matrix, plan: Plan, device: CudaDevice, *, by_host: bool = False) -> PartsProgram:
+        """The program in parts, laid out on the device; `by_host`: by the host, which takes less of its memory."""
         plan = _storable(plan, matrix, device)
         planned = way_of(plan)
         try:
-            laid_out, zones = lay_out_resident(matrix, plan, device)
+            laid_out, zones = lay_out_resident(matrix, plan, device, there=not by_host)
         except InfeasibleError:
             if planned != TABLE:
                 raise
             plan = _in_full(plan, matrix, device)  # no room for the table, where the plan is of other values
-            laid_out, zones = lay_out_resident(matrix, plan, device)
+            laid_out, zones = lay_out_resident(matrix, plan, device, there=not by_host)
         depth, per_sm = plan.typed.depth, plan.typed.blocks_per_sm
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
         indptr, indices, known = matrix.indptr, matrix.indices, matrix.pattern_cache
@@ -391,8 +400,13 @@ def _in_full(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
     return full.replace(options={**full.options, "held_slices": 0, "held_slots": 1})
 
 
-def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[LaidOut, GhostZones | None]:
-    """The matrix in one part per multiprocessor, and the ghost zones if the exchange is not in every step."""
+def lay_out_resident(
+    matrix: Matrix, plan: Plan, device: CudaDevice, *, there: bool = False
+) -> tuple[LaidOut, GhostZones | None]:
+    """The matrix in one part per multiprocessor, and the ghost zones if the exchange is not in every step.
+
+    `there`: what is in slots is found on the device, and stays there.
+    """
     shape = shape_of(plan)
     mode = SHARED if plan.typed.x == "shared" else GLOBAL
     per_sm = plan.typed.blocks_per_sm
@@ -410,7 +424,8 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
         )
     vectors = plan.typed.vectors
     limit, way, staged = shared_limit(plan, device), way_of(plan), is_staged(plan)
-    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit, way, staged), zones
+    fill = filled_there(matrix, in_words=way == TABLE) if there else None
+    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit, way, staged, fill), zones
 
 
 def part_nodes(
@@ -429,8 +444,7 @@ def part_nodes(
         part = _part(node, partitioner, parts)
         if depth == 1:
             read = blocked.read() if beyond else node
-            lengths = np.diff(node.indptr.astype(np.int64))
-            found = halos(read.indptr, read.indices, part, parts, lengths)
+            found = halos(read.indptr, read.indices, part, parts, np.diff(node.indptr))
             nodes = Nodes(
                 found.rows, found.ptr, found.own, found.own, found.border, found.neighbours, found.neighbour_ptr
             )
@@ -459,14 +473,16 @@ def _part(node: Pattern, partitioner: str, parts: int) -> NDArray[Any]:
             weights=np.diff(node.indptr.astype(np.int64)) + int(_ROW_WORK),
         )
         return found
-    work = node.indptr.astype(np.float64) + _ROW_WORK * np.arange(node.rows + 1)
+    work = np.arange(node.rows + 1, dtype=np.float64)
+    work *= _ROW_WORK
+    work += node.indptr
     cuts = even_cuts(work, parts)
     return np.repeat(np.arange(cuts.size - 1, dtype=np.uint32), np.diff(cuts))
 
 
 def _own_rows(nodes: Nodes) -> NDArray[np.uint32]:
-    number = np.arange(nodes.rows.size) - np.repeat(nodes.ptr[:-1], np.diff(nodes.ptr))
-    return nodes.rows[number < np.repeat(nodes.own, np.diff(nodes.ptr))]
+    of_parts = (nodes.rows[p : p + own] for p, own in zip(nodes.ptr[:-1], nodes.own, strict=True))
+    return np.concatenate([nodes.rows[:0], *of_parts])
 
 
 def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.memory import DeviceArray, to_device
+from akx.device.cuda.memory import DeviceArray, empty, to_device
 from akx.errors import DeviceMemoryError, MatrixError
 from akx.kernels.cuda.stored import FULL, HALF, TABLE, encoded
 from akx.kernels.cuda.stored_values import halved, place_offsets, tabled
-from akx.kernels.cuda.values import GIVEN, PlacedProgram, not_empty
+from akx.kernels.cuda.values import GIVEN, PlacedProgram, Places, PlacesOnDevice, not_empty
 
 __all__ = ["StoredProgram"]
 
@@ -22,7 +22,51 @@ class StoredProgram(PlacedProgram):
     """A program with values stored in a way; new ones that cannot be stored so are stored in full from then on.
 
     Subclasses call :meth:`store_values` when they are made, and say in :meth:`store_in_full` how they go on in full.
+
+    Attributes
+    ----------
+    entry : DeviceArray or array, optional
+        Which entry each place has, one plus its number or 0 for padding: on the device where that was found there and
+        there is room; set before the first values are stored.
+    words : DeviceArray, optional
+        What becomes the values where they are in a table: words whose upper halves are there.
     """
+
+    entry: Any = None
+    words: DeviceArray | None = None
+
+    def entry_of_host(self) -> NDArray[np.uint32]:
+        """The map in host memory."""
+        return self.entry.get() if isinstance(self.entry, DeviceArray) else self.entry
+
+    def make_room(self) -> None:
+        """Keep on the host what only new values need; it comes to the device with those that are there."""
+        if self.entry is not None:
+            self.entry = self.entry_of_host()
+            self._places = Places(self.entry_of_host)
+
+    def place_values(
+        self,
+        on_host: Callable[[NDArray[Any]], NDArray[Any]],
+        entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
+        data: Any,
+    ) -> None:
+        """Place the first values on the device where the map is there."""
+        where = self.entry
+        if not isinstance(where, DeviceArray):
+            super().place_values(on_host, entry, data)
+            return
+        self._on_host, self._places = on_host, PlacesOnDevice(where)
+        if where.size == 0:
+            self._values = self.hold(np.zeros(1, data.dtype if self.words is None else self.words.dtype))
+            return
+        self._values = self.held(empty(where.size, data.dtype) if self.words is None else self.words)
+        self.words = None
+        there = data if isinstance(data, DeviceArray) else to_device(data)
+        if there.dtype == np.uint16:
+            place_offsets(there, where, self._values)
+        else:
+            self._places.fill(self._values, there)
 
     def store_values(
         self,
@@ -35,11 +79,14 @@ class StoredProgram(PlacedProgram):
     ) -> None:
         """Store the first values: `data` in the order of CSR, which can be stored so; else as :meth:`place_values`.
 
-        Those on the device stay there.
+        Those on the device stay there; those of the host are looked at there, too, where the map is there and they are
+        not stored as they are.
 
         `planned` is how they were to be stored, `way` by default; `value_error` is what these and later ones may be off
         by, relative to each.
         """
+        if way != FULL and isinstance(self.entry, DeviceArray) and not isinstance(data, DeviceArray):
+            data = to_device(data)
         first = encoded(data, way, value_error=value_error)
         assert first is not None
         self._value_error, self._error = value_error, first.error
@@ -66,7 +113,7 @@ class StoredProgram(PlacedProgram):
         if data.size != self._entries:
             raise MatrixError("the values do not fit the pattern", expected=str(self._entries), found=str(data.size))
         if self._way == FULL:
-            super().update_values(data)
+            self._update_in_full(data)
             return
         try:
             found = self._update_on_device(data)
@@ -74,6 +121,17 @@ class StoredProgram(PlacedProgram):
             found = self._update_on_host(data)
         if not found:
             self.store_in_full(self._on_the_host(data))
+
+    def _update_in_full(self, data: NDArray[Any] | DeviceArray) -> None:
+        """Those of the host are placed on the device where the map is, and memory for them."""
+        if isinstance(self.entry, DeviceArray) and not isinstance(data, DeviceArray):
+            given = data if data.dtype.name in GIVEN[self.dtype.name] else data.astype(self.dtype)
+            try:
+                self._places.fill(self._values, to_device(given))
+                return
+            except DeviceMemoryError:
+                pass  # placed by the host, and sent to where the old ones are
+        super().update_values(data)
 
     def _update_on_device(self, data: NDArray[Any] | DeviceArray) -> bool:
         """Whether the values are stored now; all that may fail for want of memory comes before the first change."""

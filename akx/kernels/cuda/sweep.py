@@ -67,7 +67,7 @@ from akx.kernels.cuda.sweep_layout import (
     slots_in,
     storable,
 )
-from akx.kernels.cuda.swept import MappedProgram
+from akx.kernels.cuda.swept import SweptProgram
 from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix
 from akx.options import CudaSweep
@@ -245,16 +245,15 @@ class Sweep(Schedule):
         used = storable(plan, matrix)
         if is_blocks:
             return vbell.VbellProgram(matrix, used, device, way, vbell.laid_out(matrix, kind_of(plan.variant)[1]))
-        if plan.variant == HUBS:
-            return hubs.HubsProgram(matrix, used, device, way)
+        made = hubs.HubsProgram if plan.variant == HUBS else _SweepProgram
         try:
-            return _SweepProgram(matrix, used, device, way)
+            return made(matrix, used, device, way)
         except DeviceMemoryError:
             pass  # what has been allocated so far is free again behind this
-        return _SweepProgram(matrix, used, device, way, by_host=True)
+        return made(matrix, used, device, way, by_host=True)
 
 
-class _SweepProgram(MappedProgram):
+class _SweepProgram(SweptProgram):
     """The arrays of one variant on the device, and a kernel for each number of start vectors.
 
     They are laid out there; `by_host`: by the host, which takes less memory of the device.

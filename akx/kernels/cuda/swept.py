@@ -7,23 +7,21 @@ Where a plan says so (`early`), all kernels of a call but the first begin before
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.launch import Kernel
-from akx.device.cuda.memory import DeviceArray, empty, to_device
-from akx.errors import DeviceMemoryError
+from akx.device.cuda.memory import DeviceArray, to_device
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import FULL
 from akx.kernels.cuda.stored_program import StoredProgram
-from akx.kernels.cuda.stored_values import place_offsets
-from akx.kernels.cuda.values import GIVEN, Places, PlacesOnDevice, not_empty
+from akx.kernels.cuda.values import not_empty
 from akx.plan import Plan
 
-__all__ = ["MappedProgram", "SweptProgram", "how_data_comes", "stored_name"]
+__all__ = ["SweptProgram", "how_data_comes", "stored_name"]
 
 #: Parts of the matrix by which kernels are told how much of it L2 is asked to keep.
 _PARTS = 256
@@ -89,59 +87,3 @@ class SweptProgram(StoredProgram):
             before: Any = out.view((j - 1) * size, shape) if j > 1 else x if j else none
             first: Any = out if j == 0 and x.pointer != out.pointer else none
             yield [own, before, out.view((j + 1) * size, shape), first, coefficients.view(3 * j, (3,))]
-
-
-class MappedProgram(SweptProgram):
-    """One that may have on the device which entry each slot has.
-
-    Attributes
-    ----------
-    entry : DeviceArray or array, optional
-        The map, on the device where it was laid out there and there is room; set before the first values are stored.
-    """
-
-    entry: Any = None
-
-    def entry_of_host(self) -> NDArray[np.uint32]:
-        """The map in host memory."""
-        return self.entry.get() if isinstance(self.entry, DeviceArray) else self.entry
-
-    def make_room(self) -> None:
-        """Keep on the host what only new values need; it comes to the device with those that are there."""
-        if self.entry is not None:
-            self.entry = self.entry_of_host()
-            self._places = Places(self.entry_of_host)
-
-    def place_values(
-        self,
-        on_host: Callable[[NDArray[Any]], NDArray[Any]],
-        entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
-        data: Any,
-    ) -> None:
-        """Place the first values on the device where the map is there."""
-        where = self.entry
-        if not isinstance(where, DeviceArray):
-            super().place_values(on_host, entry, data)
-            return
-        self._on_host, self._places = on_host, PlacesOnDevice(where)
-        self._values = self.held(empty(max(1, where.size), data.dtype))
-        if where.size == 0:
-            self._values.fill_bytes(0)
-            return
-        there = data if isinstance(data, DeviceArray) else to_device(data)
-        if there.dtype == np.uint16:
-            place_offsets(there, where, self._values)
-        else:
-            self._places.fill(self._values, there)
-
-    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
-        """As of all programs; those of the host are placed on the device where the map is, and memory for them."""
-        is_sent = self._way == FULL and data.size == self._entries and isinstance(self.entry, DeviceArray)
-        if is_sent and not isinstance(data, DeviceArray):
-            given = data if data.dtype.name in GIVEN[self.dtype.name] else data.astype(self.dtype)
-            try:
-                self._places.fill(self._values, to_device(given))
-                return
-            except DeviceMemoryError:
-                pass  # placed by the host, and sent to where the old ones are
-        super().update_values(data)

@@ -32,7 +32,7 @@ from akx.kernels.cuda.alike import alike_share, natural_nodes_of
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.slots import pattern_there
 from akx.kernels.cuda.stored import placed, values_of, way_of
-from akx.kernels.cuda.swept import MappedProgram, how_data_comes, stored_name
+from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
 from akx.kernels.cuda.translate import DeviceVbell, reason_of, shape_of, translated
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -155,7 +155,7 @@ def made_on_device(matrix: Matrix, plan: Plan, device: CudaDevice, planned: str)
         return None
 
 
-class VbellProgram(MappedProgram):
+class VbellProgram(SweptProgram):
     """A matrix in slices on the device, of :func:`on_device` or :func:`laid_out`."""
 
     def __init__(

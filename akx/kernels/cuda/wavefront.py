@@ -34,7 +34,7 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, to_device
-from akx.errors import InfeasibleError
+from akx.errors import DeviceMemoryError, InfeasibleError
 from akx.formats.base import pattern_of
 from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.kernels.cuda import features
@@ -62,6 +62,7 @@ from akx.kernels.cuda.stored import (
     same_as_full,
     stored_bytes,
     table_bytes,
+    values_of,
     way_of,
 )
 from akx.kernels.cuda.stored_program import StoredProgram
@@ -223,7 +224,12 @@ class Wavefront(Schedule):
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
         front = front_of(matrix, plan, device)
-        return WavefrontProgram(matrix, front, _used(plan, matrix, device, front))
+        used = _used(plan, matrix, device, front)
+        try:
+            return WavefrontProgram(matrix, front, used)
+        except DeviceMemoryError:
+            pass  # what has been allocated so far is free again behind this
+        return WavefrontProgram(matrix, front, used, by_host=True)
 
 
 def _lanes_for(matrix: Matrix) -> int:
@@ -426,9 +432,12 @@ def macros(
 
 
 class WavefrontProgram(StoredProgram):
-    """A matrix laid out for a front, on the GPU."""
+    """A matrix laid out for a front, on the GPU.
 
-    def __init__(self, matrix: Matrix, front: Front, plan: Plan) -> None:
+    Values are placed there; `by_host`: by the host, which takes less memory of the device.
+    """
+
+    def __init__(self, matrix: Matrix, front: Front, plan: Plan, *, by_host: bool = False) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._front = front
         self._warps, self._helpers = _warps_of(plan), _helpers_of(plan)
@@ -442,7 +451,9 @@ class WavefrontProgram(StoredProgram):
         self._published = self.hold(np.zeros(max(most - 1, 1) * RING * front.published * words, dtype=np.uint64))
         self._beats = self.hold(np.zeros(LINE * front.strips.parts, dtype=np.uint32))
         self._epochs = self.hold(np.ones(front.strips.parts, dtype=np.uint32))
-        self.store_values(way_of(plan), matrix.data, front.values, front.entry, value_error=matrix.value_error)
+        self.entry = None if by_host else to_device(front.entry)
+        values = values_of(matrix)
+        self.store_values(way_of(plan), values, front.values, front.entry, value_error=matrix.value_error)
         self._total = front.steps(most) + 1
         self._kernels: dict[int, Kernel] = {}
 
