@@ -135,7 +135,7 @@ def is_the_hosts(A: Any, send: Any) -> None:
     blocks = np.sort(np.random.default_rng(1).integers(0, 6, n).astype(np.uint32))
     blocks = np.unique(blocks, return_inverse=True)[1].astype(np.uint32)
     for ascend in (False, True):
-        assert features.blocks_read(there, blocks) == _reach(matrix.indptr, matrix.indices, blocks, ascend)
+        assert features.blocks_read(there, blocks) == _reach(matrix.indptr, matrix.indices, blocks, 0, matrix.n, ascend)
     known = diagonals_of(pattern)
     for own, expected in zip(features.extents(there), known.extents, strict=True):
         np.testing.assert_array_equal(own, expected)
