@@ -1,7 +1,12 @@
 """Checksums (:mod:`akx._checksum`) by a team of threads that listen for the next ones: what a call reads beside a GPU.
 
-Each thread has a share of every array. In a row of calls it begins within a microsecond; a thread that is woken comes
-a twentieth of a millisecond later, by when a core has read a megabyte.
+Threads take piece after piece, so that none waits for another that is slower, or late. In a row of calls they begin
+within a microsecond; one that is woken comes a twentieth of a millisecond later, by when a core has read half a
+megabyte.
+
+16 cores of a Sapphire-Rapids class, milliseconds for 6.4 and 184 MB: one thread from one place 0.67 and 35, from four
+0.67 and 24; threads that are woken 0.4 and 2.7 at best, of 4 and 12; equal shares by 16 that listen 0.09 and 2.36.
+Plain sums of all words take 2.0 there: memory gives 91 GB/s.
 
 Bytes: each array is read once.
 """
@@ -26,15 +31,18 @@ from akx.kernels.cpu.sync import (
     first_part,
     hold_undone,
     let_go,
-    part_count,
+    next_piece,
     turn,
 )
 from akx.kernels.cpu.team import Job
 
 __all__ = ["sums_of"]
 
-#: Arrays of a matrix, at most.
+#: Arrays of a matrix, at most; behind their words: those of a piece, and the number of the next one.
 _MOST = 3
+_SIZE, _NEXT = 2 * _MOST, 2 * _MOST + 1
+#: Pieces for each thread, about, and the least and most words of one.
+_PIECES, _LEAST, _LARGEST = 8, 1 << 12, 1 << 16
 _word_sum = compiled_sum()
 _LOCK = ForkSafeLock()
 #: By threads: the job, where arrays are and how long, and the sums of each thread.
@@ -46,12 +54,14 @@ def sums_of(arrays: Sequence[NDArray[Any]], threads: int) -> list[int]:
     parts = [words_of(array) for array in arrays]
     with _LOCK:
         if threads not in _JOBS:
-            words, sums = np.zeros(2 * _MOST, dtype=np.int64), np.zeros((threads, _MOST), dtype=np.uint64)
+            words, sums = np.zeros(2 * _MOST + 2, dtype=np.int64), np.zeros((threads, _MOST), dtype=np.uint64)
             _JOBS[threads] = Job(_sum, (words, sums), threads, np.dtype(np.uint64)), words, sums
         job, words, sums = _JOBS[threads]
         words[:] = 0
         for number, (own, _, _) in enumerate(parts):
             words[2 * number : 2 * number + 2] = own.__array_interface__["data"][0], own.size
+        total = sum(own.size for own, _, _ in parts)
+        words[_SIZE] = min(max(total // (_PIECES * threads), _LEAST), _LARGEST)
         try:
             job.run(*job.empty)
         except DeviceError:  # from a signal handler in the midst of a call
@@ -62,7 +72,10 @@ def sums_of(arrays: Sequence[NDArray[Any]], threads: int) -> list[int]:
 
 @jit
 def _sum(words: Any, sums: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool) -> Any:
-    """A job of a team (:mod:`akx.kernels.cpu.sync`); words: address and number of those of each array. x: not used."""
+    """A job of a team (:mod:`akx.kernels.cpu.sync`); words: address and number of those of each array, and two more.
+
+    x, out: not used.
+    """
     number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
@@ -71,14 +84,29 @@ def _sum(words: Any, sums: Any, x: Any, out: Any, calls: Any, thread: int, sent:
         while part >= 0:
             idle += 1
             if hold_undone(calls, thread, number, part):
-                parts = part_count(calls)
-                for one in range(_MOST):
-                    own = array_at(words[2 * one], words[2 * one + 1], sums)
-                    first, last = own.size * part // parts, own.size * (part + 1) // parts
-                    sums[part, one] = _word_sum(own[first:last], np.uint64(first))
+                _sum_pieces(words, sums[part])
                 advanced(calls, number, part, 1, 1)
                 let_go(calls, thread, number, part)
                 idle = 0
             part = turn(calls, thread, number, part, idle)
         number = finish(calls, thread, number)
     return number == 0
+
+
+@jit
+def _sum_pieces(words: Any, sums: Any) -> None:
+    """Sums of the pieces that this thread gets, until there are no more."""
+    size = words[_SIZE]
+    sums[:] = 0
+    one, before = 0, 0  # pieces of the arrays before
+    piece = next_piece(words, _NEXT)
+    while one < _MOST:
+        here = -(-words[2 * one + 1] // size)
+        if piece >= before + here:
+            before += here
+            one += 1
+            continue
+        own = array_at(words[2 * one], words[2 * one + 1], sums)
+        first = (piece - before) * size
+        sums[one] += _word_sum(own[first : min(first + size, own.size)], np.uint64(first))
+        piece = next_piece(words, _NEXT)
