@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx._checksum import checksums, compiled_sum, end_of, words_of
-from akx.device.forks import ForkSafeLock
 from akx.errors import DeviceError
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.sync import (
+    LINE,
     advanced,
     array_at,
     begin,
@@ -38,36 +38,47 @@ from akx.kernels.cpu.team import Job
 
 __all__ = ["sums_of"]
 
-#: Arrays of a matrix, at most; behind their words: those of a piece, and the number of the next one.
+#: Arrays of a matrix, at most; behind their words: those of a piece, and in another line the number of the next one.
 _MOST = 3
-_SIZE, _NEXT = 2 * _MOST, 2 * _MOST + 1
+_SIZE, _NEXT = 2 * _MOST, LINE
 #: Pieces for each thread, about, and the least and most words of one.
 _PIECES, _LEAST, _LARGEST = 8, 1 << 12, 1 << 16
 _word_sum = compiled_sum()
-_LOCK = ForkSafeLock()
-#: By threads: the job, where arrays are and how long, and the sums of each thread.
-_JOBS: dict[int, tuple[Job, NDArray[np.int64], NDArray[np.uint64]]] = {}
+
+
+class _Sums:
+    """A job, where its arrays are and how long, and the sums of each thread; for one call at a time."""
+
+    def __init__(self, threads: int) -> None:
+        self.words, self.sums = np.zeros(2 * LINE, dtype=np.int64), np.zeros((threads, _MOST), dtype=np.uint64)
+        self.job = Job(_sum, (self.words, self.sums), threads, np.dtype(np.uint64))
+
+
+#: Those that nobody uses now, by threads; appending and popping are atomic.
+_spare: dict[int, list[_Sums]] = {}
 
 
 def sums_of(arrays: Sequence[NDArray[Any]], threads: int) -> list[int]:
     """The checksum of each of up to three arrays, by so many threads, at least 2."""
     parts = [words_of(array) for array in arrays]
-    with _LOCK:
-        if threads not in _JOBS:
-            words, sums = np.zeros(2 * _MOST + 2, dtype=np.int64), np.zeros((threads, _MOST), dtype=np.uint64)
-            _JOBS[threads] = Job(_sum, (words, sums), threads, np.dtype(np.uint64)), words, sums
-        job, words, sums = _JOBS[threads]
-        words[:] = 0
+    spare = _spare.setdefault(threads, [])
+    try:
+        one = spare.pop()
+    except IndexError:
+        one = _Sums(threads)
+    try:
+        one.words[:] = 0
         for number, (own, _, _) in enumerate(parts):
-            words[2 * number : 2 * number + 2] = own.__array_interface__["data"][0], own.size
+            one.words[2 * number : 2 * number + 2] = own.__array_interface__["data"][0], own.size
         total = sum(own.size for own, _, _ in parts)
-        words[_SIZE] = min(max(total // (_PIECES * threads), _LEAST), _LARGEST)
-        try:
-            job.run(*job.empty)
-        except DeviceError:  # from a signal handler in the midst of a call
-            return checksums(arrays, threads=threads)
-        found = [int(one) for one in sums.sum(axis=0, dtype=np.uint64)]
-    return [(one + end_of(*part)) % 2**64 for one, part in zip(found, parts, strict=False)]
+        one.words[_SIZE] = min(max(total // (_PIECES * threads), _LEAST), _LARGEST)
+        one.job.run(*one.job.empty)
+        found = [int(total) for total in one.sums.sum(axis=0, dtype=np.uint64)]
+    except DeviceError:  # from a signal handler in the midst of a call
+        return checksums(arrays, threads=threads)
+    finally:
+        spare.append(one)
+    return [(total + end_of(*part)) % 2**64 for total, part in zip(found, parts, strict=False)]
 
 
 @jit
