@@ -40,8 +40,9 @@ _ONE = np.uint64(1)
 _PIECE = 1 << 15
 #: Words that NumPy does before Numba is imported, and has done.
 _PAYS, _by_hand = 1 << 26, 0
-#: Below this many words waking threads costs more than they save; and the most threads.
-_THREADED_WORDS, _THREADS = 1 << 19, 16
+#: Below this many words waking threads costs more than they save; and the most threads: 8 of 16 cores take 3.4 ms for
+#: 184 MB and 1.2 for 64, all of them 5.0 and 3.1.
+_THREADED_WORDS, _THREADS = 1 << 19, 8
 #: Words of what a thread takes at a time, at least, and pieces for each thread, about.
 _SHARE, _SHARES = 1 << 15, 8
 

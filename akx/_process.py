@@ -1,4 +1,4 @@
-"""What a Python process of akx's own is started with, and the cores, the memory and the folders that there are for it.
+"""What a process of akx's own is started with; cores, memory and folders that there are, and threads that help.
 
 The program is a function of akx that is called by name, so that no script of the user runs again: it needs no guard of
 its ``__main__``, and nothing of this process but its environment and where it imports from.

@@ -269,9 +269,12 @@ def test_a_first_call_is_captured(cupy: Any, kind: str, monkeypatch: pytest.Monk
             is_right(host, x, out)
 
 
+@pytest.mark.parametrize("prepare", ["auto", "always"])
 @pytest.mark.parametrize("form", ["csc", "coo"])
-def test_other_forms_say_why_they_are_not_captured(cupy: Any, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AKX_PREPARE", "auto")
+def test_other_forms_say_why_they_are_not_captured(
+    cupy: Any, form: str, prepare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AKX_PREPARE", prepare)
     akx.clear_cache()
     A, (x, out) = getattr(callers_matrix(cupy, "cupy", matrix())[0], f"to{form}")(), vector(cupy, 1)
     with cupy.cuda.Stream(non_blocking=True) as stream:

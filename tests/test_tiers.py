@@ -348,3 +348,15 @@ def test_threads_that_share_vectors_are_kept_and_a_forked_child_has_its_own(monk
     if child == 0:
         os._exit(0 if np.array_equal(akx.matrix_powers(A, X, 3, threads=3), first) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_calls_on_the_host_are_not_remembered_as_those_on_a_device_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would import what reads arrays of a device."""
+    from akx.operator import call
+
+    monkeypatch.setenv("AKX_PREPARE", "always")
+    monkeypatch.setattr(call, "_RECENT", {})
+    monkeypatch.setattr(call, "_remember", lambda *_: pytest.fail("a call was remembered"))
+    A = random_matrix()
+    for x in (np.ones(60), [1.0] * 60):
+        np.testing.assert_allclose(akx.matrix_powers(A, x, 3), steps(A, x, 3), rtol=1e-13)

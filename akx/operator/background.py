@@ -19,7 +19,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,13 +133,22 @@ def summing_by(threads: int, nbytes: int) -> Summing | None:
         from akx.tuner.warmup import TEAM
 
         try:
-            look(TEAM, Matrix.from_any(eye_array(1, format="csr")))
+            if notes_of(TEAM[0], _smallest())[0] is None:  # each process would compile it
+                _read -= 1 << 60
+                return None
+            look(TEAM, _smallest())
         except (Coming, CompileError):
             return None
         _has_team = True
     from akx.kernels.cpu.sums import sums_of
 
     return partial(sums_of, threads=1 << (count.bit_length() - 1))  # few teams
+
+
+@cache
+def _smallest() -> Matrix:
+    """What code is compiled for that is the same for all matrices."""
+    return Matrix.from_any(eye_array(1, format="csr"))
 
 
 def notes_of(code: tuple[str, ...], matrix: Matrix) -> tuple[Path | None, ...]:

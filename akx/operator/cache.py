@@ -158,15 +158,14 @@ class Cache(Spares):
     ) -> MatrixPowers | None:
         """The operator that is kept by a key for the object `given`, with the content of A, where there is one.
 
-        In a capture that is one for which nothing has to be done; without a token, that of a matrix on a GPU which
-        no call looks at beside its work, it is taken as it is.
+        In a capture that is one for which nothing has to be done.
         """
         with self.lock:
             found = self.entries.get(key)
             if found is None or not found.is_for(given, basis):
                 return None
             if is_captured:
-                return found.operator if found.token and token in (found.token, ()) else None
+                return found.operator if found.token and token == found.token else None
             if found.token != token and not self._renew(found, A, token, basis):
                 del self.entries[key]
                 if found.is_captured:

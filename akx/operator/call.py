@@ -163,7 +163,7 @@ def matrix_powers(
             A, k, basis, plan, dtype, threads, db, backend, limits, value_error, is_captured=is_captured
         )
         operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
-        if like is not None:
+        if like is not None and (is_elsewhere or of_host):
             _remember(like, operator, x)
         answer = operator(x, out=out)
         if is_live and is_elsewhere and not is_captured and (given := matrix_there(A)) is not None:

@@ -56,7 +56,7 @@ _PLACE = 7
 #: What helps where a capture finds nothing: in any case, and for a matrix on a GPU, as CSR and in other forms.
 _BEFORE = "call it once before capture, with the same arguments"
 _LIKE_THIS = f"{_BEFORE}; other bases and options need an akx.MatrixPowers"
-_AS_CSR = f"pass it as CSR, which the graph reads each time; or {_BEFORE} and AKX_PREPARE=always"
+_AS_CSR = "pass it as CSR, which the graph reads each time, or as an akx.Matrix, which cannot change"
 
 
 def operator_for(
@@ -75,8 +75,8 @@ def operator_for(
 ) -> MatrixPowers:
     """The operator for a call of :func:`akx.matrix_powers`, kept from a call before or made, and then kept.
 
-    Raises DeviceError where the call is captured into a graph and has to be made, or could not look at A there: a CSR
-    matrix on a GPU may change at any time, so that what is kept for it is not taken as it is (see
+    Raises DeviceError where the call is captured into a graph and has to be made, or could not look at A there: a
+    caller's matrix on a GPU may change at any time, so that what is kept for it is not taken as it is (for CSR see
     :mod:`akx.operator.live`).
     """
     given, A = read(A)
@@ -90,20 +90,18 @@ def operator_for(
     types = (target.str,)
     key = (id(given), types, k, named, plan, threads is None, most, place_of_plans(db), str(backend), limits, allowed)
     is_unread = is_captured and not isinstance(A, Matrix) and not issparse(A)  # on a GPU that cannot be asked now
+    if is_unread and A.format != "csr":
+        raise DeviceError(
+            "CSC and COO cannot be put in order in a capture: the host looks at their indices on the way", hint=_AS_CSR
+        )
     token = () if is_unread else token_of(A, most)
-    looks_each_time = is_unread and A.format == "csr"
-    found = None if looks_each_time else CACHE.find(key, given, A, basis, token, is_captured)
+    found = None if is_unread else CACHE.find(key, given, A, basis, token, is_captured)
     if found is not None:
         return found
     if is_captured:
-        if is_unread and not looks_each_time:
-            raise DeviceError(
-                "CSC and COO cannot be put in order in a capture: the host looks at their indices on the way",
-                hint=_AS_CSR,
-            )
         raise DeviceError(
             "nothing is prepared for this matrix as it is, and nothing can be in a capture",
-            hint=_LIKE_THIS if looks_each_time else _BEFORE,
+            hint=_LIKE_THIS if is_unread else _BEFORE,
         )
     source = CACHE.sibling(given, types, token)
     database, epoch = database_of(db), CACHE.epoch

@@ -56,7 +56,7 @@ def test_threads_share_the_pieces(way: str, monkeypatch: pytest.MonkeyPatch) -> 
         fetch = send
 
     spare: list[Any] = []
-    changed = {"_PIECE": 32, "_LEAST": 32, "_Buffers": Buffers, "_spare": spare, "Mark": lambda stream: None}
+    changed = {"_PIECE": 32, "_Buffers": Buffers, "_spare": spare, "Mark": lambda stream: None}
     for name, value in changed.items():
         monkeypatch.setattr(uploads, name, value)
     monkeypatch.setattr(uploads, "default_stream", lambda: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from akx._checksum import checksums
 from akx.errors import DeviceError
 from akx.kernels.cpu import sums
-from akx.kernels.cpu.team import Job
+from akx.kernels.cpu.team import Job, Team
 
 
 @pytest.mark.parametrize("threads", [2, 4])
@@ -28,11 +29,33 @@ def test_a_team_forms_the_sums_of_one_thread(threads: int, dtype: str) -> None:
             assert sums.sums_of(arrays, threads) == checksums(arrays)
 
 
-def test_in_the_midst_of_a_call_one_thread_forms_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal handler's call, say."""
+def test_a_call_in_the_midst_of_another_has_a_job_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler's, say, of another matrix; the team is busy then, and one thread forms its sums."""
+    run, outer, inner = Team.run, [np.ones(70_000)], [np.full(9, 2.0)]
+    found = list[Any]()
 
-    def refuse(job: Job, *_: Any) -> None:
-        raise DeviceError("this thread is in the middle of a call already")
+    def busy(team: Team, job: Job, x: Any, out: Any) -> None:
+        if found:
+            raise DeviceError("this thread is in the middle of a call already")
+        found.append(None)
+        found.append(sums.sums_of(inner, 2))
+        run(team, job, x, out)
 
-    monkeypatch.setattr(Job, "run", refuse)
-    assert sums.sums_of([np.ones(9)], 2) == checksums([np.ones(9)])
+    monkeypatch.setattr(Team, "run", busy)
+    assert sums.sums_of(outer, 2) == checksums(outer)
+    assert found[1] == checksums(inner)
+
+
+def test_threads_of_the_caller_may_all_ask() -> None:
+    rng, wrong = np.random.default_rng(1), list[int]()
+    many = [[rng.random(20_000 + number)] for number in range(4)]
+
+    def ask(number: int) -> None:
+        wrong.extend(number for _ in range(20) if sums.sums_of(many[number], 2) != checksums(many[number]))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not wrong

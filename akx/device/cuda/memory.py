@@ -28,8 +28,8 @@ from akx.errors import ArgumentError, DeviceMemoryError, brief
 __all__ = ["DeviceArray", "MemoryPool", "before_reuse", "empty", "memory_pool", "pinned", "to_device", "wrap", "zeros"]
 
 _GRAIN = 512
-#: Bytes from which on an array of the host is sent by several threads, and fetched.
-LARGE, LARGE_BACK = 16 << 20, 2 << 20
+#: Bytes from which on an array of the host is sent by several threads, and fetched: with fewer they come too late.
+LARGE, LARGE_BACK = 16 << 20, 32 << 20
 
 
 class MemoryPool:

@@ -3,7 +3,7 @@
 Memory that is not page-locked is copied by the driver at 5 GB/s on the host of an H100, page-locked memory at 49; to
 lock what is there takes as long as to copy it at 15. So threads copy pieces of it into buffers of theirs, or out of
 them, two each, and queue them on streams of theirs: 42 GB/s to the device with eight threads and pieces of 4 MB (27
-with four).
+with four), on another host 24; back 19 for 64 MB and 23 for 134, where the driver has 9.
 
 Bytes: the array is read and written once on the host, and read or written once more by the device.
 """
@@ -27,8 +27,8 @@ from akx.errors import DeviceError
 
 __all__ = ["download", "upload"]
 
-#: Bytes of a piece, at most and at least, and the most threads.
-_PIECE, _LEAST, _THREADS = 4 << 20, 1 << 19, 8
+#: Bytes of a piece, and the most threads.
+_PIECE, _THREADS = 4 << 20, 8
 #: Buffers that nobody uses now; appending and popping are atomic.
 _spare: list[_Buffers] = []
 
@@ -98,8 +98,7 @@ def download(pointer: int, values: NDArray[Any]) -> bool:
 def _shared(copy: Callable[..., None], pointer: int, values: NDArray[Any]) -> bool:
     """Copy the pieces of an array by several threads; False without page-locked memory."""
     nbytes, address = values.nbytes, values.ctypes.data
-    piece = min(_PIECE, max(_LEAST, nbytes // (2 * _THREADS)))
-    buffers = _taken(max(1, min(_THREADS, default_threads(), nbytes // (2 * piece))))
+    buffers = _taken(max(1, min(_THREADS, default_threads(), nbytes // (2 * _PIECE))))
     if not buffers:
         return False
     count, left = len(buffers), deque(enumerate(buffers))
@@ -110,9 +109,9 @@ def _shared(copy: Callable[..., None], pointer: int, values: NDArray[Any]) -> bo
                 number, own = left.popleft()
             except IndexError:  # another thread has it
                 return
-            places = range(number * piece, nbytes, count * piece)
+            places = range(number * _PIECE, nbytes, count * _PIECE)
             try:
-                copy(own, pointer, address, ((place, min(piece, nbytes - place)) for place in places), behind)
+                copy(own, pointer, address, ((place, min(_PIECE, nbytes - place)) for place in places), behind)
             finally:
                 _spare.append(own)
 

@@ -1,7 +1,12 @@
 """Checksums (:mod:`akx._checksum`) by a team of threads that listen for the next ones: what a call reads beside a GPU.
 
-Each thread has a share of every array. In a row of calls it begins within a microsecond; a thread that is woken comes
-a twentieth of a millisecond later, by when a core has read a megabyte.
+Threads take piece after piece, so that none waits for another that is slower, or late. In a row of calls they begin
+within a microsecond; one that is woken comes a twentieth of a millisecond later, by when a core has read half a
+megabyte.
+
+16 cores of a Sapphire-Rapids class, milliseconds for 6.4 and 184 MB: one thread from one place 0.67 and 35, from four
+0.67 and 24; threads that are woken 0.4 and 2.7 at best, of 4 and 12; equal shares by 16 that listen 0.09 and 2.36.
+Plain sums of all words take 2.0 there: memory gives 91 GB/s.
 
 Bytes: each array is read once.
 """
@@ -15,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx._checksum import checksums, compiled_sum, end_of, words_of
-from akx.device.forks import ForkSafeLock
 from akx.errors import DeviceError
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.sync import (
+    LINE,
     advanced,
     array_at,
     begin,
@@ -26,43 +31,62 @@ from akx.kernels.cpu.sync import (
     first_part,
     hold_undone,
     let_go,
-    part_count,
+    next_piece,
     turn,
 )
 from akx.kernels.cpu.team import Job
 
 __all__ = ["sums_of"]
 
-#: Arrays of a matrix, at most.
+#: Arrays of a matrix, at most; behind their words: those of a piece, and in another line the number of the next one.
 _MOST = 3
+_SIZE, _NEXT = 2 * _MOST, LINE
+#: Pieces for each thread, about, and the least and most words of one.
+_PIECES, _LEAST, _LARGEST = 8, 1 << 12, 1 << 16
 _word_sum = compiled_sum()
-_LOCK = ForkSafeLock()
-#: By threads: the job, where arrays are and how long, and the sums of each thread.
-_JOBS: dict[int, tuple[Job, NDArray[np.int64], NDArray[np.uint64]]] = {}
+
+
+class _Sums:
+    """A job, where its arrays are and how long, and the sums of each thread; for one call at a time."""
+
+    def __init__(self, threads: int) -> None:
+        self.words, self.sums = np.zeros(2 * LINE, dtype=np.int64), np.zeros((threads, _MOST), dtype=np.uint64)
+        self.job = Job(_sum, (self.words, self.sums), threads, np.dtype(np.uint64))
+
+
+#: Those that nobody uses now, by threads; appending and popping are atomic.
+_spare: dict[int, list[_Sums]] = {}
 
 
 def sums_of(arrays: Sequence[NDArray[Any]], threads: int) -> list[int]:
     """The checksum of each of up to three arrays, by so many threads, at least 2."""
     parts = [words_of(array) for array in arrays]
-    with _LOCK:
-        if threads not in _JOBS:
-            words, sums = np.zeros(2 * _MOST, dtype=np.int64), np.zeros((threads, _MOST), dtype=np.uint64)
-            _JOBS[threads] = Job(_sum, (words, sums), threads, np.dtype(np.uint64)), words, sums
-        job, words, sums = _JOBS[threads]
-        words[:] = 0
+    spare = _spare.setdefault(threads, [])
+    try:
+        one = spare.pop()
+    except IndexError:
+        one = _Sums(threads)
+    try:
+        one.words[:] = 0
         for number, (own, _, _) in enumerate(parts):
-            words[2 * number : 2 * number + 2] = own.__array_interface__["data"][0], own.size
-        try:
-            job.run(*job.empty)
-        except DeviceError:  # from a signal handler in the midst of a call
-            return checksums(arrays, threads=threads)
-        found = [int(one) for one in sums.sum(axis=0, dtype=np.uint64)]
-    return [(one + end_of(*part)) % 2**64 for one, part in zip(found, parts, strict=False)]
+            one.words[2 * number : 2 * number + 2] = own.__array_interface__["data"][0], own.size
+        total = sum(own.size for own, _, _ in parts)
+        one.words[_SIZE] = min(max(total // (_PIECES * threads), _LEAST), _LARGEST)
+        one.job.run(*one.job.empty)
+        found = [int(total) for total in one.sums.sum(axis=0, dtype=np.uint64)]
+    except DeviceError:  # from a signal handler in the midst of a call
+        return checksums(arrays, threads=threads)
+    finally:
+        spare.append(one)
+    return [(total + end_of(*part)) % 2**64 for total, part in zip(found, parts, strict=False)]
 
 
 @jit
 def _sum(words: Any, sums: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool) -> Any:
-    """A job of a team (:mod:`akx.kernels.cpu.sync`); words: address and number of those of each array. x: not used."""
+    """A job of a team (:mod:`akx.kernels.cpu.sync`); words: address and number of those of each array, and two more.
+
+    x, out: not used.
+    """
     number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
@@ -71,14 +95,29 @@ def _sum(words: Any, sums: Any, x: Any, out: Any, calls: Any, thread: int, sent:
         while part >= 0:
             idle += 1
             if hold_undone(calls, thread, number, part):
-                parts = part_count(calls)
-                for one in range(_MOST):
-                    own = array_at(words[2 * one], words[2 * one + 1], sums)
-                    first, last = own.size * part // parts, own.size * (part + 1) // parts
-                    sums[part, one] = _word_sum(own[first:last], np.uint64(first))
+                _sum_pieces(words, sums[part])
                 advanced(calls, number, part, 1, 1)
                 let_go(calls, thread, number, part)
                 idle = 0
             part = turn(calls, thread, number, part, idle)
         number = finish(calls, thread, number)
     return number == 0
+
+
+@jit
+def _sum_pieces(words: Any, sums: Any) -> None:
+    """Sums of the pieces that this thread gets, until there are no more."""
+    size = words[_SIZE]
+    sums[:] = 0
+    one, before = 0, 0  # pieces of the arrays before
+    piece = next_piece(words, _NEXT)
+    while one < _MOST:
+        here = -(-words[2 * one + 1] // size)
+        if piece >= before + here:
+            before += here
+            one += 1
+            continue
+        own = array_at(words[2 * one], words[2 * one + 1], sums)
+        first = (piece - before) * size
+        sums[one] += _word_sum(own[first : min(first + size, own.size)], np.uint64(first))
+        piece = next_piece(words, _NEXT)

@@ -72,6 +72,7 @@ __all__ = [
     "is_dismissed",
     "let_go",
     "new_calls",
+    "next_piece",
     "part_count",
     "position",
     "reached",
@@ -137,13 +138,13 @@ def _swap_if(typingctx: Any, counters: Any, i: Any, old: Any, new: Any) -> Any:
 
 @intrinsic
 def _add(typingctx: Any, counters: Any, i: Any, value: Any) -> Any:
-    """counters[i] += value, atomically."""
+    """counters[i] += value, atomically; what it was before."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.atomic_rmw("add", _word(context, builder, signature.args[0], args[0], args[1]), args[2], "acq_rel")
-        return context.get_dummy_value()
+        at = _word(context, builder, signature.args[0], args[0], args[1])
+        return builder.atomic_rmw("add", at, args[2], "acq_rel")
 
-    return types.void(counters, types.uintp, types.int64), generate
+    return types.int64(counters, types.uintp, types.int64), generate
 
 
 @intrinsic
@@ -484,6 +485,12 @@ def finish(calls: Any, thread: int, number: int) -> Any:
                 if _acquire(calls, last) == number:
                     return 0
                 _add(calls, gate, -1)  # the call was handed out before
+
+
+@jit
+def next_piece(counters: Any, i: int) -> Any:
+    """The number of a piece that no other thread gets, by counters[i], which begins at 0."""
+    return _add(counters, np.uintp(i), 1)
 
 
 @jit
