@@ -204,9 +204,8 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     pointer = pattern.indptr.astype(np.int64)
     parts, blocks = strips.parts, strips.blocks
     rows, group = _grouped(strips.part, strips.block, parts, blocks)
-    own = np.empty(rows.size, dtype=np.int64)
     each = max(1, _ROWS * (group.size - 1) // max(rows.size, 1))
-    in_pieces(lambda first, last: _longest_first(pointer, rows, group, own, first, last), group.size - 1, each)
+    in_pieces(lambda first, last: _longest_first(pointer, rows, group, first, last), group.size - 1, each)
     per_slice = WARP // lanes
     slices = max(1, -(-int(np.diff(group).max(initial=1)) // per_slice))
     least = max(1, _ROWS * parts // max(rows.size, 1))
@@ -245,7 +244,7 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     sizes = np.array([parts, blocks, lanes, held_slots, slices, ring, most, itemsize], dtype=np.int64)
     given = (
         pointer, pattern.indices, rows, group, strips.part, strips.block, begins, foreign, place, base, near_first,
-        own, sizes, meta, nodes, halo, entry, near_columns,
+        sizes, meta, nodes, halo, entry, near_columns,
     )  # fmt: skip
     in_pieces(lambda first, last: _fill(*given, first, last), parts, least)
     readers = _readers(strips.part[foreign], reader, parts)
@@ -291,11 +290,10 @@ def _longest_first(
     indptr: NDArray[np.int64],
     rows: NDArray[np.int64],
     group: NDArray[np.int64],
-    own: NDArray[np.int64],
     first: int,
     last: int,
 ) -> None:
-    """Sort groups from one to another, which are small and nearly sorted; `own` is the number of a row in its group."""
+    """Sort groups from one to another, which are small and nearly sorted."""
     for g in range(first, last):
         for t in range(group[g], group[g + 1]):
             row = rows[t]
@@ -305,8 +303,6 @@ def _longest_first(
                 rows[at] = rows[at - 1]
                 at -= 1
             rows[at] = row
-        for t in range(group[g], group[g + 1]):
-            own[rows[t]] = t - group[g]
 
 
 @njit(cache=True, nogil=True)
@@ -417,7 +413,6 @@ def _fill(
     place: NDArray[np.int64],
     base: NDArray[np.int64],
     near_first: NDArray[np.int64],
-    own: NDArray[np.int64],
     sizes: NDArray[np.int64],
     meta: NDArray[np.uint32],
     nodes: NDArray[np.uint32],
@@ -436,8 +431,11 @@ def _fill(
     nodes_at = 4 + (slices + 3) // 4 * 4
     places_at, columns_at = nodes_at + room, nodes_at + 2 * room
     held_total = parts * blocks * slices * held * 32
-    local = np.zeros(n, np.int64)
+    local = np.zeros(n, np.uint32)  # where in x each row is that the strip reads
     for s in range(first_strip, last_strip):
+        for b in range(blocks):
+            for t in range(group[b * parts + s], group[b * parts + s + 1]):
+                local[rows[t]] = (b % ring * room + t - group[b * parts + s]) * itemsize
         # What others publish, by block and then by where it is published.
         found = foreign[begins[s] : begins[s + 1]]
         keys = np.empty(found.size, np.int64)
@@ -491,11 +489,7 @@ def _fill(
                             e = q * lanes + part_lane
                             column = mine
                             if e < length:
-                                j = np.int64(indices[begin_row + e])
-                                if part[j] == s:
-                                    column = (np.int64(block[j]) % ring * room + own[j]) * itemsize
-                                else:
-                                    column = local[j]
+                                column = np.int64(local[indices[begin_row + e]])
                             if q < held:
                                 at = columns_at + (sl * pairs + q // 2) * 32 + lane
                                 meta[g, at] |= np.uint32(column << (16 * (q % 2)))
