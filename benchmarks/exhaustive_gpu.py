@@ -144,11 +144,11 @@ def _laid_out(plan: Plan) -> str:
 
 def _once(lay_out: Callable[..., Any]) -> Callable[..., Any]:
     """`lay_out`, with the last layout kept for the next plan."""
-    last: list[tuple[str, Any]] = [("", None)]
+    last: list[tuple[Any, Any]] = [(None, None)]
 
-    def kept(matrix: Matrix, plan: Plan, device: CudaDevice) -> Any:
-        if last[0][0] != _laid_out(plan):
-            last[0] = (_laid_out(plan), lay_out(matrix, plan, device))
+    def kept(matrix: Matrix, plan: Plan, device: CudaDevice, **how: Any) -> Any:
+        if last[0][0] != (_laid_out(plan), how):
+            last[0] = (_laid_out(plan), how), lay_out(matrix, plan, device, **how)
         return last[0][1]
 
     return kept

@@ -179,12 +179,6 @@ class Parts:
         placed: NDArray[Any] = padded[self.entry]
         return placed
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays on the host."""
-        held = (self.parts, self.slices, self.rows, self.neighbours, self.columns, self.entry)
-        return sum(int(array.nbytes) for array in held)
-
 
 @dataclass(frozen=True)
 class Slots:

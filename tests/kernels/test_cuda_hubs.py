@@ -21,9 +21,11 @@ from test_cuda import run_twice
 from test_cuda_layouts import H100
 
 from akx.device.cuda.facts import cuda_missing
+from akx.errors import DeviceMemoryError
 from akx.kernels import reference, registry
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda import hubs, lengths, swept, transpose
+from akx.kernels.cuda import sweep as sweeps
 from akx.kernels.cuda.hubs import CHUNK, HUBS, HubsProgram, LaidOut, lay_out
 from akx.kernels.cuda.stored import FULL
 from akx.kernels.cuda.values import GIVEN
@@ -296,6 +298,23 @@ def test_new_values_on_the_host(device: CompiledDevice, dtype: str) -> None:
             other = matrix.with_values(data.astype(dtype))
             found = powers(device, program, x, coefficients, aliased=False)
             assert reference.error_ratio(other, found, x, coefficients) <= 1
+
+
+@on_the_host
+def test_the_host_lays_out_what_the_device_has_no_memory_for(
+    device: CompiledDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spent(*given: Any) -> Any:
+        raise DeviceMemoryError("there is none")
+
+    matrix, plan = graph(300, "float64"), Plan("cuda", "sweep", HUBS, k=2, k_per_pass=1, options={"hubs": 32})
+    monkeypatch.setattr(sweeps, "cuda_device", lambda: replace(H100, sms=_SMS))
+    programs: list[Any] = [sweeps.SCHEDULE.prepare(matrix, plan)]
+    monkeypatch.setattr(hubs, "zeros", spent)
+    programs.append(sweeps.SCHEDULE.prepare(matrix, plan))
+    for name in ("_column", "_mark", "_row_before", "_values"):
+        there, here = (getattr(one, name).get() for one in programs)
+        np.testing.assert_array_equal(there, here)
 
 
 # --------------------------------------------------------------------------------------------------------- on a GPU

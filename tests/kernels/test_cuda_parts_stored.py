@@ -31,7 +31,7 @@ from akx.formats.base import Pattern
 from akx.formats.parts import NOWHERE, PART, SLICE, Blocked, Parts, Shape
 from akx.kernels import registry
 from akx.kernels.base import Coefficients
-from akx.kernels.cuda import exchange, parts, resident, stored_program, stored_values, values
+from akx.kernels.cuda import exchange, parts, parts_layout, resident, stored_program, stored_values, values
 from akx.kernels.cuda import program as programs
 from akx.kernels.cuda.parts import SHARED, STATIC, LaidOut, PartsProgram, slot_bytes
 from akx.kernels.cuda.program import C_TYPES
@@ -478,6 +478,30 @@ def test_without_memory_for_new_values_the_host_stores_them(
     call.program.update_values(sent(other.data, source))
     call.is_right(other)
     assert not call.program.is_as_planned
+
+
+@pytest.mark.parametrize("way", [FULL, HALF, TABLE])
+def test_the_host_lays_out_what_the_device_has_no_memory_for(
+    device: Device, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns and entries are the same, and so are values; new ones are placed there once the map has come."""
+
+    def spent(*given: Any) -> Any:
+        raise DeviceMemoryError("there is none")
+
+    matrix, fresh = (storable(matrix_of("float64", seed), way, seed) for seed in (0, 2))
+    there = prepared(matrix, plan_of(way))
+    monkeypatch.setattr(parts_layout, "empty", spent)
+    call = Call(prepared(matrix, plan_of(way)), matrix)
+    assert (call.program.entry, there.entry is None) == (None, False)
+    assert call.program.nbytes == there.nbytes - there.entry.nbytes
+    np.testing.assert_array_equal(call.program._columns.get(), there._columns.get())
+    call.is_right(matrix)
+    for source in ("host", "device"):
+        call.program.update_values(sent(fresh.data, source))
+        call.is_right(fresh)
+        call.program.update_values(sent(matrix.data, source))
+        call.is_right(matrix)
 
 
 @pytest.mark.parametrize("way", [FULL, HALF, TABLE])

@@ -31,7 +31,7 @@ from test_cuda_front import DTYPES, NARROW, NOT_FULL, make, storable
 from test_cuda_stream import GPU
 
 from akx.device.cuda.memory import DeviceArray
-from akx.errors import DeviceError, InfeasibleError
+from akx.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.formats.parts import Shape
 from akx.kernels import registry
 from akx.kernels.base import Coefficients
@@ -423,6 +423,23 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
     assert dict(program._graphs) == graphs
     assert len(device.loaded) == 2
     assert program.nbytes == before + added
+
+
+@pytest.mark.parametrize("way", [FULL, HALF, TABLE])
+def test_the_host_places_values_where_the_device_has_no_memory_for_the_map(
+    device: Device, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spent(*given: Any) -> Any:
+        raise DeviceMemoryError("there is none")
+
+    matrix = storable(matrix_of("float64"), way, 0)
+    plan = plan_of(way)
+    there = SCHEDULE.prepare(matrix, plan)
+    monkeypatch.setattr(wavefront, "to_device", spent)
+    call = Call(device, matrix, plan)
+    assert (call.program.entry, there.entry is None) == (None, False)
+    assert call.program.nbytes == there.nbytes - there.entry.nbytes
+    call.is_right(matrix)
 
 
 def test_graphs_of_other_arrays_are_dropped_too(device: Device) -> None:

@@ -203,7 +203,9 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     """Lay the matrix out. Raises :class:`InfeasibleError` where columns do not fit 16 bits."""
     pointer = pattern.indptr.astype(np.int64)
     parts, blocks = strips.parts, strips.blocks
-    rows, group = _grouped(pointer, strips.part, strips.block, parts, blocks)
+    rows, group = _grouped(strips.part, strips.block, parts, blocks)
+    each = max(1, _ROWS * (group.size - 1) // max(rows.size, 1))
+    in_pieces(lambda first, last: _longest_first(pointer, rows, group, first, last), group.size - 1, each)
     per_slice = WARP // lanes
     slices = max(1, -(-int(np.diff(group).max(initial=1)) // per_slice))
     least = max(1, _ROWS * parts // max(rows.size, 1))
@@ -214,7 +216,10 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     reader = np.repeat(np.arange(parts), np.diff(begins))
     needed = np.zeros(pattern.indptr.size - 1, dtype=np.bool_)
     needed[foreign] = True
-    place, capacity = _places(rows, group, needed, parts, blocks)
+    place, capacity = np.full(rows.size, -1, dtype=np.int64), np.zeros(parts, dtype=np.int64)
+    in_pieces(
+        lambda first, last: _places(rows, group, needed, parts, blocks, place, capacity, first, last), parts, least
+    )
     capacity = -(-capacity // _APART) * _APART
     base = np.zeros(parts + 1, dtype=np.int64)
     np.cumsum(capacity, out=base[1:])
@@ -239,7 +244,7 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     sizes = np.array([parts, blocks, lanes, held_slots, slices, ring, most, itemsize], dtype=np.int64)
     given = (
         pointer, pattern.indices, rows, group, strips.part, strips.block, begins, foreign, place, base, near_first,
-        _numbers(rows, group), sizes, meta, nodes, halo, entry, near_columns,
+        sizes, meta, nodes, halo, entry, near_columns,
     )  # fmt: skip
     in_pieces(lambda first, last: _fill(*given, first, last), parts, least)
     readers = _readers(strips.part[foreign], reader, parts)
@@ -252,8 +257,10 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
 
 def _readers(owners: NDArray[np.uint32], readers: NDArray[np.int64], parts: int) -> NDArray[np.uint32]:
     """Who reads what each strip publishes, padded to the most readers of one."""
-    owner, reader = np.divmod(np.unique(owners.astype(np.int64) * parts + readers), parts)
-    most = max(int(np.bincount(owner, minlength=parts).max(initial=0)), 1)
+    reads = np.zeros((parts, parts), dtype=bool)
+    reads[owners, readers] = True
+    owner, reader = np.nonzero(reads)
+    most = max(int(np.count_nonzero(reads, axis=1).max(initial=0)), 1)
     found = np.full((parts, most), NONE, dtype=np.uint32)
     starts = np.searchsorted(owner, np.arange(parts))
     found[owner, np.arange(owner.size) - starts[owner]] = reader
@@ -261,24 +268,9 @@ def _readers(owners: NDArray[np.uint32], readers: NDArray[np.int64], parts: int)
 
 
 @njit(cache=True, nogil=True)
-def _grouped(
-    indptr: NDArray[np.int64], part: NDArray[np.uint32], block: NDArray[np.uint32], parts: int, blocks: int
-) -> Any:
-    """Rows of each block, strip by strip, the longest first; and where each group begins."""
-    n = indptr.shape[0] - 1
-    longest = np.int64(0)
-    for i in range(n):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    first = np.zeros(longest + 2, np.int64)
-    for i in range(n):
-        first[longest - (indptr[i + 1] - indptr[i]) + 1] += 1
-    for length in range(longest + 1):
-        first[length + 1] += first[length]
-    by_length = np.empty(n, np.int64)
-    for i in range(n):
-        at = longest - (indptr[i + 1] - indptr[i])
-        by_length[first[at]] = i
-        first[at] += 1
+def _grouped(part: NDArray[np.uint32], block: NDArray[np.uint32], parts: int, blocks: int) -> Any:
+    """Rows of each block, strip by strip, as they come; and where each group begins."""
+    n = part.shape[0]
     group = np.zeros(parts * blocks + 1, np.int64)
     for i in range(n):
         group[np.int64(block[i]) * parts + np.int64(part[i]) + 1] += 1
@@ -286,12 +278,31 @@ def _grouped(
         group[g + 1] += group[g]
     filled = group[:-1].copy()
     rows = np.empty(n, np.int64)
-    for t in range(n):
-        row = by_length[t]
-        at = np.int64(block[row]) * parts + np.int64(part[row])
-        rows[filled[at]] = row
+    for i in range(n):
+        at = np.int64(block[i]) * parts + np.int64(part[i])
+        rows[filled[at]] = i
         filled[at] += 1
     return rows, group
+
+
+@njit(cache=True, nogil=True)
+def _longest_first(
+    indptr: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    group: NDArray[np.int64],
+    first: int,
+    last: int,
+) -> None:
+    """Sort groups from one to another, which are small and nearly sorted."""
+    for g in range(first, last):
+        for t in range(group[g], group[g + 1]):
+            row = rows[t]
+            length = indptr[row + 1] - indptr[row]
+            at = t
+            while at > group[g] and indptr[rows[at - 1] + 1] - indptr[rows[at - 1]] < length:
+                rows[at] = rows[at - 1]
+                at -= 1
+            rows[at] = row
 
 
 @njit(cache=True, nogil=True)
@@ -350,12 +361,18 @@ def _foreign_of(
 
 @njit(cache=True, nogil=True)
 def _places(
-    rows: NDArray[np.int64], group: NDArray[np.int64], needed: NDArray[np.bool_], parts: int, blocks: int
-) -> Any:
-    """The number of each published row in its block and strip, and the most of a strip."""
-    place = np.full(needed.shape[0], -1, np.int64)
-    capacity = np.zeros(parts, np.int64)
-    for s in range(parts):
+    rows: NDArray[np.int64],
+    group: NDArray[np.int64],
+    needed: NDArray[np.bool_],
+    parts: int,
+    blocks: int,
+    place: NDArray[np.int64],
+    capacity: NDArray[np.int64],
+    first: int,
+    last: int,
+) -> None:
+    """The number of each published row in its block and strip, and the most of a strip, from one strip to another."""
+    for s in range(first, last):
         for b in range(blocks):
             count = 0
             for t in range(group[b * parts + s], group[b * parts + s + 1]):
@@ -363,7 +380,6 @@ def _places(
                     place[rows[t]] = count
                     count += 1
             capacity[s] = max(capacity[s], count)
-    return place, capacity
 
 
 @njit(cache=True, nogil=True)
@@ -385,16 +401,6 @@ def _near_slots(
 
 
 @njit(cache=True, nogil=True)
-def _numbers(rows: NDArray[np.int64], group: NDArray[np.int64]) -> Any:
-    """The number of each row in its block and strip."""
-    own = np.empty(rows.shape[0], np.int64)
-    for g in range(group.shape[0] - 1):
-        for t in range(group[g], group[g + 1]):
-            own[rows[t]] = t - group[g]
-    return own
-
-
-@njit(cache=True, nogil=True)
 def _fill(
     indptr: NDArray[np.int64],
     indices: NDArray[Any],
@@ -407,7 +413,6 @@ def _fill(
     place: NDArray[np.int64],
     base: NDArray[np.int64],
     near_first: NDArray[np.int64],
-    own: NDArray[np.int64],
     sizes: NDArray[np.int64],
     meta: NDArray[np.uint32],
     nodes: NDArray[np.uint32],
@@ -426,8 +431,11 @@ def _fill(
     nodes_at = 4 + (slices + 3) // 4 * 4
     places_at, columns_at = nodes_at + room, nodes_at + 2 * room
     held_total = parts * blocks * slices * held * 32
-    local = np.zeros(n, np.int64)
+    local = np.zeros(n, np.uint32)  # where in x each row is that the strip reads
     for s in range(first_strip, last_strip):
+        for b in range(blocks):
+            for t in range(group[b * parts + s], group[b * parts + s + 1]):
+                local[rows[t]] = (b % ring * room + t - group[b * parts + s]) * itemsize
         # What others publish, by block and then by where it is published.
         found = foreign[begins[s] : begins[s + 1]]
         keys = np.empty(found.size, np.int64)
@@ -481,11 +489,7 @@ def _fill(
                             e = q * lanes + part_lane
                             column = mine
                             if e < length:
-                                j = np.int64(indices[begin_row + e])
-                                if part[j] == s:
-                                    column = (np.int64(block[j]) % ring * room + own[j]) * itemsize
-                                else:
-                                    column = local[j]
+                                column = np.int64(local[indices[begin_row + e]])
                             if q < held:
                                 at = columns_at + (sl * pairs + q // 2) * 32 + lane
                                 meta[g, at] |= np.uint32(column << (16 * (q % 2)))
