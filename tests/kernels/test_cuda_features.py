@@ -21,6 +21,7 @@ from akx.device.cuda.memory import DeviceArray, to_device
 from akx.formats.base import pattern_of
 from akx.formats.blocked import Blocked, full_blocks
 from akx.formats.diagonals import diagonals_of
+from akx.formats.nodes import _ALIKE, _likeness
 from akx.formats.supervariables import _twins
 from akx.kernels.cuda import (
     device_matrix,
@@ -115,9 +116,11 @@ def is_the_hosts(A: Any, send: Any) -> None:
         load = in_rows if lanes else np.arange(entries) // 32
         assert count == np.unique(load * n + matrix.indices[inside] // 8).size
     few = np.unique(np.linspace(0, n - 1, 50).astype(np.int64))
+    alike = _likeness(pattern.indptr, pattern.indices) >= _ALIKE
+    assert features.count_alike(there, few[1:]) == np.count_nonzero(alike[few[1:]])
     assert features.count_twins(there, few) == _twins(pattern.indptr, pattern.indices, few)
     assert (features.starts_at(there, np.append(few, n)) == matrix.indptr[np.append(few, n)]).all()
-    for parts in (1, 3, 17):
+    for parts in (1, 3, 17, 40):
         cuts = np.unique(np.linspace(0, n, parts + 1).astype(np.int64))
         found = features.parts_read(there, cuts)
         for one, other in zip(found[:3], halo_sizes(pattern.indptr, pattern.indices, cuts), strict=True):
