@@ -37,6 +37,7 @@ from akx.kernels.cuda import (
 from akx.kernels.cuda.device_matrix import Arrays, DeviceMatrix
 from akx.kernels.cuda.features import LANES, OnDevice
 from akx.matrix import Matrix, Pattern
+from akx.operator.values import _add_arrays
 from akx.partition.halo import halo_sizes
 from akx.partition.strips import _closure, _lines, _next_to, _reach
 from akx.tuner import predict
@@ -240,6 +241,9 @@ def test_a_prediction_is_the_hosts_and_no_entry_comes_down(
         if isinstance(one, (int, float, bool, str, np.ndarray)):
             np.testing.assert_array_equal(one, other, str(key))
     assert all(one == other for one, other in plans)
+    held: dict[Any, int] = {}
+    _add_arrays(held, there.pattern_cache)  # counts bytes, and brings nothing
+    assert held
     assert came_down(there) <= ({"indptr"} if "points" in name else set())  # strips are of so many entries
 
 
