@@ -221,16 +221,10 @@ def predicted_patterns() -> dict[str, Any]:
     }
 
 
-@on_the_host
-@pytest.mark.parametrize("name", predicted_patterns())
-def test_a_prediction_is_the_hosts_and_no_entry_comes_down(
-    predicting: CompiledDevice, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resident_offers, "_SOON_CUT", 0)  # it is small, and METIS would be worth a thought
-    monkeypatch.setattr(diagonals, "_SAMPLE", 5)
-    monkeypatch.setattr(work, "_SAMPLE", 9)
+def predicts_the_same(name: str, send: Any) -> None:
+    """As the host, of a matrix whose entries stay where they are."""
     A = predicted_patterns()[name]
-    there, here = on_device(A, host_engine.to_device), Matrix.from_any(sp.csr_array(A))
+    there, here = on_device(A, send), Matrix.from_any(sp.csr_array(A))
     plans = []
     for k, vectors in ((8, 1), (4, 2)):
         plans.append([predict(matrix, k, H100, backend="cuda", start_vectors=vectors) for matrix in (there, here)])
@@ -245,6 +239,29 @@ def test_a_prediction_is_the_hosts_and_no_entry_comes_down(
     _add_arrays(held, there.pattern_cache)  # counts bytes, and brings nothing
     assert held
     assert came_down(there) <= ({"indptr"} if "points" in name else set())  # strips are of so many entries
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patterns that are small, as if they were large: METIS is not worth a thought, and few rows tell."""
+    monkeypatch.setattr(resident_offers, "_SOON_CUT", 0)
+    monkeypatch.setattr(diagonals, "_SAMPLE", 5)
+    monkeypatch.setattr(work, "_SAMPLE", 9)
+
+
+@on_the_host
+@pytest.mark.parametrize("name", predicted_patterns())
+def test_a_prediction_is_the_hosts_and_no_entry_comes_down(
+    predicting: CompiledDevice, looked_at: None, name: str
+) -> None:
+    predicts_the_same(name, host_engine.to_device)
+
+
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("name", predicted_patterns())
+def test_a_prediction_on_a_gpu(looked_at: None, name: str) -> None:
+    predicts_the_same(name, to_device)
 
 
 @on_the_host
