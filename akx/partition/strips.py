@@ -78,6 +78,8 @@ class Strips:
     parts, blocks : int
     ahead, behind : int
         Blocks that a row reads before and after its own, at most.
+    rows : (blocks, parts) array of int64, optional
+        How many each strip has of each block.
     """
 
     part: NDArray[np.uint32]
@@ -86,6 +88,7 @@ class Strips:
     blocks: int
     ahead: int
     behind: int
+    rows: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,7 @@ def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.
     for _ in range(_TRIES):
         groups = _groups(found.level_ptr, rows)
         part_in_order = _dealt(groups, found.line, parts)
-        block_in_order, blocks = _blocks(groups, part_in_order, parts, room)
+        block_in_order, blocks, of_strips = _blocks(groups, part_in_order, parts, room)
         if blocks:
             break
         rows = max(1, int(0.85 * rows))
@@ -224,16 +227,21 @@ def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.
             found=f"{max(ahead, behind)} blocks",
             hint="order the rows by levels, or take another schedule",
         )
-    return Strips(part, block, parts, int(blocks), ahead, behind)
+    return Strips(part, block, parts, blocks, ahead, behind, of_strips)
 
 
 def fullest(indptr: NDArray[Any], found: Strips) -> tuple[int, int]:
     """Rows, and entries, that a strip has of a block at most."""
-    group, lengths = found.block.astype(np.int64) * found.parts + found.part, np.diff(indptr)
+    lengths = np.diff(indptr)
     usual = lengths[lengths.size // 2]
     others = np.flatnonzero(lengths != usual)  # few rows of a grid
-    rows = np.bincount(group)
-    more = np.bincount(group[others], lengths[others].astype(np.int64) - int(usual), minlength=rows.size)
+
+    def group(rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        strip: NDArray[np.int64] = found.block[rows].astype(np.int64) * found.parts + found.part[rows]
+        return strip
+
+    rows = np.bincount(group(slice(None))) if found.rows is None else found.rows.ravel()
+    more = np.bincount(group(others), lengths[others].astype(np.int64) - int(usual), minlength=rows.size)
     return int(rows.max()), int((int(usual) * rows + more).max())
 
 
@@ -399,17 +407,20 @@ def _patches(u: NDArray[np.int64], v: NDArray[np.int64], parts: int) -> NDArray[
 
 def _blocks(
     groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int
-) -> tuple[NDArray[np.uint32], int]:
-    """Groups joined to blocks of at most `room` rows of a strip, as many as fit; no blocks where one has more."""
+) -> tuple[NDArray[np.uint32], int, NDArray[np.int64] | None]:
+    """Groups joined to blocks of at most `room` rows of a strip, as many as fit; no blocks where one has more.
+
+    The block of each row, the number of blocks, and the rows that each strip has of each, where these are counted.
+    """
     if part.size > _FEW_BLOCKS * parts * room:
         block, count = _many_blocks(groups, part, parts, room)
-        return block, int(count)
+        return block, int(count), None
     sizes = np.diff(groups)
     own = np.bincount(np.repeat(parts * np.arange(sizes.size), sizes) + part, minlength=parts * sizes.size)
     before = np.concatenate([np.zeros((1, parts), np.int64), np.cumsum(own.reshape(-1, parts), axis=0)])
     begins, end = [], 0
     if own.max(initial=0) > room:
-        return np.zeros(part.size, np.uint32), 0
+        return np.zeros(part.size, np.uint32), 0, None
     while end < sizes.size:
         begins.append(end)
         most, end, look = before[end] + room, end + 1, 4
@@ -419,8 +430,9 @@ def _blocks(
             if not fits.all():
                 break
             look *= 2
-    rows = np.diff(groups[np.append(begins, sizes.size)])
-    return np.repeat(np.arange(rows.size, dtype=np.uint32), rows), rows.size
+    ends = np.append(begins, sizes.size)
+    rows = np.diff(groups[ends])
+    return np.repeat(np.arange(rows.size, dtype=np.uint32), rows), rows.size, np.diff(before[ends], axis=0)
 
 
 @njit(cache=True, nogil=True)

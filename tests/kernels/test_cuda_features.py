@@ -21,6 +21,7 @@ from akx.device.cuda.memory import DeviceArray, to_device
 from akx.formats.base import pattern_of
 from akx.formats.blocked import Blocked, full_blocks
 from akx.formats.diagonals import diagonals_of
+from akx.formats.nodes import _ALIKE, _likeness
 from akx.formats.supervariables import _twins
 from akx.kernels.cuda import (
     device_matrix,
@@ -36,6 +37,7 @@ from akx.kernels.cuda import (
 from akx.kernels.cuda.device_matrix import Arrays, DeviceMatrix
 from akx.kernels.cuda.features import LANES, OnDevice
 from akx.matrix import Matrix, Pattern
+from akx.operator.values import _add_arrays
 from akx.partition.halo import halo_sizes
 from akx.partition.strips import _closure, _lines, _next_to, _reach
 from akx.tuner import predict
@@ -115,9 +117,11 @@ def is_the_hosts(A: Any, send: Any) -> None:
         load = in_rows if lanes else np.arange(entries) // 32
         assert count == np.unique(load * n + matrix.indices[inside] // 8).size
     few = np.unique(np.linspace(0, n - 1, 50).astype(np.int64))
+    alike = _likeness(pattern.indptr, pattern.indices) >= _ALIKE
+    assert features.count_alike(there, few[1:]) == np.count_nonzero(alike[few[1:]])
     assert features.count_twins(there, few) == _twins(pattern.indptr, pattern.indices, few)
     assert (features.starts_at(there, np.append(few, n)) == matrix.indptr[np.append(few, n)]).all()
-    for parts in (1, 3, 17):
+    for parts in (1, 3, 17, 40):
         cuts = np.unique(np.linspace(0, n, parts + 1).astype(np.int64))
         found = features.parts_read(there, cuts)
         for one, other in zip(found[:3], halo_sizes(pattern.indptr, pattern.indices, cuts), strict=True):
@@ -217,16 +221,10 @@ def predicted_patterns() -> dict[str, Any]:
     }
 
 
-@on_the_host
-@pytest.mark.parametrize("name", predicted_patterns())
-def test_a_prediction_is_the_hosts_and_no_entry_comes_down(
-    predicting: CompiledDevice, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resident_offers, "_SOON_CUT", 0)  # it is small, and METIS would be worth a thought
-    monkeypatch.setattr(diagonals, "_SAMPLE", 5)
-    monkeypatch.setattr(work, "_SAMPLE", 9)
+def predicts_the_same(name: str, send: Any) -> None:
+    """As the host, of a matrix whose entries stay where they are."""
     A = predicted_patterns()[name]
-    there, here = on_device(A, host_engine.to_device), Matrix.from_any(sp.csr_array(A))
+    there, here = on_device(A, send), Matrix.from_any(sp.csr_array(A))
     plans = []
     for k, vectors in ((8, 1), (4, 2)):
         plans.append([predict(matrix, k, H100, backend="cuda", start_vectors=vectors) for matrix in (there, here)])
@@ -237,7 +235,33 @@ def test_a_prediction_is_the_hosts_and_no_entry_comes_down(
         if isinstance(one, (int, float, bool, str, np.ndarray)):
             np.testing.assert_array_equal(one, other, str(key))
     assert all(one == other for one, other in plans)
+    held: dict[Any, int] = {}
+    _add_arrays(held, there.pattern_cache)  # counts bytes, and brings nothing
+    assert held
     assert came_down(there) <= ({"indptr"} if "points" in name else set())  # strips are of so many entries
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patterns that are small, as if they were large: METIS is not worth a thought, and few rows tell."""
+    monkeypatch.setattr(resident_offers, "_SOON_CUT", 0)
+    monkeypatch.setattr(diagonals, "_SAMPLE", 5)
+    monkeypatch.setattr(work, "_SAMPLE", 9)
+
+
+@on_the_host
+@pytest.mark.parametrize("name", predicted_patterns())
+def test_a_prediction_is_the_hosts_and_no_entry_comes_down(
+    predicting: CompiledDevice, looked_at: None, name: str
+) -> None:
+    predicts_the_same(name, host_engine.to_device)
+
+
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("name", predicted_patterns())
+def test_a_prediction_on_a_gpu(looked_at: None, name: str) -> None:
+    predicts_the_same(name, to_device)
 
 
 @on_the_host

@@ -27,7 +27,7 @@ from akx.device.cuda.facts import cuda_missing
 from akx.device.cuda.memory import DeviceArray
 from akx.errors import BudgetError, DeviceMemoryError, InfeasibleError, MatrixError
 from akx.formats.base import Pattern
-from akx.formats.nodes import _ALIKE, _likeness, natural_nodes
+from akx.formats.nodes import natural_nodes
 from akx.formats.vbell import VbellArrays, lay_out
 from akx.kernels import reference, registry
 from akx.kernels.base import check_feasible
@@ -188,8 +188,6 @@ def is_the_hosts(A: Any, lanes: int, to_device: Callable[[Any], Any]) -> DeviceV
     assert (found.slices, found.slots) == (arrays.head.shape[0], arrays.entry.size)
     if lanes == LANES[0]:
         _are_the_hosts(nodes, translate.found_nodes(to_device(pointer), to_device(index)))
-        alike = _likeness(pointer, index) >= _ALIKE
-        np.testing.assert_array_equal(translate.like_the_last(to_device(pointer), to_device(index)), alike)
     return found
 
 

@@ -401,6 +401,7 @@ def test_blocks_are_the_same_without_compiled_code() -> None:
             indptr = np.append(0, np.cumsum(lengths)).astype(np.uint32)
             rows = np.zeros((2, found[1], parts), int)
             np.add.at(rows, (slice(None), found[0], part), np.stack([np.ones_like(lengths), lengths]))
-            made = Strips(part, found[0], parts, found[1], 1, 1)
-            assert fullest(indptr, made) == tuple(rows.reshape(2, -1).max(axis=1))
+            for counted in (None, found[2]):
+                made = Strips(part, found[0], parts, found[1], 1, 1, counted)
+                assert fullest(indptr, made) == tuple(rows.reshape(2, -1).max(axis=1))
     assert 0 < refused < 60

@@ -1,18 +1,16 @@
 """Rows that are like others, of a matrix of the host or on the device: how many, and the nodes that they make.
 
-Each is found once for a pattern. On the device it is the kernels of ``translate.cuh`` and ``features.cuh`` that look,
-and the host is told a flag for each row, or how many blocks each node has.
+Each is found once for a pattern. On the device it is the kernels of ``features.cuh`` and ``translate.cuh`` that look,
+and the host is told how many rows are alike, or how many blocks each node has.
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from akx.formats.base import pattern_of
 from akx.formats.nodes import Nodes, alike_rows, compared_rows, natural_nodes
 from akx.formats.supervariables import looked_at, twins
 from akx.kernels.cuda import features
-from akx.kernels.cuda.translate import found_nodes, like_the_last
+from akx.kernels.cuda.translate import found_nodes
 from akx.matrix import Matrix
 
 __all__ = ["alike_share", "natural_nodes_of", "twin_share"]
@@ -29,7 +27,7 @@ def alike_share(matrix: Matrix) -> float:
             found = alike_rows(pattern_of(matrix))
         else:
             rows = compared_rows(matrix.n)
-            found = float(np.mean(like_the_last(*there)[rows])) if rows.size else 0.0
+            found = features.count_alike(there, rows) / max(rows.size, 1)
         matrix.pattern_cache[key] = found
     return float(matrix.pattern_cache[key])
 

@@ -9,6 +9,9 @@ extern "C" __global__ void count_lines_of_loads(u32 rows, u32 slices, u32 shares
                                                 const u32 *pointer, const u32 *index, u32 per, u64 *found) {
     count_lines(rows, slices, shares, slice, before, pointer, index, per, found);
 }
+extern "C" __global__ void count_alike_rows(u32 some, const u32 *row, const u32 *pointer, const u32 *index, u64 *found) {
+    count_alike(some, row, pointer, index, found);
+}
 extern "C" __global__ void count_twin_rows(u32 some, const u32 *row, const u32 *pointer, const u32 *index, u64 *found) {
     count_twins(some, row, pointer, index, found);
 }

@@ -2,6 +2,7 @@
 //
 //   count_new      of some slices of 32 rows, how many different sectors of x they read, or on how many diagonals they lie
 //   count_lines    lines of x that the loads of a warp ask for, in some slices
+//   count_alike    of some rows, those that are like the row before
 //   count_twins    of some rows, those that have the columns of a row which they are coupled with
 //   mark_part      of runs of rows: what they read of others, from whom and how far away, and slots of their rows
 //   check_blocks   is the pattern one of dense, aligned blocks of 2 x 2, 3 x 3 or 6 x 6?
@@ -94,6 +95,22 @@ __device__ __forceinline__ void count_lines(u32 rows, u32 slices, u32 shares, co
     if (lane == 0 && mine) atomicAdd(found + kind, mine);
 }
 
+// A warp for each of some rows, not the first one: those that have most columns in common with the row before, as
+// akx/formats/nodes.py has it. `found` is (1,), zero before.
+__device__ __forceinline__ void count_alike(u32 some, const u32 *row, const u32 *pointer, const u32 *index, u64 *found) {
+    const u64 number = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / WARP;
+    if (number >= some) return;
+    const u32 own = load(row + number), lane = threadIdx.x % WARP, before = load(pointer + own - 1);
+    const u32 begin = load(pointer + own), count = load(pointer + own + 1) - begin, room = begin - before;
+    u64 both = 0;
+    for (u32 base = 0; base < count; base += WARP) {
+        const u32 j = base + lane < count ? load(index + begin + base + lane) : 0;
+        both += u32(__popc(__ballot_sync(ALL, base + lane < count && has_between(index + before, room, j, j))));
+    }
+    // both / (count + room - both) >= 0.7: no quotient of such numbers that is less is 0.7 when it is rounded.
+    if (lane == 0 && 10 * both >= 7 * (u64(count) + room - both)) atomicAdd(found, u64(1));
+}
+
 // A warp for each of some rows. `found` is (1,), zero before.
 __device__ __forceinline__ void count_twins(u32 some, const u32 *row, const u32 *pointer, const u32 *index, u64 *found) {
     const u64 number = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / WARP;
@@ -117,9 +134,9 @@ __device__ __forceinline__ void count_twins(u32 some, const u32 *row, const u32 
 }
 
 // `shares` blocks for each of the parts from `from` on; part p has the rows from cut[p] to cut[p + 1]. `bits` has
-// `words` words for each of these parts, a bit for each row; `met` is (parts, parts); `numbers` is (parts, OF_PART): rows
-// of others that are read, parts that have them, what the least of them lacks, one plus the largest, and slots where each
-// row is dealt to 1, 2, 4 and 8 lanes. All are zero before.
+// `words` words for each of these parts, a bit for each row; `met` has a bit for each part of each part; `numbers` is
+// (parts, OF_PART): rows of others that are read, parts that have them, what the least of them lacks, one plus the
+// largest, and slots where each row is dealt to 1, 2, 4 and 8 lanes. All are zero before.
 __device__ __forceinline__ void mark_part(u32 parts, u32 from, u32 shares, u32 words, const u32 *cut, const u32 *pointer,
                                           const u32 *index, u32 *bits, u32 *met, u64 *numbers) {
     const u32 own = from + blockIdx.x / shares, share = blockIdx.x % shares, stride = shares * blockDim.x;
@@ -132,8 +149,9 @@ __device__ __forceinline__ void mark_part(u32 parts, u32 from, u32 shares, u32 w
         if ((j >= first && j < last) || (marks[j / 32] & bit) || (atomicOr(marks + j / 32, bit) & bit)) continue;
         ++halo;
         lack = lack > ~j ? lack : ~j, most = most > j + 1 ? most : j + 1;
-        u32 *seen = met + u64(own) * parts + place_of(cut, parts, j);
-        if (*seen == 0 && atomicOr(seen, 1u) == 0) ++neighbours;
+        const u32 owner = place_of(cut, parts, j), one = 1u << owner % 32;
+        u32 *seen = met + u64(own) * ((parts + 31) / 32) + owner / 32;
+        if (!(*seen & one) && !(atomicOr(seen, one) & one)) ++neighbours;
     }
     for (u64 row = u64(first) + share * blockDim.x + threadIdx.x; row < last; row += stride) {
         const u32 length = load(pointer + row + 1) - load(pointer + row);

@@ -30,6 +30,7 @@ __all__ = [
     "PartsRead",
     "blocks_of_nodes",
     "blocks_read",
+    "count_alike",
     "count_twins",
     "different_keys",
     "extents",
@@ -129,10 +130,20 @@ def lines_of_loads(pattern: OnDevice, slices: NDArray[Any], per_line: int, longe
     return dict(zip(_LOADS, (int(one) for one in found.get()), strict=True)), int(before[-1])
 
 
+def count_alike(pattern: OnDevice, rows: NDArray[Any]) -> int:
+    """How many of some rows, not the first one, may be of one node with the row before (:mod:`akx.formats.nodes`)."""
+    return _count_rows("count_alike_rows", pattern, rows)
+
+
 def count_twins(pattern: OnDevice, rows: NDArray[Any]) -> int:
     """How many of some rows have the columns of another one which they are coupled with."""
+    return _count_rows("count_twin_rows", pattern, rows)
+
+
+def _count_rows(name: str, pattern: OnDevice, rows: NDArray[Any]) -> int:
     found = zeros(1, np.uint64)
-    _launch("count_twin_rows", -(-rows.size * _WARP // _BLOCK), [np.uint32(rows.size), _words(rows), *pattern, found])
+    if rows.size:
+        _launch(name, -(-rows.size * _WARP // _BLOCK), [np.uint32(rows.size), _words(rows), *pattern, found])
     return int(found.get()[0])
 
 
@@ -140,7 +151,7 @@ def parts_read(pattern: OnDevice, cuts: NDArray[np.int64]) -> PartsRead:
     """What runs of rows read of one another, and slots of their rows; `cuts` is (parts + 1,)."""
     parts, words = cuts.size - 1, -(-pattern.rows // 32)
     at_once = min(parts, max(1, _WORDS // max(words, 1)))
-    numbers, met, where = zeros((parts, _OF_PART), np.uint64), zeros(parts * parts, np.uint32), _words(cuts)
+    numbers, met, where = zeros((parts, _OF_PART), np.uint64), zeros(parts * -(-parts // 32), np.uint32), _words(cuts)
     bits = empty(at_once * words, np.uint32)
     for first in range(0, parts, at_once):
         some = min(at_once, parts - first)

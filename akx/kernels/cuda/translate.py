@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
@@ -27,7 +26,7 @@ from akx.device.cuda.memory import DeviceArray, empty, zeros
 from akx.formats.nodes import INDEX_BYTES, MOST, VALUE_BYTES, Nodes
 from akx.formats.vbell import HEAD, WINDOW, Shape
 
-__all__ = ["DeviceVbell", "Refusal", "found_nodes", "like_the_last", "reason_of", "shape_of", "translated"]
+__all__ = ["DeviceVbell", "Refusal", "found_nodes", "reason_of", "shape_of", "translated"]
 
 _SOURCE = Path(__file__).with_name("translate.cu")
 _WARP = 32
@@ -40,8 +39,6 @@ _TURNS = 8
 #: Values stored for each entry that there may be.
 _MOST_PADDING = 2.0
 _EXACT, _LOOSE = 0, 1
-#: Of the flags of a row: it may be of one loose node with the row before (ALIKE of the kernels).
-_ALIKE = 2
 #: What is counted: nodes of both choices, then for each choice blocks, their values, slices, and the lengths of arrays.
 _NODES, _OF_CHOICE, _COUNTED = 2, 6, 14
 
@@ -132,16 +129,6 @@ def translated(pointer: DeviceArray, index: DeviceArray, lanes: int) -> DeviceVb
     head, (first, column, entry) = empty((slices, HEAD), np.uint32), (empty(length, np.uint32) for length in lengths)
     chosen.place(slices, [head, first, column, entry])
     return DeviceVbell(head, first, column, entry, int(counted[chosen.kind]), blocks)
-
-
-def like_the_last(pointer: DeviceArray, index: DeviceArray) -> NDArray[np.bool_]:
-    """Whether each row may be of one node with the row before it, by their columns (:mod:`akx.formats.nodes`)."""
-    rows = pointer.size - 1
-    flags, apart = empty(rows, np.uint8), zeros(rows, np.uint8)
-    if rows:
-        kernel = load(_SOURCE, {}, device=cuda_device()).kernel("compare_rows")
-        kernel.launch(_ceil(rows * _WARP, _BLOCK), _BLOCK, [np.uint32(rows), pointer, index, flags, apart])
-    return flags.get() & _ALIKE > 0
 
 
 def found_nodes(pointer: DeviceArray, index: DeviceArray) -> Nodes:

@@ -5,6 +5,7 @@
 
 AKX_ON_HOST_KERNEL(count_new_keys)
 AKX_ON_HOST_KERNEL(count_lines_of_loads)
+AKX_ON_HOST_KERNEL(count_alike_rows)
 AKX_ON_HOST_KERNEL(count_twin_rows)
 AKX_ON_HOST_KERNEL(mark_parts)
 AKX_ON_HOST_KERNEL(check_for_blocks)
