@@ -180,7 +180,7 @@ def _priced(model: Model, plain: Plan) -> Plan:
     first = min((plain, _narrow(model, plain)), key=model.seconds)  # of one layout
     best = _clearly_better(model, first, sweeps, gain, lightest=True)
     best = _narrow(model, _clearly_better(model, best, others, _CLEAR_GAIN, lightest=True))
-    is_apart = model.space.schedules[best.schedule].at_once(best, model.start_vectors) == 1
+    is_apart = model.space.schedules[best.schedule].at_once(best, model.matrix, model.start_vectors) == 1
     return _asking_ahead(model, best) if best.schedule == plain_name and is_apart else best
 
 
