@@ -186,6 +186,21 @@ def test_many_vectors_of_a_matrix_without_structure_are_done_in_groups(monkeypat
         assert is_in_groups == (b >= 16), b
 
 
+@pytest.mark.parametrize(("slot", "variant"), [(0.07e-9, "csr"), (0.03e-9, "dia")])
+def test_another_format_has_to_be_clearly_better_than_groups(
+    slot: float, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen vectors of two threads, 0.75 ns an entry for each eight: diagonals of 0.094 ns would take as long."""
+    offsets = [-2, -1, 0, 1, 2]
+    matrix = Matrix.from_any(sp.diags_array([1.0] * 5, offsets=offsets, shape=(5_000, 5_000), format="csr"))
+    prices = {"csr": FormatCost(0.36e-9, 0.0), "dia": FormatCost(slot, 0.0)}
+    known = replace(derived_figures(LARGE_CACHE, 2), formats=prices, foreseen=1e5)
+    monkeypatch.setattr(_PREDICT, "figures_of", lambda device, threads: known)
+    monkeypatch.setitem(VARIANTS["csr"].together, 8, FormatCost(0.75e-9, 0.0))
+    near = replace(LARGE_CACHE, l1_bytes=2**30, l2_bytes=2**30)
+    assert predict(matrix, 8, near, start_vectors=16, threads=2).variant == variant
+
+
 def test_within_a_budget_powers_go_back_while_all_else_comes(model: Model) -> None:
     """The link does 10 GB/s in both directions together and 6 in one: what goes mostly one way takes longer."""
     figures = replace(model.figures, slow_bandwidth=10e9, last_level_bandwidth=10e9, link_one_way=6e9)
