@@ -166,6 +166,10 @@ def test_products_of_a_plan_have_the_bits_of_each_vector_alone(
     np.testing.assert_array_equal(out, V)
     out[..., 1:] = np.nan
     np.testing.assert_array_equal(P(out[..., 0], out=out), V)
+    begin = out.reshape(-1, order="F")[: X.size].reshape(X.shape)  # the same memory, in another order
+    begin[...] = X
+    assert np.shares_memory(begin, out)
+    np.testing.assert_array_equal(P(begin, out=out), V)
     P.update_values(0 * A)
     b = P.basis.b[0].astype(number)
     np.testing.assert_array_equal(P(X)[..., 1], b * X)
