@@ -349,7 +349,7 @@ class Schedule(ABC):
         """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
         return 0.0
 
-    def at_once(self, plan: Plan, vectors: int) -> int:
+    def at_once(self, plan: Plan, matrix: Matrix, vectors: int) -> int:
         """Of so many start vectors those that have an entry of the matrix at once; 1 where they take turns with it."""
         return 1
 

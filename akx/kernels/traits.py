@@ -30,9 +30,9 @@ class VariantTraits:
         What it costs a core, where nobody has measured it.
     sizes : mapping of int to float
         By the bytes of a value, how much longer it takes than for values of 8.
-    together : FormatCost or None
-        What it costs a core where several start vectors have an entry at once (:meth:`Schedule.at_once`): for all of
-        these, where `cost` is what one of them costs.
+    together : mapping of int to FormatCost
+        By the number of start vectors that have an entry at once (:meth:`Schedule.at_once`), what all of these cost a
+        core, where `cost` is what one of them costs.
     """
 
     description: str = ""
@@ -42,4 +42,4 @@ class VariantTraits:
     sorts: bool = False
     cost: FormatCost | None = None
     sizes: Mapping[int, float] = field(default_factory=dict)
-    together: FormatCost | None = None
+    together: Mapping[int, FormatCost] = field(default_factory=dict)

@@ -19,13 +19,13 @@ from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.device.results import new_result, turn
 from akx.kernels.cpu.groups import (
-    LANES,
     LEAST,
     Code,
     coefficient_rows,
     fits_groups,
     group_code,
     group_powers,
+    lanes_for,
     work_size,
 )
 
@@ -77,18 +77,18 @@ def powers_into(
     of eight (:mod:`akx.kernels.cpu.groups`), that does them, with the same bits.
     """
     k, vectors = len(powers) - 1, powers.shape[1]
-    code = None if vectors == 1 else _code_for(A, powers, basis)
+    is_long = A[1].size * k * vectors >= _SHARED
+    workers = min(vectors, resolve_threads(threads)) if is_long else 1
+    code = None if vectors == 1 else _code_for(A, powers, basis, workers)
     if start is not None and code is None:
         turn(start.T, powers[0])
     if vectors == 1:
         _apart(A, powers[:, 0], basis, is_zero)
         return
-    is_long = A[1].size * k * vectors >= _SHARED
-    workers = min(vectors, resolve_threads(threads)) if is_long else 1
     if code is not None:
         factors = None if basis is None else coefficient_rows(basis, k, powers.dtype)
         begun = powers[0] if start is None else start
-        share_out(range(0, vectors, LANES), partial(_in_group, code, A, powers, factors, begun), workers)
+        share_out(range(0, vectors, code.lanes), partial(_in_group, code, A, powers, factors, begun), workers)
         return
     do: Callable[[NDArray[Any]], None]
     if vectors <= APART:
@@ -106,7 +106,7 @@ def is_for_groups(A: tuple[NDArray[Any], ...], dtype: np.dtype[Any], vectors: in
     return vectors >= LEAST and fits_groups(A, dtype)
 
 
-def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None) -> Code | None:
+def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None, workers: int) -> Code | None:
     """Machine code for groups, once what was done without has taken as long as to make it; else None."""
     global _done
     vectors = powers.shape[1]
@@ -116,7 +116,8 @@ def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | 
         _done += A[1].size * (len(powers) - 1) * vectors
         if _done <= _COMPILED:
             return None
-    code = group_code(A, recurs=basis is not None)
+    lanes = lanes_for(A[1].size, powers.shape[2], vectors, workers)
+    code = group_code(A, recurs=basis is not None, lanes=lanes)
     return code if code is not None and code.is_exact else None
 
 
@@ -129,8 +130,8 @@ def _in_group(
     first: int,
 ) -> None:
     """:func:`powers_into` for the group of vectors that begins with one."""
-    work = new_result((work_size(powers.shape[2], powers.dtype),), powers.dtype)
-    group = slice(first, first + LANES)
+    work = new_result((work_size(powers.shape[2], powers.dtype, code.lanes),), powers.dtype)
+    group = slice(first, first + code.lanes)
     group_powers(code, A, powers[:, group], work, factors, start[group])
 
 

@@ -207,7 +207,8 @@ class Model:
         cost, groups, together = self.figures.formats[plan.variant], self._groups(plan), 1
         schedule = self.space.schedules[plan.schedule]
         if groups:
-            cost, together = self._together(plan), schedule.at_once(plan, self.start_vectors)
+            together = schedule.at_once(plan, self.matrix, self.start_vectors)
+            cost = self._together(plan, together)
         padding, largest = schedule.padding(plan, self.matrix), schedule.largest_share(plan, self.matrix)
         slots = traffic.flops / 2.0 * padding
         times = plan.k * traffic.redundancy  # that a row is computed
@@ -224,15 +225,16 @@ class Model:
 
     def _groups(self, plan: Plan) -> int:
         """Groups of start vectors that have each entry at once; 0 where each vector has it by itself."""
-        together = self.space.schedules[plan.schedule].at_once(plan, self.start_vectors)
+        together = self.space.schedules[plan.schedule].at_once(plan, self.matrix, self.start_vectors)
         return math.ceil(self.start_vectors / together) if together > 1 else 0
 
-    def _together(self, plan: Plan) -> FormatCost:
+    def _together(self, plan: Plan, vectors: int) -> FormatCost:
         """The price of a group, on a machine that takes as many times as long for it as for one vector."""
         declared, measured = traits_of(plan), self.figures.formats[plan.variant]
-        if declared.together is None or declared.cost is None:
+        cost = declared.together.get(vectors)
+        if cost is None or declared.cost is None:
             return measured
-        factor, cost = measured.slot / declared.cost.slot, declared.together
+        factor = measured.slot / declared.cost.slot
         return FormatCost(*(factor * getattr(cost, one.name) for one in fields(cost)))
 
     def _share(self, plan: Plan) -> float:

@@ -154,9 +154,12 @@ def test_start_vectors_share_the_matrix(model: Model, large: Matrix, world: Any)
     assert parts["arithmetic"] == pytest.approx(4 * one_traffic.flops / 5e9)
 
 
-@pytest.mark.parametrize(("vectors", "groups"), [(8, 1), (9, 2), (24, 3)])
-def test_groups_of_vectors_have_the_matrix_at_once(vectors: int, groups: int, large: Matrix) -> None:
+@pytest.mark.parametrize(("vectors", "groups", "lanes"), [(8, 1, 8), (9, 2, 8), (33, 3, 16), (33, 5, 8)])
+def test_groups_of_vectors_have_the_matrix_at_once(vectors: int, groups: int, lanes: int) -> None:
     """It comes once for each, and threads share the groups: two take as long as one, three as four."""
+    width = 9 if lanes == 16 else 5
+    offsets = list(range(-(width // 2), width // 2 + 1))
+    large = Matrix.from_any(sp.diags_array([1.0] * width, offsets=offsets, shape=(20_000, 20_000), format="csr"))
     plan, prices = Plan("cpu", "sweep", "csr", k=8, threads=2), {"csr": FormatCost(3e-6, 7e-6)}
     known = replace(derived_figures(LARGE_CACHE, 2), formats=prices, waking=0.0, synchronisation=0.0)
     near = replace(LARGE_CACHE, l1_bytes=2**30)
@@ -165,9 +168,9 @@ def test_groups_of_vectors_have_the_matrix_at_once(vectors: int, groups: int, la
     assert alone is not None
     assert together is not None
     assert together.matrix_bytes == groups * alone.matrix_bytes
-    price = VARIANTS["csr"]
-    factor = 3e-6 / price.cost.slot
-    work = 8 * factor * (price.together.slot * large.nnz + price.together.row * large.n)
+    price, one_price = VARIANTS["csr"].together[lanes], VARIANTS["csr"].cost
+    assert one_price is not None
+    work = 8 * 3e-6 / one_price.slot * (price.slot * large.nnz + price.row * large.n)
     assert some.seconds(plan) == pytest.approx(-(-groups // 2) * work, rel=0.05)
     assert some.seconds(plan.replace(threads=1)) == pytest.approx(groups * work, rel=0.05)
 
@@ -181,6 +184,21 @@ def test_many_vectors_of_a_matrix_without_structure_are_done_in_groups(monkeypat
     for b, plan in plans.items():
         is_in_groups = (plan.schedule, plan.variant, plan.partitioner) == ("sweep", "csr", "natural")
         assert is_in_groups == (b >= 16), b
+
+
+@pytest.mark.parametrize(("slot", "variant"), [(0.07e-9, "csr"), (0.03e-9, "dia")])
+def test_another_format_has_to_be_clearly_better_than_groups(
+    slot: float, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen vectors of two threads, 0.75 ns an entry for each eight: diagonals of 0.094 ns would take as long."""
+    offsets = [-2, -1, 0, 1, 2]
+    matrix = Matrix.from_any(sp.diags_array([1.0] * 5, offsets=offsets, shape=(5_000, 5_000), format="csr"))
+    prices = {"csr": FormatCost(0.36e-9, 0.0), "dia": FormatCost(slot, 0.0)}
+    known = replace(derived_figures(LARGE_CACHE, 2), formats=prices, foreseen=1e5)
+    monkeypatch.setattr(_PREDICT, "figures_of", lambda device, threads: known)
+    monkeypatch.setitem(VARIANTS["csr"].together, 8, FormatCost(0.75e-9, 0.0))
+    near = replace(LARGE_CACHE, l1_bytes=2**30, l2_bytes=2**30)
+    assert predict(matrix, 8, near, start_vectors=16, threads=2).variant == variant
 
 
 def test_within_a_budget_powers_go_back_while_all_else_comes(model: Model) -> None:

@@ -1,4 +1,4 @@
-"""Powers of eight vectors at once, by machine code that LLVM makes without Numba, in a tenth of a second.
+"""Powers of eight vectors at once, or sixteen, by machine code that LLVM makes without Numba, in a tenth of a second.
 
 For rows i of A in CSR, X (n, 8) with the entries of the vectors side by side, and W (b, n), b <= 8, each contiguous:
 
@@ -6,7 +6,7 @@ For rows i of A in CSR, X (n, 8) with the entries of the vectors side by side, a
 
 where Z is X of the power before, whose place Y takes. Without a basis it is the sum alone. Products of blocks as others
 have them leave Y alone, and to turn it afterwards takes as long as the product. Here eight rows are in registers, and
-are turned there. Lanes that no vector is for do what the last one does.
+are turned there. Of sixteen vectors, two sums go along a row of A. Lanes without a vector do what the last one does.
 
 Sums have the order that SciPy's have, and no multiply-add is contracted, so that each vector has the bits that SciPy's
 product of it alone gives. A compiler may have contracted those of SciPy (GCC does on aarch64), so that the bits of some
@@ -30,10 +30,22 @@ from numpy.typing import NDArray
 from akx.device.forks import ForkSafeLock
 from akx.device.results import turn
 
-__all__ = ["LANES", "LEAST", "Code", "coefficient_rows", "fits_groups", "group_code", "group_powers", "work_size"]
+__all__ = [
+    "LANES",
+    "LEAST",
+    "Code",
+    "coefficient_rows",
+    "fits_groups",
+    "group_code",
+    "group_powers",
+    "lanes_for",
+    "work_size",
+]
 
 #: Vectors at once, and from how many on that pays.
 LANES, LEAST = 8, 3
+#: Entries of a row from which sixteen at once are faster (4 to 60 entries a row, one core of 2023): 1.4 to 2.2 times.
+_LONG = 8
 #: Bytes of a cache line.
 _LINE = 64
 _NUMBERS = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
@@ -54,6 +66,8 @@ class Code(NamedTuple):
     ----------
     bring, spread, steps : callable
         Put vectors side by side; put them apart as well, of which the entries were side by side; do powers of them.
+    lanes : int
+        Vectors of a group.
     is_exact : bool
         Whether the bits are those of SciPy's product.
     """
@@ -61,6 +75,7 @@ class Code(NamedTuple):
     bring: Any
     spread: Any
     steps: Any
+    lanes: int
     is_exact: bool
 
 
@@ -72,11 +87,19 @@ def fits_groups(A: Arrays, dtype: np.dtype[Any]) -> bool:
     return indptr.dtype == indices.dtype and all(array.flags.c_contiguous and array.flags.aligned for array in A)
 
 
-def group_code(A: Arrays, *, recurs: bool = False) -> Code | None:
-    """The machine code for arrays that :func:`fits_groups` holds of; None without LLVM."""
+def group_code(A: Arrays, *, recurs: bool = False, lanes: int = LANES) -> Code | None:
+    """The machine code for arrays that :func:`fits_groups` holds of, 8 or 16 lanes; None without LLVM."""
     _, indices, data = A
     with _LOCK:
-        return _compiled(data.dtype, indices.itemsize, recurs)
+        return _compiled(data.dtype, indices.itemsize, recurs, lanes)
+
+
+def lanes_for(entries: int, rows: int, vectors: int, threads: int) -> int:
+    """Vectors of a group, where threads share the groups: sixteen where every thread has more than eight.
+
+    Two sums at a time take little longer than one, which waits for each addition; not so where rows are short.
+    """
+    return 2 * LANES if vectors > LANES * threads and entries >= _LONG * rows else LANES
 
 
 def group_powers(
@@ -87,21 +110,22 @@ def group_powers(
     coefficients: NDArray[Any] | None = None,
     start: NDArray[Any] | None = None,
 ) -> None:
-    """powers[1:] from powers[0], (k+1, b, n), b of 8 at most, each vector contiguous; powers[0] becomes `start` before.
+    """powers[1:] from powers[0], (k+1, b, n), each vector contiguous, as many as `code` has lanes at most.
 
     work (work_size,) is scratch. coefficients are as :func:`coefficient_rows` has them; `code` is then what recurs.
-    start (b, n) may have any strides; vectors in the columns of an array in C order are read once.
+    Where start (b, n) is given, in any order in memory, powers[0] becomes that first; vectors in the columns of an
+    array in C order are read once.
     """
     count, vectors, n = powers.shape
     behind, apart, _ = powers.strides
     skipped = -work.ctypes.data % _LINE // work.itemsize  # a row of eight numbers lies in as few cache lines as it can
-    pair = work[skipped : skipped + 2 * n * LANES].reshape(2, n, LANES)
+    pair = work[skipped : skipped + 2 * n * code.lanes].reshape(2, n, code.lanes)
     of_A, (x, y) = [array.ctypes.data for array in A], [array.ctypes.data for array in pair]
     out, factors, size = powers.ctypes.data, 0, 0
     if coefficients is not None:
         pair[1] = 0
         factors, size = coefficients.ctypes.data, coefficients.strides[0]
-    if start is not None and _is_side_by_side(start, powers):
+    if start is not None and _is_side_by_side(start, powers, code.lanes):
         code.spread(n, start.strides[1], apart, start.ctypes.data, out, x)
     else:
         if start is not None and start.ctypes.data != out:
@@ -114,15 +138,15 @@ def group_powers(
         x, y = y, x
 
 
-def _is_side_by_side(start: NDArray[Any], powers: NDArray[Any]) -> bool:
-    """Whether the entries of eight vectors are, and of the type of powers."""
-    is_whole = start.shape[0] == LANES and start.strides[0] == start.itemsize
+def _is_side_by_side(start: NDArray[Any], powers: NDArray[Any], lanes: int) -> bool:
+    """Whether the entries of a whole group are, and of the type of powers."""
+    is_whole = start.shape[0] == lanes and start.strides[0] == start.itemsize
     return is_whole and start.dtype == powers.dtype and start.flags.aligned
 
 
-def work_size(n: int, dtype: np.dtype[Any]) -> int:
+def work_size(n: int, dtype: np.dtype[Any], lanes: int = LANES) -> int:
     """Numbers of scratch for a group of vectors (n,)."""
-    return 2 * n * LANES + _LINE // dtype.itemsize
+    return 2 * n * lanes + _LINE // dtype.itemsize
 
 
 def coefficient_rows(basis: Any, k: int, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -133,15 +157,15 @@ def coefficient_rows(basis: Any, k: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 @cache
-def _compiled(number: np.dtype[Any], index: int, recurs: bool) -> Code | None:
+def _compiled(number: np.dtype[Any], index: int, recurs: bool, lanes: int) -> Code | None:
     """The machine code for types; None without LLVM."""
     try:
-        return _made(number, index, recurs)
+        return _made(number, index, recurs, lanes)
     except (ImportError, OSError, RuntimeError):  # RuntimeError: of an LLVM that reads another language
         return None
 
 
-def _made(number: np.dtype[Any], index: int, recurs: bool) -> Code:
+def _made(number: np.dtype[Any], index: int, recurs: bool, lanes: int) -> Code:
     from llvmlite import binding as llvm
 
     for begin in ("initialize", "initialize_native_target", "initialize_native_asmprinter"):
@@ -152,7 +176,7 @@ def _made(number: np.dtype[Any], index: int, recurs: bool) -> Code:
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
     )
-    module = llvm.parse_assembly(_Source(number, index, recurs).text())
+    module = llvm.parse_assembly(_Source(number, index, recurs, lanes // LANES).text())
     module.verify()
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
@@ -162,7 +186,7 @@ def _made(number: np.dtype[Any], index: int, recurs: bool) -> Code:
         kinds = [ctypes.c_int64] * numbers + [ctypes.c_void_p] * arrays
         return ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address(name))
 
-    code = Code(function("bring", 3, 2), function("spread", 3, 3), function("steps", 6, 7), is_exact=True)
+    code = Code(function("bring", 3, 2), function("spread", 3, 3), function("steps", 6, 7), lanes, is_exact=True)
     return code._replace(is_exact=_has_the_bits_of_scipy(code, number, index, recurs))
 
 
@@ -176,23 +200,25 @@ def _has_the_bits_of_scipy(code: Code, number: np.dtype[Any], index: int, recurs
 
     A = sp.csr_array((n, n), dtype=number)
     A.indptr, A.indices = (array.astype(f"i{index}") for array in (np.arange(0, n * n + 1, n), np.arange(n * n) % n))
-    A.data, powers = some(n * n), np.zeros((2, LANES, n), dtype=number)
-    powers[0] = some(LANES, n)
+    A.data, powers = some(n * n), np.zeros((2, code.lanes, n), dtype=number)
+    powers[0] = some(code.lanes, n)
     plain = np.array([[1, 0, 0]], dtype=number) if recurs else None
-    group_powers(code, (A.indptr, A.indices, A.data), powers, np.empty(work_size(n, number), dtype=number), plain)
+    work = np.empty(work_size(n, number, code.lanes), dtype=number)
+    group_powers(code, (A.indptr, A.indices, A.data), powers, work, plain)
     return all(np.array_equal(A @ v, w) for v, w in zip(*powers, strict=True))
 
 
 class _Source:
     """The functions in LLVM's own language, by its builder: what is written here in Python is done by them.
 
-    A number is one real, or two side by side; a `lane` is one number, a `row` eight.
+    A number is one real, or two side by side; a `lane` is one number, a `row` eight. Of sixteen vectors there are two
+    rows for each row of A, which is a list of them therefore.
     """
 
-    def __init__(self, number: np.dtype[Any], index: int, recurs: bool) -> None:
+    def __init__(self, number: np.dtype[Any], index: int, recurs: bool, halves: int) -> None:
         from llvmlite import ir
 
-        self.ir, self.recurs = ir, recurs
+        self.ir, self.recurs, self.halves = ir, recurs, range(halves)
         self.parts = 2 if number.kind == "c" else 1  # of a number
         self.octets = number.itemsize // self.parts
         self.real = ir.DoubleType() if self.octets == 8 else ir.FloatType()
@@ -215,42 +241,46 @@ class _Source:
         self.do.ret_void()
 
     def bring(self, n: Any, vectors: Any, apart: Any, v: Any, x: Any) -> None:
-        """x (n, 8) = v (vectors, n).T"""
+        """x (n, lanes) = v (vectors, n).T"""
         columns = self.columns(vectors, apart, v)
         whole = self.do.and_(n, self.number(-LANES))
 
         def eight(i: Any) -> tuple[()]:
-            rows = self.turned([self.load(self.row, column, i, of=self.lane) for column in columns])
-            for r, row in enumerate(rows):
-                self.store(row, x, self.do.add(i, self.number(r)))
+            for h in self.halves:
+                of_half = columns[h * LANES : (h + 1) * LANES]
+                rows = self.turned([self.load(self.row, column, i, of=self.lane) for column in of_half])
+                for r, row in enumerate(rows):
+                    self.store(row, x, self.half(self.do.add(i, self.number(r)), h))
             return ()
 
         def one(i: Any) -> tuple[()]:
-            row = self.none()
-            for q, column in enumerate(columns):
-                row = self.put(row, self.load(self.lane, column, i), q)
-            self.store(row, x, i)
+            for h in self.halves:
+                row = self.none()
+                for q in range(LANES):
+                    row = self.put(row, self.load(self.lane, columns[h * LANES + q], i), q)
+                self.store(row, x, self.half(i, h))
             return ()
 
         self.loop(self.number(0), whole, eight, step=LANES)
         self.loop(whole, n, one)
 
     def spread(self, n: Any, stride: Any, apart: Any, start: Any, v: Any, x: Any) -> None:
-        """v (8, n).T = x (n, 8) = start (n, 8), rows of which are `stride` bytes apart."""
-        columns = self.columns(self.number(LANES), apart, v)
+        """v (lanes, n).T = x (n, lanes) = start (n, lanes), rows of which are `stride` bytes apart."""
+        columns = self.columns(self.number(LANES * len(self.halves)), apart, v)
 
-        def row(i: Any) -> Any:
-            found = self.load(self.row, self.do.add(start, self.do.mul(i, stride)), self.number(0))
-            self.store(found, x, i)
+        def rows(i: Any) -> list[Any]:
+            begin = self.do.add(start, self.do.mul(i, stride))
+            found = [self.load(self.row, begin, self.number(h)) for h in self.halves]
+            self.store_all(found, x, i)
             return found
 
-        self.fill(columns, n, row)
+        self.fill(columns, n, rows)
 
     def steps(
         self, n: Any, vectors: Any, count: Any, last: Any, apart: Any, behind: Any,
         indptr: Any, indices: Any, data: Any, x: Any, y: Any, v: Any, factors: Any,
     ) -> None:  # fmt: skip
-        """`count` powers of x, (n, 8), into x and y by turns, and into v (count, vectors, n).
+        """`count` powers of x, (n, lanes), into x and y by turns, and into v (count, vectors, n).
 
         No other power is made from number `last`, which leaves all of x and y but a row of it as they are.
         """
@@ -261,52 +291,67 @@ class _Source:
             a, b, c = (self.factor(address) for address in basis) if self.recurs else ((), (), ())
             is_needed = self.do.icmp_signed("<", j, last)
 
-            def row(i: Any) -> Any:
-                def add(p: Any, total: Any) -> tuple[Any]:
-                    entries = self.load(self.row, x, self.load_index(indices, p))
-                    product = self.times(self.factor(self.element(self.lane, data, p)), entries)
-                    return (self.do.fadd(total, product),)
+            def rows(i: Any) -> list[Any]:
+                def add(p: Any, *totals: Any) -> tuple[Any, ...]:
+                    entries = self.load_all(x, self.load_index(indices, p))
+                    factor = self.factor(self.element(self.lane, data, p))
+                    return tuple(
+                        self.do.fadd(total, self.times(factor, one)) for total, one in zip(totals, entries, strict=True)
+                    )
 
                 first, end = self.load_index(indptr, i), self.load_index(indptr, self.do.add(i, self.number(1)))
-                (total,) = self.loop(first, end, add, self.ir.Constant(self.row, None))
+                totals = self.loop(first, end, add, *(self.ir.Constant(self.row, None) for _ in self.halves))
                 if self.recurs:
-                    total = self.times(a, total)
-                    total = self.do.fadd(total, self.times(b, self.load(self.row, x, i)))
-                    total = self.do.fadd(total, self.times(c, self.load(self.row, y, i)))
-                self.store(total, y, self.do.select(is_needed, i, self.number(0)))
-                return total
+                    totals = tuple(self.times(a, total) for total in totals)
+                    for factor, of in ((b, x), (c, y)):
+                        more = [self.times(factor, one) for one in self.load_all(of, i)]
+                        totals = tuple(map(self.do.fadd, totals, more))
+                self.store_all(totals, y, self.do.select(is_needed, i, self.number(0)))
+                return list(totals)
 
-            self.fill(self.columns(vectors, apart, v), n, row)
+            self.fill(self.columns(vectors, apart, v), n, rows)
             return y, x, self.do.add(v, behind)
 
         self.loop(self.number(0), count, power, x, y, v)
 
     # -------------------------------------------------------------------------------------------- what these are of
 
-    def fill(self, columns: list[Any], n: Any, row: Callable[[Any], Any]) -> None:
-        """columns[q][i] = row(i)[q] for i < n"""
+    def fill(self, columns: list[Any], n: Any, rows: Callable[[Any], list[Any]]) -> None:
+        """columns[q][i] = number q of rows(i), i < n"""
         whole = self.do.and_(n, self.number(-LANES))
 
         def eight(i: Any) -> tuple[()]:
-            rows = self.turned([row(self.do.add(i, self.number(r))) for r in range(LANES)])
-            for column, values in zip(columns, rows, strict=True):
+            made = [rows(self.do.add(i, self.number(r))) for r in range(LANES)]
+            turned = [values for half in zip(*made, strict=True) for values in self.turned(list(half))]
+            for column, values in zip(columns, turned, strict=True):
                 self.store(values, column, i, of=self.lane)
             return ()
 
         def one(i: Any) -> tuple[()]:
-            values = row(i)
+            values = rows(i)
             for q, column in enumerate(columns):
-                self.store(self.get(values, q), column, i)
+                self.store(self.get(values[q // LANES], q % LANES), column, i)
             return ()
 
         self.loop(self.number(0), whole, eight, step=LANES)
         self.loop(whole, n, one)
 
+    def half(self, i: Any, h: int) -> Any:
+        """Which row of an array the half of row i is."""
+        return self.do.add(self.do.mul(i, self.number(len(self.halves))), self.number(h))
+
+    def load_all(self, address: Any, i: Any) -> list[Any]:
+        return [self.load(self.row, address, self.half(i, h)) for h in self.halves]
+
+    def store_all(self, rows: Sequence[Any], address: Any, i: Any) -> None:
+        for h, row in enumerate(rows):
+            self.store(row, address, self.half(i, h))
+
     def columns(self, vectors: Any, apart: Any, v: Any) -> list[Any]:
-        """Where eight vectors are, or so many, of which the last one stands for those that are missing."""
+        """Where the vectors of a group are, of which the last one stands for those that are missing."""
         last = self.do.sub(vectors, self.number(1))
         found = []
-        for q in range(LANES):
+        for q in range(LANES * len(self.halves)):
             is_there = self.do.icmp_signed("<", self.number(q), last)
             place = self.do.select(is_there, self.number(q), last)
             found.append(self.do.add(v, self.do.mul(apart, place)))

@@ -3,8 +3,8 @@
 v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1} for j = 0..k-1, each product over the whole matrix before the next. Threads
 take contiguous shares of the rows with equal work and wait for one another only where a share reads rows of another.
 
-Where the variant is ``csr`` and rows have their own order, three start vectors and more are done eight at a time, and
-threads share such groups of them (:mod:`akx.kernels.cpu.groups`): the matrix is read once for a group.
+Where the variant is ``csr`` and rows have their own order, three start vectors and more are done eight at a time
+or sixteen, and threads share such groups (:mod:`akx.kernels.cpu.groups`): the matrix is read once for a group.
 
 Traffic per call and start vector: k times the matrix, unless all of it fits the last-level cache, and k times x read
 and y written (a written line is first read). Flops: 2 nnz k.
@@ -24,7 +24,7 @@ from akx.device.host import HostDevice, host_device
 from akx.device.results import rows_of
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
-from akx.kernels.cpu.groups import LANES, LEAST, coefficient_rows, fits_groups, group_code, group_powers, work_size
+from akx.kernels.cpu.groups import LEAST, coefficient_rows, fits_groups, group_code, group_powers, lanes_for, work_size
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
     aligned_cuts,
@@ -85,8 +85,10 @@ class Sweep(Schedule):
             synchronisations=float(plan.k * (plan.threads - 1)),
         )
 
-    def at_once(self, plan: Plan, vectors: int) -> int:
-        return LANES if vectors >= LEAST and _is_for_groups(plan) else 1
+    def at_once(self, plan: Plan, matrix: Matrix, vectors: int) -> int:
+        if vectors < LEAST or not _is_for_groups(plan):
+            return 1
+        return lanes_for(matrix.nnz, matrix.n, vectors, plan.threads)
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
         return 1.0 if _other(plan) else multiplied(plan, matrix)
@@ -134,22 +136,26 @@ class GroupProgram(TaskProgram):
         factors, code = None, None
         if vectors >= LEAST and fits_groups(A, out.dtype):
             factors = self._rows_of(coefficients, out.dtype)
-            code = group_code(A, recurs=factors is not None)
+            lanes = lanes_for(A[1].size, n, vectors, self._threads)
+            code = group_code(A, recurs=factors is not None, lanes=lanes)
         if code is None:
             super().run(rows_of(x, out.dtype), out, coefficients)
             return
-        done = partial(group_powers, code, A)
+        done, lanes = partial(group_powers, code, A), code.lanes
+        size = work_size(n, out.dtype, lanes)
 
         def do(first: int) -> None:
-            part = slice(first, first + LANES)
+            part = slice(first, first + lanes)
             try:
                 work = self._scratch.pop()
             except IndexError:  # the others have theirs
-                work = np.empty(work_size(n, out.dtype), dtype=out.dtype)
+                work = np.empty(size, dtype=out.dtype)
+            if work.size < size:
+                work = np.empty(size, dtype=out.dtype)
             done(out[:, part], work, factors, x[part])
             self._scratch.append(work)
 
-        share_out(range(0, vectors, LANES), do, self._threads)
+        share_out(range(0, vectors, lanes), do, self._threads)
 
     def _rows_of(self, coefficients: Coefficients, dtype: np.dtype[Any]) -> NDArray[Any] | None:
         """The coefficients in rows; None where they are those of the monomial basis. The last ones are remembered."""

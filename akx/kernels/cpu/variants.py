@@ -17,9 +17,12 @@ _APART, _GATHERED = 0.2e-9, 0.37e-9
 _CSR, _SELL, _DIA = {4: 1.0, 8: 1.0, 16: 1.15}, {4: 0.9, 8: 1.0, 16: 1.35}, {4: 0.9, 8: 1.0, 16: 1.6}
 _BELL, _INODE = {4: 0.75, 8: 1.0, 16: 1.55}, {4: 1.1, 8: 1.0, 16: 1.2}
 
-#: What eight vectors at once cost, on a processor of 2023 (Sapphire Rapids, real numbers of 8 bytes): 4 to 60 entries a
-#: row.
-_EIGHT = FormatCost(0.75e-9, 5e-9, uneven=_UNEVEN, scattered=0.5e-9)
+#: What eight and sixteen vectors at once cost, on a processor of 2023 (Sapphire Rapids): real numbers of 8 bytes, 4 to
+#: 60 entries a row.
+_TOGETHER = {
+    8: FormatCost(0.75e-9, 5e-9, uneven=_UNEVEN, scattered=0.5e-9),
+    16: FormatCost(1.1e-9, 9e-9, uneven=_UNEVEN, scattered=1e-9),
+}
 
 #: By name, in the order in which ties are decided. Costs are those of a core of a server, as calibrated on one of 2022
 #: (Zen 4): the guess for all others.
@@ -29,7 +32,7 @@ VARIANTS = {
         narrow="csr16",
         cost=FormatCost(0.36e-9, 0.9e-9, uneven=_UNEVEN, scattered=_APART),
         sizes=_CSR,
-        together=_EIGHT,
+        together=_TOGETHER,
     ),
     "csr-ahead": VariantTraits(
         "compressed sparse rows, entries of x asked for ahead of use, for columns far apart", asks_ahead=True
