@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 from akx.device.choose import HOST
 from akx.matrix import Matrix
 from akx.operator.tiers import ALWAYS
-from akx.plan import Plan
 
 if TYPE_CHECKING:
+    from akx.plan import Plan
     from akx.tuner.warmup import Job, Warmup
 
 __all__ = ["Coming", "aside", "check_code", "check_first", "compiled_in_background", "is_noted", "look", "notes_of"]
