@@ -148,12 +148,16 @@ def load_numba() -> Any:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
+    """What is made within is old when this is left: collections of young objects do not go through it either."""
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            if not gc.get_freeze_count():  # else they are the caller's, who wants them to stay so
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -272,6 +272,8 @@ class Matrix:
 
         Raises :class:`ArgumentError` or :class:`ArgumentTypeError` as :meth:`from_any` does.
         """
+        if type(value_error) is float and value_error == self.value_error:
+            return self
         allowed = check_value_error(value_error)
         if allowed == self.value_error:
             return self

@@ -129,10 +129,14 @@ def test_numba_comes_without_scipys_linear_algebra_and_is_whole() -> None:
     """To import that took a sixth of the time to a first compiled call; Numba has it where a function needs it."""
     script = """
 import gc, sys
+from akx import _numba
+_numba.load_numba()
+young = sum(len(gc.get_objects(generation=one)) for one in (0, 1))
+assert young < len(gc.get_objects()) / 10, young
+assert gc.isenabled()
 import akx.kernels.cpu.sweep
 assert "numba.np.arraymath" in sys.modules
 assert "scipy.linalg" not in sys.modules
-assert gc.isenabled()
 from numba.np import arraymath, linalg
 assert arraymath._HAVE_BLAS
 assert arraymath.ensure_blas is linalg.ensure_blas

@@ -36,6 +36,18 @@ def test_reading_a_matrix_needs_neither_compiler_nor_tuner() -> None:
     assert not {"numba", "llvmlite", "optuna", "sqlalchemy", "pycuda", "pymetis", "rich", "typer"} & loaded
 
 
+@pytest.mark.parametrize("name", ["akx.matrix_powers", "akx.solvers.cg", "akx.solvers.solve", "akx.solvers.Solver"])
+def test_first_calls_import_what_they_need(name: str) -> None:
+    """SciPy's linear algebra takes longer to import than a first solve of a small system with all else."""
+    loaded = _modules_after(f"import numpy, scipy.sparse, akx.solvers; {name}")
+    heavy = {"numba", "optuna", "sqlalchemy", "scipy.linalg", "akx.device.cuda.interchange"}
+    if not name.endswith("Solver"):
+        heavy |= {"akx.tuner"}
+    if name in ("akx.matrix_powers", "akx.solvers.cg"):
+        heavy |= {"akx.plan"}
+    assert not heavy & loaded
+
+
 def test_every_public_name_is_there() -> None:
     for name in akx.__all__:
         assert getattr(akx, name) is not None

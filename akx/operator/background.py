@@ -30,9 +30,9 @@ from akx.errors import CompileError
 from akx.matrix import Matrix
 from akx.operator.freshness import Summing
 from akx.operator.tiers import ALWAYS
-from akx.plan import Plan
 
 if TYPE_CHECKING:
+    from akx.plan import Plan
     from akx.tuner.warmup import Job, Warmup
 
 __all__ = [

@@ -37,10 +37,10 @@ from akx.operator.freshness import Token, database_of, is_changing, place_of_pla
 from akx.operator.spares import KEPT, KEPT_BYTES, Spares
 from akx.operator.tiers import FIXED, setting
 from akx.operator.values import same_pattern
-from akx.plan import Plan
 
 if TYPE_CHECKING:
     from akx.operator.powers import MatrixPowers
+    from akx.plan import Plan
 
 __all__ = ["CACHE", "ORIGIN", "Cache", "Entry", "Origin", "clear_cache"]
 

@@ -17,11 +17,11 @@ from akx.matrix import there as matrix_there
 from akx.operator.freshness import read
 from akx.operator.tiers import CSR, ended, plain_powers
 from akx.operator.vectors import is_matrix_there, is_on_device
-from akx.plan import Plan
 
 if TYPE_CHECKING:
     from akx.operator.kept import Recent
     from akx.operator.powers import MatrixPowers
+    from akx.plan import Plan
 
 __all__ = ["matrix_powers"]
 

@@ -47,8 +47,8 @@ Summing = Callable[[Sequence[NDArray[Any]]], list[int]]
 CONSTANT: Token = ("akx",)
 #: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
 _BYTES_PER_READER = 1 << 20
-#: Bytes of arrays that are copied for comparisons, and where the cache of a matrix has them.
-SMALL, _COPIES = 1 << 18, "akx.operator.copies"
+#: Bytes of a pattern that is copied for comparisons, and of a matrix, and where the cache of a matrix has the copies.
+SMALL, _COPIED, _COPIES = 1 << 18, 1 << 20, "akx.operator.copies"
 #: Entries that are compared at once: what is in between stays in a near cache.
 _COMPARED = 1 << 16
 #: Seconds for which a file of plans is taken to be unchanged by other processes, and files that are remembered.
@@ -118,8 +118,8 @@ def is_copied(A: Any, matrix: Matrix) -> bool:
         return False
     own = matrix.indptr, matrix.indices, matrix.data
     is_same = all(map(_is_equal, given, own))
-    if is_same and matrix.nbytes <= SMALL:
-        matrix.cache[_COPIES] = Copies(given, own)
+    if is_same and matrix.nbytes <= _COPIED:  # copies are made by a third call: more may come
+        matrix.cache[_COPIES] = Copies(given, own) if _COPIES in matrix.cache else None
     return is_same
 
 

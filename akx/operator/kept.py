@@ -31,10 +31,10 @@ from akx.operator.freshness import (
     token_of,
 )
 from akx.operator.tiers import CSR
-from akx.plan import Plan, check_plan
 
 if TYPE_CHECKING:
     from akx.operator.powers import MatrixPowers
+    from akx.plan import Plan
 
 __all__ = [
     "Recent",
@@ -84,7 +84,10 @@ def operator_for(
     most = resolve_threads(threads)
     named = basis if isinstance(basis, str) else id(basis)
     limits = parse_limits(*limits)  # before it is part of a key: equal ones are to be equal, and wrong ones named
-    check_plan(plan)
+    if plan is not None:
+        from akx.plan import check_plan
+
+        check_plan(plan)
     own = A.value_error if isinstance(A, Matrix) else 0.0
     allowed = own if value_error is None else check_value_error(value_error)
     types = (target.str,)

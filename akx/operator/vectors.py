@@ -19,7 +19,7 @@ __all__ = ["check_out", "is_matrix_there", "is_on_device", "is_same", "overlap",
 
 def is_on_device(x: Any) -> bool:
     """Whether x is an array on a GPU."""
-    if isinstance(x, Matrix):  # which has nothing that could be looked for
+    if type(x) is np.ndarray or isinstance(x, Matrix):  # which have nothing that could be looked for
         return False
     from akx.device.cuda import interchange
 

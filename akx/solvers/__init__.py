@@ -51,8 +51,12 @@ class _Solvers(Mapping[str, Callable[..., Any]]):
     def __getitem__(self, name: str) -> Callable[..., Any]:
         if name not in _NAMES:
             raise KeyError(name)
-        found: Callable[..., Any] = getattr(import_module(f"{__name__}.{name}"), name)
-        return found
+        home = f"{__name__}.{name}"
+        found: Callable[..., Any] | None = getattr(sys.modules.get(home), name, None)  # None while it is imported, too
+        return getattr(import_module(home), name) if found is None else found
+
+    def __contains__(self, name: object) -> bool:
+        return name in _NAMES
 
     def __iter__(self) -> Iterator[str]:
         return iter(_NAMES)

@@ -25,10 +25,9 @@ import numpy as np
 
 from akx._given import unknown_name
 from akx.device.choose import HOST, backend_of, is_usable
-from akx.device.cuda.interchange import is_on_device
 from akx.matrix import Matrix
 from akx.operator.freshness import state_of_plans
-from akx.operator.vectors import is_matrix_there
+from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg import MOST

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigvalsh_tridiagonal
-from scipy.linalg.lapack import dstebz
 
 from akx._numba import jit_later
 from akx.basis import Basis
@@ -268,9 +266,13 @@ class Shifts:
         diagonal, beside = 1 / a, np.sqrt(b[:-1]) / a[:-1]
         diagonal[1:] += b[:-1] / a[:-1]
         if self.kind == "chebyshev" and a.size > 1:  # a GPU waits: 0.1 ms in place of 0.3 for 128 steps
+            from scipy.linalg.lapack import dstebz  # takes longer to import than all else of a first solve
+
             ends = [dstebz(diagonal, beside, _BY_INDEX, 0.0, 0.0, i, i, 0.0, "E") for i in (1, a.size)]
             if all(info == 0 for *_, info in ends):
                 return np.array([values[0] for _, values, *_ in ends])
+        from scipy.linalg import eigvalsh_tridiagonal
+
         found: NDArray[np.float64] = eigvalsh_tridiagonal(diagonal, beside)
         return found
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.interchange import is_on_device
 from akx.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
+from akx.operator.vectors import is_on_device
 
 __all__ = ["TOO_MUCH", "answer_in_kind", "callback_in_kind", "of_host"]
 

@@ -32,7 +32,6 @@ from akx._numba import is_loaded
 from akx._progress import working
 from akx.basis import Basis
 from akx.device.choose import HOST, array_backend, backend_of, is_usable, resolve_backend
-from akx.device.cuda.interchange import is_on_device
 from akx.device.host import resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
 from akx.kernels.numpy_vectors import NumpyVectors
@@ -42,8 +41,7 @@ from akx.operator import products, tiers
 from akx.operator.background import Coming, compiled_in_background, is_noted, look, notes_of
 from akx.operator.cache import CACHE, Cache, Entry
 from akx.operator.kept import cache_of, canonical, derived, owner_of
-from akx.operator.plain import PlainOperator, PlainPowers, device_rent, give_back, plain_on
-from akx.plan import Plan
+from akx.operator.vectors import is_on_device
 from akx.solvers.scaling import Units, eps_of, exponent_of, is_extreme, norm_of, scaled, units_of
 from akx.solvers.stats import SolveStats
 from akx.solvers.watch import Watch, Watched
@@ -53,7 +51,9 @@ if TYPE_CHECKING:
 
     from scipy.sparse.linalg import LinearOperator
 
+    from akx.operator.plain import PlainOperator, PlainPowers
     from akx.operator.powers import MatrixPowers
+    from akx.plan import Plan
 
 __all__ = [
     "Answer",
@@ -230,6 +230,8 @@ class System:
         self.under_way.end()
         if self._plain is not None:
             if self.is_plain:
+                from akx.operator.plain import give_back
+
                 give_back(self.matrix, self.work.backend, self._plain, self._epoch)
             self._plain = None
         self._operators.clear()
@@ -337,6 +339,8 @@ class System:
     def rent(self) -> None:
         """Have plain products as long as preparing has not paid for this matrix."""
         if self.on_device:
+            from akx.operator.plain import device_rent, plain_on
+
             self._rent = device_rent(self.given, "solve", self.work.backend)
             if self._rent is not None:
                 self._epoch = self.cache.epoch
@@ -471,6 +475,8 @@ class System:
         with self.stats.phase("setup"):
             program, coefficients = operator.program(vectors, basis)
         if not program.is_recordable:
+            from akx.operator.plain import PlainOperator
+
             assert not isinstance(operator, PlainOperator)
             raise PlanError(
                 "a solver on the GPU cannot use a plan that streams the matrix",
@@ -906,6 +912,8 @@ def is_rented(matrix: Matrix, backend: str) -> bool:
     """Whether the next solve with a canonical matrix begins with plain products on a device."""
     if backend == HOST or tiers.setting() != tiers.AUTO or cache_of(matrix) is not CACHE:
         return False
+    from akx.operator.plain import device_rent
+
     return is_usable(backend) and device_rent(matrix, "solve", backend) is not None
 
 

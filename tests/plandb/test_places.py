@@ -230,8 +230,8 @@ def test_changed_files_are_seen_and_others_not_read_again(
     tmp_path: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    real = layer_module.read_bundle
-    monkeypatch.setattr(layer_module, "read_bundle", lambda path: read.append(path.name) or real(path))
+    real = layer_module._read_file
+    monkeypatch.setattr(layer_module, "_read_file", lambda path, stamp: read.append(path.name) or real(path, stamp))
     folder = put(tmp_path / "folder", make_record(1, seconds=0.1))
     put(folder, make_record(2), name="other.json")
     layer = ShippedPlans(folder, "system")
