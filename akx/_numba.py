@@ -101,7 +101,7 @@ class _WhenCalled:
         import numba
 
         signature, options = self._asked
-        found = numba.njit(*signature, **options)(self._function)
+        found = numba.njit(*signature, **options, no_cfunc_wrapper=True)(self._function)
         names = self._function.__globals__
         for name in (self._function.__name__, *self._function.__code__.co_names):
             other = names.get(name)
@@ -113,6 +113,7 @@ class _WhenCalled:
 def njit(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """:func:`numba.njit` with these arguments; Numba is looked at (:func:`check_numba`), and imported, in a first call.
 
+    Nothing in C calls these functions, so no code is made for that: it takes a tenth of the time to compile.
     A GPU lays most matrices out itself: then nothing of it is needed, and most of a second saved.
     """
     return lambda function: _WhenCalled(function, signature, options)
