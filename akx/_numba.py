@@ -110,7 +110,8 @@ class _WhenCalled:
             if isinstance(other, _WhenCalled) and other is not self:
                 names[name] = other.compiled
         signature, options = self._asked
-        found = numba.njit(*signature, **options)(self._function)  # at once, where there is a signature
+        # At once, where there is a signature.
+        found = numba.njit(*signature, **options, no_cfunc_wrapper=True)(self._function)
         if names.get(own) is self:
             names[own] = found
         self._compiled = found
@@ -119,6 +120,7 @@ class _WhenCalled:
 def njit(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """:func:`numba.njit` with these arguments; Numba is looked at (:func:`check_numba`), and imported, in a first call.
 
+    Nothing in C calls these functions, so no code is made for that: it takes a tenth of the time to compile.
     A GPU lays most matrices out itself: then nothing of it is needed, and most of a second saved.
     """
     return lambda function: _WhenCalled(function, signature, options)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from akx.errors import AkxError
-from akx.kernels.cpu.jit import jit
+from akx.kernels.cpu.jit import jit, jit_inner
 from akx.kernels.cpu.sync import advanced, all_reached, begin, finish, first_part, hold, let_go, position, turn
 from akx.kernels.cpu.team import Job, team
 
@@ -65,7 +65,7 @@ class CoreState:
     meeting: float
 
 
-@jit
+@jit_inner
 def _sums(steps: int, seed: int) -> Any:
     """Four chains of shifts (Marsaglia's xorshift64), which keep the units for integers busy."""
     a, b = np.uint64(seed + 1), np.uint64(seed + 2)

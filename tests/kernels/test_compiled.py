@@ -20,6 +20,7 @@ from akx.device.host import host_device
 from akx.errors import ArgumentError
 from akx.kernels import registry
 from akx.kernels.cpu import ghost, ghost_space, program
+from akx.kernels.cpu.jit import jit, jit_inner, source_hash
 from akx.kernels.cpu.team import Job, Team
 from akx.plan import Plan
 
@@ -51,12 +52,29 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
 
 
 def test_stamp_covers_all_kernel_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    from akx.kernels.cpu import jit
-
-    before = jit.source_hash()
+    before = source_hash()
     original = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda self: original(self) + (b"#" if self.name == "sell.py" else b""))
-    assert jit.source_hash.__wrapped__() != before
+    assert source_hash.__wrapped__() != before
+
+
+@jit_inner
+def _twice(x: Any) -> Any:
+    return 2 * x
+
+
+@jit
+def _thrice(x: Any) -> Any:
+    return _twice(x) + x
+
+
+def test_what_only_compiled_code_calls_is_refused_to_python() -> None:
+    """Before it is compiled and after; Numba itself would jump to where no code is."""
+    with pytest.raises(TypeError, match="only compiled code can call it"):
+        _twice(1)
+    assert _thrice(1) == 3
+    with pytest.raises(TypeError, match="only compiled code can call it"):
+        _twice(1)
 
 
 def test_every_registered_schedule_is_there() -> None:

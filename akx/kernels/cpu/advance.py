@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from akx.kernels.cpu import simd
-from akx.kernels.cpu.jit import jit
+from akx.kernels.cpu.jit import jit, jit_inner
 
 __all__ = ["advance_rows", "pack"]
 
@@ -60,7 +60,7 @@ def pack(C: Any, factors: Any, picks: Any) -> None:
         picks[g, 0] = used
 
 
-@jit
+@jit_inner
 def _combine_four(C: Any, picks: Any, g: int, chunk: Any, to: Any) -> None:
     """Four rows of `chunk`, from flat `to` on, of two vectors each: sums of those of its first rows that are picked."""
     lanes = np.uintp(64 // chunk.itemsize)
@@ -86,7 +86,7 @@ def _combine_four(C: Any, picks: Any, g: int, chunk: Any, to: Any) -> None:
         q += lanes + lanes
 
 
-@jit
+@jit_inner
 def advance_rows(C: Any, picks: Any, count: int, x: Any, start: int, stop: int, out: Any, chunk: Any) -> None:
     """Rows 0 .. count - 2 of x (m, n), and `out` added to, on columns start .. stop - 1; `chunk` is scratch.
 

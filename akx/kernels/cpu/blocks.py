@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.host import resolve_threads
-from akx.kernels.cpu.jit import jit
+from akx.kernels.cpu.jit import jit, jit_inner
 from akx.kernels.cpu.rows import SHARED_BYTES, cut, dots_four, dots_one, sum_rows
 from akx.kernels.cpu.sync import (
     advanced,
@@ -118,7 +118,7 @@ class BlockWork:
         return found
 
 
-@jit
+@jit_inner
 def _products(W: Any, start: int, stop: int, first: int, m: int, s: int, sums: Any) -> None:
     """sums[i, q] += <w_i, v_q> for first <= i < m, on a chunk."""
     k, whole = m - s, s - s % 4
@@ -129,7 +129,7 @@ def _products(W: Any, start: int, stop: int, first: int, m: int, s: int, sums: A
             dots_one(W, start, stop, i, m, k + q, sums, q)
 
 
-@jit
+@jit_inner
 def _sum_four(W: Any, start: int, stop: int, m: int, F: Any, q: int, chunk: Any) -> None:
     """chunk[q + c] = sum_j F[j, q + c] w_j for c < 4."""
     last, size = m - 1, stop - start
@@ -149,7 +149,7 @@ def _sum_four(W: Any, start: int, stop: int, m: int, F: Any, q: int, chunk: Any)
             x3[t] += d0 * e + d1 * f + d2 * g + d3 * h
 
 
-@jit
+@jit_inner
 def _replace(W: Any, start: int, stop: int, m: int, s: int, F: Any, chunk: Any) -> None:
     """The last s of m rows become F^T W, on a chunk."""
     size = stop - start
@@ -193,7 +193,7 @@ def run_blocks(
     return number == 0
 
 
-@jit
+@jit_inner
 def _do_columns(words: Any, factors: Any, chunk: Any, total: Any, x: Any, out: Any, part: int, parts: int) -> None:
     """The pass over the columns of one part."""
     m, s, n = words[0], words[1], words[2]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from akx.formats.base import VECTOR_BYTES, Format, Pattern
 from akx.formats.bell import BellFormat
 from akx.kernels.cpu import simd
-from akx.kernels.cpu.jit import jit
+from akx.kernels.cpu.jit import jit, jit_inner
 from akx.kernels.cpu.shared import slots_before
 from akx.kernels.cpu.sync import (
     advanced,
@@ -171,7 +171,7 @@ def _windows(layout: Format, pattern: Pattern) -> tuple[NDArray[np.uint64], NDAr
     return pattern.indptr[rows].astype(np.uint64), window
 
 
-@jit
+@jit_inner
 def put(values: Any, data: Any, places: Any, thread: int, threads: int) -> None:
     """values[slot[i]] = data[entries[i]] for this thread's share of i; where a map is empty, i itself."""
     entries, slot = places.entries, places.slot
@@ -202,7 +202,7 @@ def put(values: Any, data: Any, places: Any, thread: int, threads: int) -> None:
             values[np.uintp(slot[i])] = data[i]
 
 
-@jit
+@jit_inner
 def _by_windows(values: Any, data: Any, places: Any, thread: int, threads: int) -> None:
     entries, slot, first, window = places.entries, places.slot, places.first, places.window
     lanes, count = np.uintp(_BYTES // values.itemsize), window.size - 1
@@ -230,7 +230,7 @@ def _by_windows(values: Any, data: Any, places: Any, thread: int, threads: int) 
     simd.fence()
 
 
-@jit
+@jit_inner
 def _by_blocks(values: Any, data: Any, places: Any, thread: int, threads: int) -> None:
     """Line by line: one of a chunk has an entry of each of its nodes, the next of one of their rows.
 

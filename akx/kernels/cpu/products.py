@@ -27,6 +27,9 @@ from numba.extending import overload
 
 __all__ = ["combine", "product", "slots"]
 
+#: Nothing but compiled code calls them: no code for calls from C; Numba makes none for Python.
+_ALONE = {"no_cfunc_wrapper": True}
+
 
 def product(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
     """w[y + i - shift] = (A x)[i] for first <= i < last; compiled code only."""
@@ -43,7 +46,7 @@ def combine(w: Any, x: Any, before: Any, y: Any, count: Any, a: Any, b: Any, c: 
     raise NotImplementedError("combine is for compiled code")
 
 
-@overload(product)
+@overload(product, jit_options=_ALONE)
 def _product(
     m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any
 ) -> Callable[..., None] | None:
@@ -54,13 +57,13 @@ def _product(
     return layout.loop_of_complex if is_complex and layout.loop_of_complex is not None else layout.loop
 
 
-@overload(slots)
+@overload(slots, jit_options=_ALONE)
 def _slots(m: Any, row: Any) -> Callable[..., Any] | None:
     layout = by_arrays(m.instance_class) if isinstance(m, types.NamedTuple) else None
     return None if layout is None else layout.slot_of
 
 
-@overload(combine)
+@overload(combine, jit_options=_ALONE)
 def _combine(w: Any, x: Any, before: Any, y: Any, count: Any, a: Any, b: Any, c: Any) -> Callable[..., None]:
     def loop(w: Any, x: Any, before: Any, y: Any, count: Any, a: Any, b: Any, c: Any) -> None:
         u, v, t = np.uintp(x), np.uintp(y), np.uintp(before)

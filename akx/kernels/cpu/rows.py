@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.kernels.cpu.jit import jit, jit_sums
+from akx.kernels.cpu.jit import jit_inner, jit_sums
 
 __all__ = ["SHARED_BYTES", "cut", "dot", "dots_four", "dots_one", "sum_rows"]
 
@@ -19,7 +19,7 @@ __all__ = ["SHARED_BYTES", "cut", "dot", "dots_four", "dots_one", "sum_rows"]
 SHARED_BYTES = 3 << 20
 
 
-@jit
+@jit_inner
 def cut(n: int, thread: int, threads: int) -> int:
     """Where the columns of a thread begin: at a cache line, but for the end."""
     return n if thread == threads else n * thread // threads // 16 * 16
@@ -86,7 +86,7 @@ def dots_four(W: Any, start: int, stop: int, i: int, end: int, j: int, sums: Any
                 sums[i + r, q + p] += value
 
 
-@jit
+@jit_inner
 def sum_rows(W: Any, start: int, stop: int, f: Any, target: Any) -> None:
     """target += sum_j f[j] w_j over the first f.size rows, four at a time."""
     m = f.size

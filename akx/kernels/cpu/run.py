@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.kernels.cpu import simd
-from akx.kernels.cpu.jit import jit, jit_into
+from akx.kernels.cpu.jit import jit, jit_inner, jit_into
 from akx.kernels.cpu.products import combine, product, slots
 from akx.kernels.cpu.sync import (
     advanced,
@@ -71,7 +71,7 @@ class GhostBlocks(NamedTuple):
     thread_ptr: NDArray[np.int64]
 
 
-@jit
+@jit_inner
 def _collect(source: Any, start: int, order: Any, begin: int, end: int, target: Any, row: int) -> None:
     """target[row + i] = source[start + order[i]] for begin <= i < end.
 
@@ -97,7 +97,7 @@ def _step(
         combine(w, x + first, before + first, y + first, last - first, a[j - 1], b[j - 1], c[j - 1])
 
 
-@jit
+@jit_inner
 def _bring(x: Any, out: Any, order: Any, work: Any, start: int, end: int) -> None:
     """Rows start..end of power 0, in `out` and, in the order of the partition, in `work`."""
     vectors, n = x.shape
@@ -111,7 +111,7 @@ def _bring(x: Any, out: Any, order: Any, work: Any, start: int, end: int) -> Non
             _collect(x[v], 0, order, start, end, work, v * n)
 
 
-@jit
+@jit_inner
 def _is_ready(calls: Any, number: int, tasks: Any, part: int, at: int, count: int) -> bool:
     """Whether others have done what step `at` of a part needs: first x, then `count` tasks, then the way back."""
     if at == 0:

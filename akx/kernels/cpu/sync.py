@@ -47,7 +47,7 @@ import time as time_module
 from collections.abc import Callable
 from typing import Any
 
-from akx.kernels.cpu.jit import jit  # before Numba, which it imports sooner
+from akx.kernels.cpu.jit import jit, jit_inner  # before Numba, which it imports sooner
 
 # isort: split
 import numpy as np
@@ -287,7 +287,7 @@ def _move(calls: Any) -> bool:
     return True
 
 
-@jit
+@jit_inner
 def _wait(calls: Any, thread: int, other: int, since: Any) -> None:
     """Wait a little, once more, for `other`; waiting has gone on since that time."""
     past = _now() - since
@@ -325,7 +325,7 @@ def part_count(calls: Any) -> Any:
     return (calls.size // LINE - 2) // 3
 
 
-@jit
+@jit_inner
 def first_part(calls: Any, thread: int) -> Any:
     """The first part that a thread has; the next thread's first is the one behind its last."""
     return thread * part_count(calls) // calls[calls.size - LINE + 5]
@@ -375,32 +375,32 @@ def hold(calls: Any, thread: int, number: int, part: int) -> Any:
     return holder == nobody + thread + 1 or (holder == nobody and _swap_if(calls, at, nobody, nobody + thread + 1))
 
 
-@jit
+@jit_inner
 def hold_undone(calls: Any, thread: int, number: int, part: int) -> Any:
     """As :func:`hold`, of a part of one step that is not done."""
     return hold(calls, thread, number, part) and position(calls, number, part) == 0
 
 
-@jit
+@jit_inner
 def let_go(calls: Any, thread: int, number: int, part: int) -> None:
     """The caller lets go of a part that is a member's; others keep what they hold."""
     if thread == 0 and part >= first_part(calls, 1):
         _publish(calls, np.uintp((part_count(calls) + part) * LINE), number << _HOLDER)
 
 
-@jit
+@jit_inner
 def position(calls: Any, number: int, part: int) -> Any:
     """Steps of a part that are done in this call."""
     return max(_acquire(calls, np.uintp(part * LINE)) - (number << _STEPS), 0)
 
 
-@jit
+@jit_inner
 def reached(calls: Any, number: int, part: int, steps: int) -> Any:
     """Whether so many steps of a part are done, and their results can be read."""
     return _acquire(calls, np.uintp(part * LINE)) >= (number << _STEPS) + steps
 
 
-@jit
+@jit_inner
 def all_reached(calls: Any, number: int, steps: int) -> bool:
     """Whether so many steps of all parts are done."""
     done = True
@@ -447,7 +447,7 @@ def turn(calls: Any, thread: int, number: int, part: int, idle: int) -> int:
     return found
 
 
-@jit
+@jit_inner
 def _count_wait(calls: Any, own: Any) -> None:
     """A thread whose words are at `own` no longer waits."""
     if calls[own] != 0:
@@ -455,7 +455,7 @@ def _count_wait(calls: Any, own: Any) -> None:
         calls[own] = 0
 
 
-@jit
+@jit_inner
 def _unfinished(calls: Any, number: int, part: int, first: int, end: int) -> int:
     """The next part behind `part`, in a circle, of first .. end - 1 that is not done; -1 where there is none."""
     count = end - first
@@ -493,13 +493,13 @@ def next_piece(counters: Any, i: int) -> Any:
     return _add(counters, np.uintp(i), 1)
 
 
-@jit
+@jit_inner
 def array_at(address: int, size: int, like: Any) -> Any:
     """The flat array of so many entries at an address, of the type of `like`; who calls keeps it alive."""
     return carray(_pointer(address), (size,), like.dtype)
 
 
-@jit
+@jit_inner
 def arrays_of(calls: Any, powers: int, x: Any, out: Any) -> Any:
     """x (b, n) and out, flat, of the call at hand, for a member that holds a part; the arguments give the types."""
     word = calls.size - LINE

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.kernels.cpu.jit import jit
+from akx.kernels.cpu.jit import jit, jit_inner
 from akx.kernels.cpu.run import Tasks
 
 __all__ = ["ascending", "mirrored", "schedule_tasks"]
@@ -84,7 +84,7 @@ def schedule_tasks(
     return Tasks(pointer, first, last, power, soon_first, soon_last, wait_ptr, wait_thread, wait_count)
 
 
-@jit
+@jit_inner
 def _ready(low: Any, high: Any, owner: Any, made: Any, b: int, j: int, thread: int, now: int, lag: int) -> bool:
     """Whether all that block b needs for power j is there: own blocks made, others' made `lag` rounds ago."""
     if j == 1:
@@ -198,7 +198,7 @@ def _waits(low: Any, high: Any, owner: Any, pointer: Any, block: Any, power: Any
     return wait_ptr, who[:size].copy(), count[:size].copy()
 
 
-@jit
+@jit_inner
 def _longer(array: Any, room: int) -> Any:
     result = np.empty(room, np.int64)
     for i in range(array.size):  # a slice takes ten times as long to compile: its error would be a text

@@ -31,7 +31,7 @@ from numpy.typing import DTypeLike, NDArray
 from akx.device.host import resolve_threads
 from akx.kernels.cpu.advance import advance_rows, pack
 from akx.kernels.cpu.blocks import BlockWork
-from akx.kernels.cpu.jit import jit
+from akx.kernels.cpu.jit import jit, jit_inner
 from akx.kernels.cpu.rows import SHARED_BYTES, cut, dot, dots_four, dots_one, sum_rows
 from akx.kernels.cpu.sync import (
     advanced,
@@ -171,7 +171,7 @@ class VectorWork(HostVectors):
         return total
 
 
-@jit
+@jit_inner
 def _gram(W: Any, start: int, stop: int, first: int, sums: Any) -> None:
     """sums[i, j] += <w_i, w_j> for i <= j, j >= first, on a chunk; some of those below the diagonal too."""
     m = W.shape[0]
@@ -187,14 +187,14 @@ def _gram(W: Any, start: int, stop: int, first: int, sums: Any) -> None:
             sums[i, j] += dot(W[i, start:stop], W[j, start:stop])
 
 
-@jit
+@jit_inner
 def _add(factor: Any, a: Any, target: Any) -> None:
     """target += factor a."""
     for i in range(np.uintp(target.size)):
         target[i] += factor * a[i]
 
 
-@jit
+@jit_inner
 def _scale_and_add(factor: Any, target: Any, a: Any) -> None:
     """target = a + factor target."""
     for i in range(np.uintp(target.size)):
@@ -239,7 +239,7 @@ def run_vectors(
     return number == 0
 
 
-@jit
+@jit_inner
 def _do_columns(
     words: Any, factors: Any, picks: Any, chunk: Any, total: Any, x: Any, out: Any, part: int, parts: int
 ) -> None:

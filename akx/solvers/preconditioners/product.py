@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.host import resolve_threads
-from akx.kernels.cpu.jit import jit
+from akx.kernels.cpu.jit import jit, jit_inner
 from akx.kernels.cpu.rows import SHARED_BYTES
 from akx.kernels.cpu.sync import advanced, arrays_of, begin, finish, first_part, hold_undone, let_go, turn
 from akx.kernels.cpu.team import Job
@@ -56,7 +56,7 @@ class Product:
         return out
 
 
-@jit
+@jit_inner
 def _rows(indptr: Any, indices: Any, values: Any, v: Any, out: Any, first: Any, last: Any) -> None:
     """Entries first <= i < last of the product; the loop of CSR in :mod:`akx.kernels.cpu.products`."""
     p = np.uintp(indptr[first])
