@@ -8,13 +8,11 @@ decorated; it fails there with errors that name no cure. So both are looked at b
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -120,47 +118,16 @@ class _WhenCalled:
 def njit(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """:func:`numba.njit` with these arguments; Numba is looked at (:func:`check_numba`), and imported, in a first call.
 
-    Nothing in C calls these functions, so no code is made for that: it takes a tenth of the time to compile.
+    Nothing in C calls these functions, so no code is made for that.
     A GPU lays most matrices out itself: then nothing of it is needed, and most of a second saved.
     """
     return lambda function: _WhenCalled(function, signature, options)
 
 
 def load_numba() -> Any:
-    """Import Numba with all that its first function needs, and no more.
-
-    Two things take a third of the time that this takes, and are done without: Numba imports SciPy's linear algebra to
-    see that it is there, which it is; and the garbage collector goes through all that imports make, which stays.
-    """
-    if "numba.np.arraymath" in sys.modules:
-        return import_module("numba")
-    with _without_collector():
-        numba = import_module("numba")
-        with suppress(ImportError, AttributeError):  # of another version: it does all that itself
-            linalg: Any = import_module("numba.np.linalg")
-            looks, linalg.ensure_blas = linalg.ensure_blas, lambda: None
-            try:
-                arrays: Any = import_module("numba.np.arraymath")
-            finally:
-                linalg.ensure_blas = looks
-            arrays.ensure_blas = looks
-            import_module("numba.core.registry").cpu_target.target_context.refresh()
-    return numba
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """What is made within is old when this is left: collections of young objects do not go through it either."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            if not gc.get_freeze_count():  # else they are the caller's, who wants them to stay so
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
+    """Numba, imported with all that its first function needs, and no more (:mod:`akx._numba_import`)."""
+    import_module("akx._numba_import")
+    return sys.modules["numba"]
 
 
 def check_numba() -> None:

@@ -146,6 +146,29 @@ assert "scipy.linalg.cython_blas" in sys.modules
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_threads_may_be_the_first_to_need_numba() -> None:
+    """All at once; one imports it."""
+    script = """
+import sys, threading
+from akx._numba import njit
+for i in range(12):
+    exec(f"@njit(cache=False)\\ndef f{i}(x): return x + {i}")
+gate, wrong = threading.Barrier(12), []
+sys.setswitchinterval(1e-5)
+def call(i):
+    gate.wait()
+    try:
+        assert globals()[f"f{i}"](1) == 1 + i
+    except BaseException as error:
+        wrong.append(repr(error))
+threads = [threading.Thread(target=call, args=(i,)) for i in range(12)]
+for one in threads: one.start()
+for one in threads: one.join()
+assert not wrong, wrong[0]
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_a_function_is_compiled_when_it_is_called_with_those_that_it_calls() -> None:
     """And takes its place in its module, where compiled code looks for it."""
     script = (

@@ -43,7 +43,7 @@ def jit(function: _F) -> _F:
 def jit_inner(function: _F) -> _F:
     """As :func:`jit`, for compiled code alone: Python cannot call it.
 
-    What takes its arguments out of Python's objects is a tenth of the time to compile a main loop and all it calls.
+    Without that entry, and those for C, what a first plan compiles takes 13.7 s instead of 15.7.
     """
     return _compile(function, FLAGS, no_cpython_wrapper=True)
 

@@ -1,0 +1,45 @@
+"""The import of Numba, with all that its first function needs, and no more: a third less than it does by itself.
+
+Numba imports SciPy's linear algebra to see that it is there, which it is; and the garbage collector goes through all
+that imports make, which stays. Both are done without. It is a module since threads wait until another has imported it:
+what Numba has until then is half made.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any
+
+__all__: list[str] = []
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """What is made within is old when this is left: collections of young objects do not go through it either."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            if not gc.get_freeze_count():  # else they are the caller's, who wants them to stay so
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
+
+
+with _without_collector():
+    import_module("numba")
+    with suppress(ImportError, AttributeError):  # of another version: it does all that itself
+        linalg: Any = import_module("numba.np.linalg")
+        looks, linalg.ensure_blas = linalg.ensure_blas, lambda: None
+        try:
+            arrays: Any = import_module("numba.np.arraymath")
+        finally:
+            linalg.ensure_blas = looks
+        arrays.ensure_blas = looks
+        with import_module("numba.core.compiler_lock").global_compiler_lock:
+            import_module("numba.core.registry").cpu_target.target_context.refresh()
