@@ -38,8 +38,6 @@ _ONE = np.uint64(1)
 #: Words that NumPy goes through at once: four arrays of them stay in a near cache (1.9 GB/s; 1.3 with an eighth, and
 #: threads then wait for the interpreter most of the time).
 _PIECE = 1 << 15
-#: Words that NumPy does before Numba is imported, and has done.
-_PAYS, _by_hand = 1 << 26, 0
 #: Below this many words waking threads costs more than they save; and the most threads: 8 of 16 cores take 3.4 ms for
 #: 184 MB and 1.2 for 64, all of them 5.0 and 3.1.
 _THREADED_WORDS, _THREADS = 1 << 19, 8
@@ -54,7 +52,7 @@ def checksums(arrays: Sequence[NDArray[Any]], *, threads: int = 1) -> list[int]:
     """
     parts = [words_of(array) for array in arrays]
     total = sum(words.size for words, _, _ in parts)
-    word_sum, readers = _word_sum(total), min(threads, _THREADS)
+    word_sum, readers = _word_sum(), max(1, min(threads, _THREADS))
     if readers == 1 or total < _THREADED_WORDS:
         return [(int(word_sum(part[0], np.uint64(0))) + end_of(*part)) % 2**64 for part in parts]
     step = max(_SHARE, -(-total // (_SHARES * readers)))
@@ -95,7 +93,7 @@ def words_of(array: NDArray[Any]) -> tuple[NDArray[np.uint64], int, bytes]:
 @lru_cache(maxsize=64)
 def _of_size(size: int) -> int:
     """What the size adds to the checksum of whole words."""
-    return int(_word_sum(2)(np.array([size, 0], dtype=np.uint64), np.uint64(size // 8)))
+    return int(_word_sum()(np.array([size, 0], dtype=np.uint64), np.uint64(size // 8)))
 
 
 def end_of(words: NDArray[np.uint64], size: int, rest: bytes) -> int:
@@ -105,20 +103,16 @@ def end_of(words: NDArray[np.uint64], size: int, rest: bytes) -> int:
     tail = np.zeros(2, dtype=np.uint64)
     tail[0] = size
     tail[1:].view(np.uint8)[: len(rest)] = np.frombuffer(rest, dtype=np.uint8)
-    return int(_word_sum(2)(tail, np.uint64(words.size)))
+    return int(_word_sum()(tail, np.uint64(words.size)))
 
 
-def _word_sum(count: int) -> Callable[[NDArray[np.uint64], np.uint64], Any]:
+def _word_sum() -> Callable[[NDArray[np.uint64], np.uint64], Any]:
     """What forms the sum of m_i f(w_i) over words, (m,), of which the first has a position in the whole array.
 
-    It is asked for so many words. Compiled, where anything else is, or NumPy has taken as long as that takes.
+    Compiled, where anything else is.
     """
-    global _by_hand
-    if not is_loaded() and _by_hand < _PAYS:
-        _by_hand += count
-        return _by_numpy
     try:
-        return compiled_sum()
+        return compiled_sum() if is_loaded() else _by_numpy
     except CompileError:  # Numba is told not to
         return _by_numpy
 

@@ -75,7 +75,7 @@ _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
 _OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
 _OF_STREAMS, _TESTS_OF_STREAMS = ("flow", "hybrid", "stream", "stream_program", "window"), ("stream", "cuda_hybrid")
 _OF_SWEEP = (
-    *("alike", "outside", "block_sort", "features", "hubs", "lengths", "slots"),
+    *("alike", "outside", "block_sort", "features", "hubs", "hubs_layout", "lengths", "slots"),
     *("sweep", "sweep_layout", "swept", "translate", "vbell"),
 )
 #: Of these what others include, which are of both groups: `long_rows` is a step of `sweep` and more.

@@ -194,7 +194,8 @@ def origin(document: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) ->
     machine, found = document["machine"], list(entries)
     commits = dict.fromkeys(str(entry["commit"])[:10] for entry in found)
     dates = sorted({str(entry["date"])[:10] for entry in found})
-    chip = f"one {machine['gpu']}, with " if "gpu" in machine else ""
+    gpu = machine.get("gpu", machine["processor"])
+    chip = "" if gpu == machine["processor"] else f"one {gpu}, with "
     return (
         f"Measured on {chip}{machine['processor']}, {machine['threads']} threads, "
         f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}, {' and '.join(dates)}"

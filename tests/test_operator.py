@@ -1280,3 +1280,30 @@ def test_a_plan_of_others_that_fails_when_it_is_prepared_gives_way(
     np.testing.assert_allclose(P(np.ones(64)), powers(A, np.ones(64), 3), atol=1e-9)
     with pytest.raises(type(problem)):
         akx.MatrixPowers(A, 3, plan=Plan("cpu", "ghost", "csr", k=3, k_per_pass=3, block_bytes=65536))
+
+
+def test_a_call_that_may_be_done_again_leaves_x_as_it_is() -> None:
+    """Where A has changed, which is seen while a device works: x in the memory of V is not taken then."""
+    from akx.operator import call
+
+    A = sp.eye_array(30, format="csr")
+    P, V = akx.MatrixPowers(A, 3, backend="cpu"), np.zeros((30, 4), order="F")
+    V[:, 2] = 1
+    assert call._read_beside(SimpleNamespace(token="another"), P, A, V[:, 2], V) is None  # type: ignore[arg-type]
+    assert V[:, 2].tolist() == [1] * 30
+    assert not V[:, [0, 1, 3]].any()
+
+
+def test_a_call_is_stale_whatever_another_thread_has_renewed_meanwhile() -> None:
+    from akx.operator import call, kept
+
+    A = sp.eye_array(300, format="csr")
+    known = SimpleNamespace(token=kept.content_of(A, None))
+    A.data *= 5
+
+    def of_host(x: Any, out: Any, meanwhile: Any) -> Any:
+        known.token = kept.content_of(A, None)  # by another call, after this one was launched
+        return x if meanwhile() else None
+
+    operator: Any = SimpleNamespace(_of_host=of_host)
+    assert call._read_beside(known, operator, A, np.ones(300), None) is None  # type: ignore[arg-type]

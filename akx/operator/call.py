@@ -204,10 +204,14 @@ def _read_beside(known: Recent, operator: MatrixPowers, A: Any, x: Any, out: Any
 
     from akx.operator.kept import content_of
 
+    token = known.token  # of what is launched: another thread may renew it meanwhile
+
     def is_same() -> bool:
-        return content_of(read(A)[1], None) == known.token
+        return content_of(read(A)[1], None) == token
 
     if isinstance(x, np.ndarray):
+        if out is not None and np.may_share_memory(x, out):  # x has to be there still where it is done again
+            return None
         return operator._of_host(x, out, meanwhile=is_same)
     from akx.device.cuda import callers
 

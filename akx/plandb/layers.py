@@ -227,7 +227,7 @@ class ShippedPlans:
     def with_fingerprint(self, fingerprint: str) -> tuple[PlanRecord, ...]:
         """The plans for one pattern."""
         contents = self._load()
-        found = contents.under(fingerprint) if self._is_ours else None
+        found = contents.under(fingerprint) if self._is_ours and contents.fault is None else None
         if found is not None:
             return found
         self._report(contents.problems)

@@ -7,6 +7,7 @@ by default for 5 ms, a hundred times as long as the call. While there are steps,
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import threading
@@ -65,8 +66,9 @@ def in_thread(step: Callable[[], None]) -> None:
             step()
         finally:
             with _lock:
-                before = _under_way.pop()
-                if not _under_way:
+                before = _under_way.pop() if _under_way else None  # none: this is a child that it has forked
+                is_set = math.isclose(sys.getswitchinterval(), _TURN, rel_tol=0.01)  # else by somebody else
+                if before is not None and is_set and not _under_way:
                     sys.setswitchinterval(before)
 
     thread = threading.Thread(target=take, name=NAME, daemon=True)

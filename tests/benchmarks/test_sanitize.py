@@ -153,7 +153,7 @@ def test_the_sources_of_streams_are_used_by_no_others() -> None:
 def test_the_sources_of_products_are_used_by_no_others() -> None:
     """But by what only chooses plans; some ask how far apart columns are, or what prices go by."""
     folder = next(path.parent for path in gpu_receipt.cuda_sources() if path.name == "sweep.cuh")
-    asking = {"stream", "parts", "diagonals", "wavefront"}
+    asking = {"stream", "parts", "parts_layout", "diagonals", "wavefront"}
     others = {*sanitize._OF_SWEEP, *sanitize._NO_DRIVERS}
     known = {*others, *sanitize._OF_PRODUCTS, "common", "program", "stream"}
     for path in (*gpu_receipt.cuda_sources(), *folder.glob("*.py")):

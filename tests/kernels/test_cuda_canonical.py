@@ -491,6 +491,9 @@ def test_a_large_matrix_of_the_host_is_sent_as_it_is(device: Any, form: str, mon
     assert not {"indptr", "indices", "data"} & set(vars(renewed))
     np.testing.assert_array_equal(renewed.to_scipy().toarray(), A.toarray())
     assert (first.to_scipy() != renewed.to_scipy()).nnz == 1
+    A.data = A.data.astype(">f8")
+    assert canonicals.sent(A) is None  # kernels would read it as the host's own kind
+    A.data = A.data.astype("f8")
     monkeypatch.setattr(canonicals, "to_device", lambda one: (_ for _ in ()).throw(DeviceMemoryError("no room")))
     assert canonicals.sent(A) is None
     akx.clear_cache()

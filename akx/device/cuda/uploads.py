@@ -10,6 +10,7 @@ Bytes: the array is read and written once on the host, and read or written once 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -116,8 +117,9 @@ def _shared(copy: Callable[..., None], pointer: int, values: NDArray[Any]) -> bo
                 _spare.append(own)
 
     def stop() -> None:
-        while left:
-            _spare.append(left.popleft()[1])
+        with contextlib.suppress(IndexError):  # other threads take them too
+            while True:
+                _spare.append(left.popleft()[1])
 
     try:
         behind = Mark(default_stream())

@@ -73,11 +73,12 @@ def sent(A: Any) -> Given | None:
     What the host would do to see whether it has changed, and to put it in order, takes several times as long.
     """
     names = _NAMES.get(A.format)
-    if names is None or A.nnz * (A.dtype.itemsize + 4) < _SENT:
+    if names is None or len(A.shape) != 2 or A.nnz * (A.dtype.itemsize + 4) < _SENT:
         return None
     places = [*A.coords] if A.format == "coo" and hasattr(A, "coords") else [getattr(A, name) for name in names[1:]]
     arrays = [np.ascontiguousarray(one) for one in (A.data, *places)]
-    if arrays[0].dtype.name not in VALUES or any(one.dtype.name not in INDICES for one in arrays[1:]):
+    are_known = arrays[0].dtype.name in VALUES and all(one.dtype.name in INDICES for one in arrays[1:])
+    if not are_known or not all(one.dtype.isnative for one in arrays):
         return None
     try:
         first, second, third = (to_device(one) for one in arrays)
