@@ -113,11 +113,13 @@ def beside(name: str, work: Callable[[], None], others: int, stop: Callable[[], 
                 break
         work()
     finally:
-        stop()
         try:
-            wait()
-        finally:  # after Ctrl-C too
-            wait()
+            stop()
+        finally:
+            try:
+                wait()
+            finally:  # after Ctrl-C too
+                wait()
     for error in ended:
         if error is not None:
             raise error

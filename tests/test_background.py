@@ -196,7 +196,8 @@ def test_a_team_reads_a_matrix_beside_a_device_once_its_code_is_there(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That is compiled beside calls which have read a good deal; few bytes are not worth one."""
-    for name, value in {"_read": 0, "_has_team": False, "_PAYS": 3 << 20}.items():
+    state = {"_read": 0, "_has_team": False, "_sums_of": None, "is_loaded": lambda: False}
+    for name, value in {**state, "_PAYS": 3 << 20}.items():
         monkeypatch.setattr(background, name, value)
     assert [background.summing_by(4, 1 << 20) for _ in range(2)] == [None, None]
     assert not background._at_work
@@ -210,7 +211,7 @@ def test_a_team_reads_a_matrix_beside_a_device_once_its_code_is_there(
         summing: Any = background.summing_by(threads, nbytes)
         assert summing.keywords == {"threads": count}
     assert background.summing_by(1, 1 << 30) is background.summing_by(16, 1 << 19) is None
-    for name, value in {"_read": 0, "_has_team": False, "notes_of": lambda *_: (None, None)}.items():
+    for name, value in {**state, "notes_of": lambda *_: (None, None)}.items():
         monkeypatch.setattr(background, name, value)
     assert [background.summing_by(4, 1 << 22) for _ in range(3)] == [None] * 3  # nobody keeps code: none is made
     (work,) = background._at_work.values()

@@ -20,11 +20,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scipy.sparse import eye_array
 
+from akx._numba import is_loaded
 from akx.device.choose import HOST
 from akx.errors import CompileError
 from akx.matrix import Matrix
@@ -53,6 +55,8 @@ _FIRST = ("first calls",)
 #: many; bytes that calls read without one before its code is compiled, and have read; and whether that is there.
 _LEAST_READ, _OF_A_THREAD, _READERS, _PAYS = 1 << 20, 1 << 18, 16, 1 << 30
 _read, _has_team = 0, False
+#: What sums by a team, once it is imported.
+_sums_of: Any = None
 #: How far such processes stand back behind others that want a core.
 _NICE = 10
 
@@ -140,9 +144,16 @@ def summing_by(threads: int, nbytes: int) -> Summing | None:
         except (Coming, CompileError):
             return None
         _has_team = True
-    from akx.kernels.cpu.sums import sums_of
+        if is_loaded():
+            _bring_team()
+        else:  # to import Numba takes as long as hundreds of calls
+            threading.Thread(target=_bring_team, name="akx-background", daemon=True).start()
+    return None if _sums_of is None else partial(_sums_of, threads=1 << (count.bit_length() - 1))  # few teams
 
-    return partial(sums_of, threads=1 << (count.bit_length() - 1))  # few teams
+
+def _bring_team() -> None:
+    global _sums_of
+    _sums_of = import_module("akx.kernels.cpu.sums").sums_of
 
 
 @cache

@@ -205,7 +205,7 @@ def canonical(A: Any, *, threads: int | None = None, on_device: bool = False) ->
         return found
     given, A = read(A) if on_gpu is None else (A, on_gpu)
     check_shape(A.shape)
-    types = (target_dtype(A.dtype, None).str,)
+    types = (target_dtype(A.dtype, None).str, *(() if on_gpu is None else ("sent",)))
     found = _copied(given, A, types)
     if found is not None:
         return found

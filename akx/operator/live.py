@@ -234,8 +234,8 @@ class LiveMatrix:
         owner = self.owner()
         known = _IN_GRAPHS.get(id(owner))
         if known is None:
-            known = _IN_GRAPHS[id(owner)] = []
-            weakref.finalize(owner, _IN_GRAPHS.pop, id(owner)).atexit = False
+            known = _IN_GRAPHS.setdefault(id(owner), [])
+            weakref.finalize(owner, _IN_GRAPHS.pop, id(owner), None).atexit = False
         if self not in known:
             known.append(self)
         with self.powers.lock:

@@ -227,7 +227,8 @@ class ShippedPlans:
     def with_fingerprint(self, fingerprint: str) -> tuple[PlanRecord, ...]:
         """The plans for one pattern."""
         contents = self._load()
-        found = contents.under(fingerprint) if self._is_ours and contents.fault is None else None
+        is_readable = contents.fault is None and not any(file.fault for file in contents.files.values())
+        found = contents.under(fingerprint) if self._is_ours and is_readable else None
         if found is not None:
             return found
         self._report(contents.problems)
