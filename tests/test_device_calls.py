@@ -1138,6 +1138,8 @@ def test_what_is_forgotten_in_a_graph_goes_with_its_owner(live: Live, cupy: Any)
         live.call(x, out)
         driver.finish()
     assert list(cache.CACHE._captured.values()) == [entry]
+    akx.clear_cache()
+    assert list(cache.CACHE._captured.values()) == [entry]
     live.A = None
     gc.collect()
     assert not cache.CACHE._captured

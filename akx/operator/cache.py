@@ -149,8 +149,8 @@ class Cache(Spares):
     def clear(self) -> None:
         with self.lock:
             super().clear()
+            self._captured |= {id(one): one for one in self.entries.values() if one.is_captured}
             self.entries.clear()
-            self._captured.clear()
             self._matrices.clear()
 
     def find(
@@ -327,8 +327,9 @@ def clear_cache() -> None:
     """Forget all that calls have prepared and left for later ones, and free its memory.
 
     That is what :func:`akx.matrix_powers` and the functions of :mod:`akx.solvers` keep for the last few matrices. The
-    next call prepares anew, and gives the same. What a call in another thread is using is forgotten when that is over.
-    :class:`akx.MatrixPowers` and :class:`akx.solvers.Solver` stay as they are, and so does the plan database.
+    next call prepares anew, and gives the same. What a call in another thread is using is forgotten when that is over,
+    and what is in a CUDA graph of the caller's when the matrix goes. :class:`akx.MatrixPowers` and
+    :class:`akx.solvers.Solver` stay as they are, and so does the plan database.
 
     Examples
     --------

@@ -45,11 +45,10 @@ class Spares:
         self._in_graphs: dict[int, _Plain] = {}
 
     def clear(self) -> None:
-        """Forget everything, and what is lent too once it is given back."""
+        """Forget everything but what graphs of callers need, and what is lent too once it is given back."""
         with self.lock:
             self.epoch += 1
             self._plain.clear()
-            self._in_graphs.clear()
             self._spare = {}
 
     def take_spare(self, kind: Any) -> Any:
