@@ -606,7 +606,7 @@ def test_on_a_gpu_of_another_kind_it_runs_in_another_process_first(
     other = replace(H100, memory_bytes=memory * 2**30, sms=sms)
     record = like_record(key, front, key=replace(key, device_class=other.device_class))
     answer = believed([record], predicted, matrix, key, device=H100, threads=1)
-    assert (answer.plan, answer.is_like) == (front, True)
+    assert (answer.plan, answer.is_like) == (front, True), answer.why
     assert sum(len(card.asked) for card in cards) == asked
     assert all(card.closed for card in cards)
     ladder._VERDICTS.clear()
