@@ -63,7 +63,7 @@ class _Later:
             for name in self._function.__code__.co_names:
                 if isinstance(names.get(name), _Later):
                     names[name] = names[name].compiled
-            self._compiled = sys.modules[_KERNELS].jit_as_written(self._function)
+            self._compiled = sys.modules[_KERNELS].jit(self._function)
         return self._compiled
 
 
@@ -73,7 +73,7 @@ def is_loaded() -> bool:
 
 
 def jit_later(function: _F) -> _F:
-    """Compile a function of a few numbers, to the same bits, once :mod:`akx.kernels.cpu.jit` is there anyway.
+    """Compile a function of a few numbers as :mod:`akx.kernels.cpu.jit` does, once that is there for other reasons.
 
     Until then it is Python, which takes microseconds where to import Numba takes most of a second.
     """

@@ -30,6 +30,11 @@ class Once(Generic[T]):
                     self._made.append(self._make())
         return self._made[0]
 
+    @property
+    def is_made(self) -> bool:
+        """Whether it has been called."""
+        return bool(self._made)
+
     def __reduce__(self) -> str:
         return self._name  # by its name, as any function
 

@@ -191,7 +191,7 @@ def give_back(name: str, made: Any, is_ending: Callable[[], bool] = sys.is_final
 
     For ``__del__``, which may run while Python ends and names of modules are gone: the driver frees all then.
     """
-    if is_ending():
+    if is_ending() or not runtime.is_made:
         return
     try:
         with runtime().active() as live, beside_captures():  # it may run in the midst of one

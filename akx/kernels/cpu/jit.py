@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from akx._numba import load_numba
 
-__all__ = ["FLAGS", "compile_for", "jit", "jit_as_written", "jit_inner", "jit_into", "jit_sums", "source_hash"]
+__all__ = ["FLAGS", "compile_for", "jit", "jit_inner", "jit_into", "jit_sums", "source_hash"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _numba = load_numba()
@@ -38,11 +38,6 @@ def source_hash() -> str:
 def jit(function: _F) -> _F:
     """Compile `function` lazily without the GIL, cached on disk under :func:`source_hash`."""
     return _compile(function, FLAGS)
-
-
-def jit_as_written(function: _F) -> _F:
-    """As :func:`jit`, with no multiply-add contracted: the bits are those of the same function in Python."""
-    return _compile(function, FLAGS - {"contract"})
 
 
 def jit_inner(function: _F) -> _F:
