@@ -28,7 +28,7 @@ from akx.errors import AkxWarning, ArgumentError, DeviceError, DeviceMemoryError
 from akx.kernels.cuda import canonical, content, csr_powers, program, values
 from akx.kernels.cuda import plain as plain_products
 from akx.kernels.cuda.program import CudaProgram
-from akx.operator import cache, kept, overflow, tiers
+from akx.operator import cache, kept, overflow, spares, tiers
 from akx.operator.prepared import Prepared
 from akx.plandb import changes
 
@@ -669,7 +669,7 @@ def test_a_first_call_is_captured(case: Case, plain: Asked, cupy: Any, kind: str
     assert plain.made
     replay(graph)
     case.is_right(y, other)
-    held = weakref.ref(next(iter(cache.CACHE._in_graphs.values())).ones[0])
+    held = weakref.ref(spares.IN_GRAPHS[id(A)][0])
     gc.collect()
     assert held() is not None
     plain.A = A = None
@@ -1137,12 +1137,17 @@ def test_what_is_forgotten_in_a_graph_goes_with_its_owner(live: Live, cupy: Any)
     for _ in range(2):
         live.call(x, out)
         driver.finish()
-    assert list(cache.CACHE._captured.values()) == [entry]
+    owner = id(live.A)
+
+    def held() -> list[Any]:
+        return [one for one in spares.IN_GRAPHS[owner] if isinstance(one, cache.Entry)]
+
+    assert held() == [entry]
     akx.clear_cache()
-    assert list(cache.CACHE._captured.values()) == [entry]
+    assert held() == [entry]
     live.A = None
     gc.collect()
-    assert not cache.CACHE._captured
+    assert owner not in spares.IN_GRAPHS
 
 
 @pytest.mark.parametrize("live", ["auto", "always"], indirect=True)

@@ -34,7 +34,7 @@ from akx.errors import MatrixError
 from akx.matrix import Matrix
 from akx.operator import freshness
 from akx.operator.freshness import Token, database_of, is_changing, place_of_plans
-from akx.operator.spares import KEPT, KEPT_BYTES, Spares
+from akx.operator.spares import KEPT, KEPT_BYTES, Spares, hold_in_graph
 from akx.operator.tiers import FIXED, setting
 from akx.operator.values import same_pattern
 
@@ -98,6 +98,12 @@ class Entry:
         """Whether callers have calls of the operator in graphs of theirs, which are launched without a word to us."""
         return bool(self.operator._prepared.captured)
 
+    def hold_in_graph(self) -> None:
+        """Where it is captured, stay until the owner goes."""
+        owner = self.owner()
+        if self.is_captured and owner is not None:
+            hold_in_graph(owner, self)
+
     def is_for(self, owner: Any, basis: str | Basis) -> bool:
         """Whether it is for an object and a basis (ids, which keys are made of, may have been used again)."""
         is_same = isinstance(basis, str) or self.operator.basis == basis.head(self.operator.k)
@@ -143,13 +149,13 @@ class Cache(Spares):
         super().__init__(is_bounded=is_bounded)
         self.tune = tune
         self.entries: OrderedDict[_Key, Entry] = OrderedDict()
-        self._captured: dict[int, Entry] = {}  # forgotten, and in graphs of callers
         self._matrices: OrderedDict[_Key, tuple[Callable[[], Any], Token, Matrix]] = OrderedDict()
 
     def clear(self) -> None:
         with self.lock:
             super().clear()
-            self._captured |= {id(one): one for one in self.entries.values() if one.is_captured}
+            for one in self.entries.values():
+                one.hold_in_graph()
             self.entries.clear()
             self._matrices.clear()
 
@@ -168,8 +174,7 @@ class Cache(Spares):
                 return found.operator if found.token and token == found.token else None
             if found.token != token and not self._renew(found, A, token, basis):
                 del self.entries[key]
-                if found.is_captured:
-                    self._captured[id(found)] = found
+                found.hold_in_graph()
                 return None
             self.entries.move_to_end(key)
         found.refresh()  # may measure: calls for other matrices do not wait for it
@@ -291,14 +296,8 @@ class Cache(Spares):
         return True
 
     def reference(self, owner: Any, key: _Key) -> Callable[[], Any]:
-        """A weak reference to an owner, with whom goes what is kept by the key, and what is in graphs of callers."""
-        return weakref.ref(owner, lambda gone: self._forget(key, gone))
-
-    def _forget(self, key: _Key, gone: Any) -> None:
-        self.entries.pop(key, None)
-        for at, one in list(self._captured.items()):
-            if one.owner is gone:
-                self._captured.pop(at, None)
+        """A weak reference to an owner, with whom goes what is kept by the key."""
+        return weakref.ref(owner, lambda _: self.entries.pop(key, None))
 
     def _make_room(self, newest: Entry) -> None:
         """Forget what was used longest ago, as far as there is too much; what was lent goes first."""

@@ -41,6 +41,7 @@ from akx.operator.cache import CACHE
 from akx.operator.kept import Recent, recent
 from akx.operator.overflow import OverflowWatch
 from akx.operator.recurrence import Recurrence
+from akx.operator.spares import hold_in_graph
 from akx.operator.tiers import AUTO, Rent, begin_again, setting
 
 if TYPE_CHECKING:
@@ -55,8 +56,6 @@ _MOST_ROWS = 2**31 - 1
 #: A prepared matrix that has got new values so many times in a row, each for so few calls, is not worth it.
 _RENEWALS, _FEW_CALLS = 2, 2
 _LIVE: dict[tuple[int, int], LiveMatrix] = {}
-#: By the id of their owners, those whose words are in graphs of callers: with their owner they go.
-_IN_GRAPHS: dict[int, list[LiveMatrix]] = {}
 
 
 @dataclass(frozen=True)
@@ -231,13 +230,7 @@ class LiveMatrix:
 
     def _words_in_a_graph(self) -> tuple[DeviceArray, DeviceArray]:
         """Words for a captured call; they stay as long as the owner does: the graph has their addresses."""
-        owner = self.owner()
-        known = _IN_GRAPHS.get(id(owner))
-        if known is None:
-            known = _IN_GRAPHS.setdefault(id(owner), [])
-            weakref.finalize(owner, _IN_GRAPHS.pop, id(owner), None).atexit = False
-        if self not in known:
-            known.append(self)
+        hold_in_graph(self.owner(), self)
         with self.powers.lock:
             found = self._words.take()
         self._in_use.append(found)

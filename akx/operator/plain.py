@@ -25,6 +25,7 @@ from akx.operator.kept import cache_of, canonical, content_of, derived, origin_o
 from akx.operator.overflow import OverflowWatch
 from akx.operator.products import is_finite
 from akx.operator.recurrence import Recurrence
+from akx.operator.spares import hold_in_graph
 from akx.operator.tiers import AUTO, Rent, look_of, rent_of, setting
 from akx.operator.vectors import check_out, is_on_device, is_same, overlap, start_block
 
@@ -226,7 +227,7 @@ def _captured(A: Any, call: _Call, threads: int | None, backend: str) -> Any:
     try:
         answer = None if operator is None or of != token else call.captured(operator)
         if answer is not None:
-            cache.hold_plain(owner, found)
+            hold_in_graph(owner, found)
         return answer
     finally:
         if found is not None:

@@ -10,12 +10,26 @@ from typing import Any
 
 from akx.device.forks import ForkSafeLock
 
-__all__ = ["KEPT", "KEPT_BYTES", "Spares"]
+__all__ = ["IN_GRAPHS", "KEPT", "KEPT_BYTES", "Spares", "hold_in_graph"]
 
 #: Of each kind so many are kept, for callers and for solvers each, and of so many bytes in all.
 KEPT, KEPT_BYTES = 8, 1 << 30
 #: What is kept for the next one, of each kind and of each matrix.
 _SPARE = 2
+
+
+#: By the id of its owner, what is in CUDA graphs of callers, which are launched without a word to us.
+IN_GRAPHS: dict[int, list[Any]] = {}
+
+
+def hold_in_graph(owner: Any, one: Any) -> None:
+    """Keep what is in a graph of a caller's as long as its owner lives, whatever is forgotten meanwhile."""
+    held = IN_GRAPHS.get(id(owner))
+    if held is None:
+        held = IN_GRAPHS.setdefault(id(owner), [])
+        weakref.finalize(owner, IN_GRAPHS.pop, id(owner), None).atexit = False
+    if not any(one is other for other in held):
+        held.append(one)
 
 
 @dataclass
@@ -42,7 +56,6 @@ class Spares:
         self.epoch = 0  # how often it was cleared
         self._spare: dict[Any, list[Any]] = {}
         self._plain: OrderedDict[tuple[Any, ...], _Plain] = OrderedDict()
-        self._in_graphs: dict[int, _Plain] = {}
 
     def clear(self) -> None:
         """Forget everything but what graphs of callers need, and what is lent too once it is given back."""
@@ -103,17 +116,6 @@ class Spares:
         with self.lock:
             for key in [key for key in list(self._plain) if key[0] == id(owner) and key[2] == backend]:
                 del self._plain[key]
-
-    def hold_plain(self, owner: Any, one: Any) -> None:
-        """Keep it as long as its owner lives: it is in a graph of the caller's."""
-        key = id(owner)
-        with self.lock:
-            found = self._in_graphs.get(key)
-            if found is None or found.owner() is not owner:
-                held = weakref.ref(owner, lambda _: self._in_graphs.pop(key, None))
-                found = self._in_graphs[key] = _Plain(held, ())
-            if not any(one is other for other in found.ones):
-                found.ones.append(one)
 
     @property
     def _plain_bytes(self) -> int:
