@@ -91,7 +91,7 @@ class Model:
         """The schedule's model of a plan, or None where it has none; the matrix comes once for a group of vectors."""
         try:
             found = self.space.schedules[plan.schedule].traffic(plan, self.matrix, self.space.device)
-            groups = self._groups(plan)
+            groups = self.groups(plan)
         except Exception:  # a model only ranks: what it cannot rank comes last, and is judged by its trial
             return None
         if not groups:
@@ -204,7 +204,7 @@ class Model:
 
     def _work(self, plan: Plan, traffic: Traffic) -> float:
         """Seconds of all threads for what a plan computes, its format having a price."""
-        cost, groups, together = self.figures.formats[plan.variant], self._groups(plan), 1
+        cost, groups, together = self.figures.formats[plan.variant], self.groups(plan), 1
         schedule = self.space.schedules[plan.schedule]
         if groups:
             together = schedule.at_once(plan, self.matrix, self.start_vectors)
@@ -223,7 +223,7 @@ class Model:
             return math.ceil(groups / plan.threads) * work * plan.threads / self.space.threads
         return self.start_vectors * work * largest / self.space.threads
 
-    def _groups(self, plan: Plan) -> int:
+    def groups(self, plan: Plan) -> int:
         """Groups of start vectors that have each entry at once; 0 where each vector has it by itself."""
         together = self.space.schedules[plan.schedule].at_once(plan, self.matrix, self.start_vectors)
         return math.ceil(self.start_vectors / together) if together > 1 else 0

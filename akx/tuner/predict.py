@@ -187,16 +187,11 @@ def _priced(model: Model, plain: Plan) -> Plan:
     is_measured = model.figures.foreseen != Figures.foreseen  # not by an older akx either, which knew less
     gain = _FORMAT_GAIN if is_measured else _GUESSED_GAIN
     first = min((plain, _narrow(model, plain)), key=model.seconds)  # of one layout
-    if _is_in_groups(model, first):
+    if model.groups(first):
         gain = max(gain, _GROUP_GAIN)
     best = _clearly_better(model, first, sweeps, gain, lightest=True)
     best = _narrow(model, _clearly_better(model, best, others, _CLEAR_GAIN, lightest=True))
-    return _asking_ahead(model, best) if best.schedule == plain_name and not _is_in_groups(model, best) else best
-
-
-def _is_in_groups(model: Model, plan: Plan) -> bool:
-    """Whether several start vectors have an entry at once."""
-    return model.space.schedules[plan.schedule].at_once(plan, model.matrix, model.start_vectors) > 1
+    return _asking_ahead(model, best) if best.schedule == plain_name and not model.groups(best) else best
 
 
 def _narrow(model: Model, best: Plan) -> Plan:
