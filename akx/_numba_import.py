@@ -8,30 +8,16 @@ what Numba has until then is half made.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from akx._collection import nothing_collected
+
 __all__: list[str] = []
 
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """What is made within is old when this is left: collections of young objects do not go through it either."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            if not gc.get_freeze_count():  # else they are the caller's, who wants them to stay so
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
-
-
-with _without_collector():
+_was_on = gc.isenabled()
+with nothing_collected():
     import_module("numba")
     with suppress(ImportError, AttributeError):  # of another version: it does all that itself
         linalg: Any = import_module("numba.np.linalg")
@@ -43,3 +29,6 @@ with _without_collector():
         arrays.ensure_blas = looks
         with import_module("numba.core.compiler_lock").global_compiler_lock:
             import_module("numba.core.registry").cpu_target.target_context.refresh()
+    if _was_on and not gc.get_freeze_count():  # else what is frozen is the caller's, who wants it to stay so
+        gc.freeze()  # made old by that: collections of young objects do not go through it either
+        gc.unfreeze()

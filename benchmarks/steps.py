@@ -37,7 +37,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 import akx.solvers
-from akx.device.collection import nothing_collected
+from akx._collection import nothing_collected
 from akx.errors import AkxError
 from akx.matrix import Matrix
 from akx.tuner import tune

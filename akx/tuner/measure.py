@@ -22,7 +22,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Protocol
 
-from akx.device.collection import nothing_collected
+from akx._collection import nothing_collected
 from akx.errors import ArgumentError, brief
 from akx.kernels.base import TimedCall
 

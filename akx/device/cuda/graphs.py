@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.device.collection import nothing_collected
+from akx._collection import nothing_collected
 from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.runtime import failed, give_back, runtime
 from akx.device.cuda.streams import Stream, default_stream
