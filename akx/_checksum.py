@@ -15,7 +15,6 @@ Bytes: 8 per word read once, nothing written. Work: two 64-bit multiplications p
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx._numba import is_loaded, njit
-from akx._process import beside
+from akx._process import share_out
 from akx.errors import ArgumentTypeError, CompileError
 
 __all__ = ["checksums", "compiled_sum", "end_of", "words_of"]
@@ -56,22 +55,14 @@ def checksums(arrays: Sequence[NDArray[Any]], *, threads: int = 1) -> list[int]:
     if readers == 1 or total < _THREADED_WORDS:
         return [(int(word_sum(part[0], np.uint64(0))) + end_of(*part)) % 2**64 for part in parts]
     step = max(_SHARE, -(-total // (_SHARES * readers)))
-    left = deque(
-        (number, begin, words[begin : begin + step])
-        for number, (words, _, _) in enumerate(parts)
-        for begin in range(0, words.size, step)
-    )
+    pieces = ((number, begin) for number, part in enumerate(parts) for begin in range(0, part[0].size, step))
     found = list[tuple[int, int]]()
 
-    def read() -> None:
-        while left:
-            try:
-                number, begin, words = left.popleft()
-            except IndexError:  # another thread has it
-                return
-            found.append((number, int(word_sum(words, np.uint64(begin)))))
+    def read(piece: tuple[int, int]) -> None:
+        number, begin = piece
+        found.append((number, int(word_sum(parts[number][0][begin : begin + step], np.uint64(begin)))))
 
-    beside("readers", read, readers - 1, left.clear)
+    share_out("readers", pieces, read, readers)
     sums = [end_of(*part) for part in parts]
     for number, one in found:
         sums[number] += one

@@ -25,7 +25,6 @@ __all__ = [
     "command",
     "control_groups",
     "environment",
-    "forget_threads",
     "share_out",
     "user_folder",
 ]
@@ -164,13 +163,8 @@ def _crew(name: str) -> _Crew:
     return found
 
 
-def forget_threads(name: str) -> None:
-    """Have others the next time."""
-    _CREWS.pop((os.getpid(), name), None)
-
-
-def share_out(parts: Iterable[_T], do: Callable[[_T], None], workers: int) -> None:
-    """``do(part)`` for all parts, here and by other threads, as many workers as can be started.
+def share_out(name: str, parts: Iterable[_T], do: Callable[[_T], None], workers: int) -> None:
+    """``do(part)`` for all parts, here and by threads ``akx-NAME`` (:func:`beside`), at most so many workers.
 
     When this is left, by an error or Ctrl-C too, none of them is at it.
     """
@@ -186,7 +180,7 @@ def share_out(parts: Iterable[_T], do: Callable[[_T], None], workers: int) -> No
             do(part)
 
     if workers > 1:
-        beside("products", work, workers - 1, left.clear)
+        beside(name, work, workers - 1, left.clear)
     else:
         work()
 

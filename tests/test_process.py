@@ -13,7 +13,7 @@ import platformdirs
 import pytest
 
 from akx import _process
-from akx._process import beside, forget_threads, user_folder
+from akx._process import beside, user_folder
 from akx.device.cuda.compile import store_folder
 from akx.plandb import database_path
 from akx.tuner.calibration import calibration_folder, find_calibration
@@ -82,4 +82,3 @@ def test_work_beside_others_begins_at_once_and_is_over_when_it_is_left() -> None
     for _ in range(20):  # those that are there are used again
         beside("tests", lambda: None, 1, lambda: None)
     assert threading.active_count() <= known + 1
-    forget_threads("tests")

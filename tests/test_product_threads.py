@@ -5,19 +5,18 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx._process import forget_threads
+from akx import _process
 from akx.operator import products
 
 
 @pytest.fixture
-def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def running(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The threads that are at work now, which others than this one are for a while; they are new ones."""
     now: list[str] = []
     real, here = products._apart, threading.current_thread()
@@ -33,9 +32,8 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     monkeypatch.setattr(products, "_apart", noted)
     monkeypatch.setattr(products, "_SHARED", 1)
-    forget_threads("products")
-    yield now
-    forget_threads("products")
+    monkeypatch.setattr(_process, "_CREWS", {})
+    return now
 
 
 def system() -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:

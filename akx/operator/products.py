@@ -89,7 +89,9 @@ def powers_into(
     if code is not None:
         factors = None if basis is None else coefficient_rows(basis, k, powers.dtype)
         begun = powers[0] if start is None else start
-        share_out(range(0, vectors, code.lanes), partial(_in_group, code, A, powers, factors, begun), workers)
+        share_out(
+            "products", range(0, vectors, code.lanes), partial(_in_group, code, A, powers, factors, begun), workers
+        )
         return
     do: Callable[[NDArray[Any]], None]
     if vectors <= APART:
@@ -99,7 +101,7 @@ def powers_into(
         count = max(-(-vectors // _TOGETHER), min(workers, vectors // APART))
         parts = [powers[:, vectors * i // count : vectors * (i + 1) // count] for i in range(count)]
         do = partial(_together, A, basis=basis)
-    share_out(parts, do, workers)
+    share_out("products", parts, do, workers)
 
 
 def is_for_groups(A: tuple[NDArray[Any], ...], dtype: np.dtype[Any], vectors: int) -> bool:

@@ -96,7 +96,7 @@ def halos(
         place = np.searchsorted(owner, np.arange(parts + 1, dtype=np.uint32))
         own = np.diff(place)
     else:
-        own = _counted(owner, parts)
+        own = np.bincount(owner, minlength=parts)
         place = np.concatenate([[0], np.cumsum(own)])
         members = np.empty(owner.size, np.uint32)
         _gather(owner, place[:-1].copy(), members)
@@ -165,14 +165,6 @@ def _sizes(indptr: Any, indices: Any, cuts: Any) -> Any:
                     neighbours[g] += 1
         span[g] = high - low + 1
     return halo, neighbours, span
-
-
-@njit(cache=True, nogil=True)
-def _counted(owner: Any, parts: int) -> Any:
-    found = np.zeros(parts, np.int64)
-    for i in range(owner.size):
-        found[owner[i]] += 1
-    return found
 
 
 @njit(cache=True, nogil=True)

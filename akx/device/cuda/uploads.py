@@ -10,7 +10,6 @@ Bytes: the array is read and written once on the host, and read or written once 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._process import beside
+from akx._process import share_out
 from akx.device.cuda.memory import pinned
 from akx.device.cuda.runtime import runtime
 from akx.device.cuda.streams import Mark, Stream, default_stream
@@ -102,30 +101,18 @@ def _shared(copy: Callable[..., None], pointer: int, values: NDArray[Any]) -> bo
     buffers = _taken(max(1, min(_THREADS, default_threads(), nbytes // (2 * _PIECE))))
     if not buffers:
         return False
-    count, left = len(buffers), deque(enumerate(buffers))
+    count = len(buffers)
 
-    def work() -> None:
-        while left:
-            try:
-                number, own = left.popleft()
-            except IndexError:  # another thread has it
-                return
-            places = range(number * _PIECE, nbytes, count * _PIECE)
-            try:
-                copy(own, pointer, address, ((place, min(_PIECE, nbytes - place)) for place in places), behind)
-            finally:
-                _spare.append(own)
-
-    def stop() -> None:
-        with contextlib.suppress(IndexError):  # other threads take them too
-            while True:
-                _spare.append(left.popleft()[1])
+    def work(share: tuple[int, _Buffers]) -> None:
+        number, own = share
+        places = range(number * _PIECE, nbytes, count * _PIECE)
+        copy(own, pointer, address, ((place, min(_PIECE, nbytes - place)) for place in places), behind)
 
     try:
         behind = Mark(default_stream())
-        beside("copies", work, count - 1, stop)
+        share_out("copies", enumerate(buffers), work, count)
     finally:
-        stop()
+        _spare.extend(buffers)
     return True
 
 

@@ -155,7 +155,7 @@ class GroupProgram(TaskProgram):
             done(out[:, part], work, factors, x[part])
             self._scratch.append(work)
 
-        share_out(range(0, vectors, lanes), do, self._threads)
+        share_out("products", range(0, vectors, lanes), do, self._threads)
 
     def _rows_of(self, coefficients: Coefficients, dtype: np.dtype[Any]) -> NDArray[Any] | None:
         """The coefficients in rows; None where they are those of the monomial basis. The last ones are remembered."""
