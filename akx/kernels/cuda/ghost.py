@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.facts import CudaDevice, cuda_device
-from akx.errors import DeviceMemoryError, InfeasibleError
+from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.parts import Nodes, Shape
 from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible
@@ -54,6 +54,7 @@ from akx.kernels.cuda.parts import (
 )
 from akx.kernels.cuda.parts_layout import filled_there
 from akx.kernels.cuda.parts_work import natural_cut
+from akx.kernels.cuda.stored_program import there_or_by_host
 from akx.matrix import Matrix
 from akx.options import CudaGhost
 from akx.partition.base import Partition, order_by_part
@@ -160,15 +161,11 @@ class Ghost(Schedule):
         check_feasible(self, plan, matrix, device)
         at_once = on_device(matrix, plan, device)
 
-        def made(*, there: bool) -> PartsProgram:
-            laid_out, active, steps = lay_out_ghost(matrix, plan, device, at_once, there=there)
+        def made(*, by_host: bool = False) -> PartsProgram:
+            laid_out, active, steps = lay_out_ghost(matrix, plan, device, at_once, there=not by_host)
             return PartsProgram(matrix, laid_out, plan, steps, active, plan.typed.blocks_per_sm)
 
-        try:
-            return made(there=True)
-        except DeviceMemoryError:
-            pass  # what has been allocated so far is free again behind this
-        return made(there=False)
+        return there_or_by_host(made)
 
 
 def lay_out_ghost(

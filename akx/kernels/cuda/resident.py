@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.facts import CudaDevice, cuda_device
-from akx.errors import DeviceMemoryError, InfeasibleError
+from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.parts import WARP, Nodes, Shape
 from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
@@ -79,6 +80,7 @@ from akx.kernels.cuda.stored import (
     way_of,
     ways_of,
 )
+from akx.kernels.cuda.stored_program import there_or_by_host
 from akx.kernels.cuda.work import gathered_share
 from akx.matrix import Matrix
 from akx.options import CudaResident
@@ -282,11 +284,7 @@ class Resident(Schedule):
         check_feasible(self, plan, matrix, device)
         if plan.variant == diagonals.DIA:
             return diagonals.DiagonalsProgram(matrix, diagonals.lay_out(matrix, plan, device), plan)
-        try:
-            return self._program(matrix, plan, device)
-        except DeviceMemoryError:
-            pass  # what has been allocated so far is free again behind this
-        return self._program(matrix, plan, device, by_host=True)
+        return there_or_by_host(partial(self._program, matrix, plan, device))
 
     def _program(self, matrix: Matrix, plan: Plan, device: CudaDevice, *, by_host: bool = False) -> PartsProgram:
         """The program in parts, laid out on the device; `by_host`: by the host, which takes less of its memory."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,18 @@ from akx.kernels.cuda.stored import FULL, HALF, TABLE, encoded
 from akx.kernels.cuda.stored_values import halved, place_offsets, tabled
 from akx.kernels.cuda.values import GIVEN, PlacedProgram, Places, PlacesOnDevice, not_empty
 
-__all__ = ["StoredProgram"]
+__all__ = ["StoredProgram", "there_or_by_host"]
+
+_P = TypeVar("_P")
+
+
+def there_or_by_host(make: Callable[..., _P]) -> _P:
+    """What ``make()`` lays out on the device; ``make(by_host=True)``, which takes less memory, where that has none."""
+    try:
+        return make()
+    except DeviceMemoryError:
+        pass  # what has been allocated so far is free again behind this
+    return make(by_host=True)
 
 
 class StoredProgram(PlacedProgram):

@@ -23,6 +23,7 @@ Flops: 2 nnz k.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
 from akx.device.cuda.runtime import STARTS_EARLY
-from akx.errors import DeviceMemoryError
 from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.kernels.cuda import hubs, vbell
 from akx.kernels.cuda.hubs import HUBS
@@ -50,6 +50,7 @@ from akx.kernels.cuda.stored import (
     values_of,
     way_of,
 )
+from akx.kernels.cuda.stored_program import there_or_by_host
 from akx.kernels.cuda.sweep_layout import (
     CSR,
     PCSR,
@@ -246,11 +247,7 @@ class Sweep(Schedule):
         if is_blocks:
             return vbell.VbellProgram(matrix, used, device, way, vbell.laid_out(matrix, kind_of(plan.variant)[1]))
         made = hubs.HubsProgram if plan.variant == HUBS else _SweepProgram
-        try:
-            return made(matrix, used, device, way)
-        except DeviceMemoryError:
-            pass  # what has been allocated so far is free again behind this
-        return made(matrix, used, device, way, by_host=True)
+        return there_or_by_host(partial(made, matrix, used, device, way))
 
 
 class _SweepProgram(SweptProgram):

@@ -34,7 +34,7 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, to_device
-from akx.errors import DeviceMemoryError, InfeasibleError
+from akx.errors import InfeasibleError
 from akx.formats.base import pattern_of
 from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.kernels.cuda import features
@@ -65,7 +65,7 @@ from akx.kernels.cuda.stored import (
     values_of,
     way_of,
 )
-from akx.kernels.cuda.stored_program import StoredProgram
+from akx.kernels.cuda.stored_program import StoredProgram, there_or_by_host
 from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
 from akx.options import CudaWavefront
@@ -225,11 +225,7 @@ class Wavefront(Schedule):
         check_feasible(self, plan, matrix, device)
         front = front_of(matrix, plan, device)
         used = _used(plan, matrix, device, front)
-        try:
-            return WavefrontProgram(matrix, front, used)
-        except DeviceMemoryError:
-            pass  # what has been allocated so far is free again behind this
-        return WavefrontProgram(matrix, front, used, by_host=True)
+        return there_or_by_host(partial(WavefrontProgram, matrix, front, used))
 
 
 def _lanes_for(matrix: Matrix) -> int:
