@@ -19,6 +19,7 @@ from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.device.results import new_result, turn
 from akx.kernels.cpu.groups import (
+    LANES,
     LEAST,
     Code,
     coefficient_rows,
@@ -36,6 +37,8 @@ __all__ = ["APART", "csr_product", "is_finite", "is_for_groups", "powers_into", 
 APART, _TOGETHER, _SHARED = 4, 64, 16_000_000
 #: Entries times vectors and powers that SciPy does before machine code for groups is made, and has done.
 _COMPILED, _done = 300_000_000, 0
+#: Entries times powers of two vectors from which a group of them is quicker.
+_OF_TWO = 20_000
 #: Entries of vectors whose inner products BLAS forms without threads.
 _SHORT = 10_000
 
@@ -75,7 +78,7 @@ def powers_into(
     Few vectors are done one after another, where they will be. Of more, some at a time are side by side, as SciPy has
     them, and are put where they will be after each product: entries of A are read once for all of these. Vectors have
     nothing to do with one another, so that threads can share them. When blocks have taken as long as it takes to make
-    machine code for groups of eight (:mod:`akx.kernels.cpu.groups`), that does them, with the same bits.
+    machine code for groups of them (:mod:`akx.kernels.cpu.groups`), that does them, with the same bits.
     """
     k, vectors = len(powers) - 1, powers.shape[1]
     is_long = A[1].size * k * vectors >= _SHARED
@@ -113,7 +116,7 @@ def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | 
     """Machine code for groups, once what was done without has taken as long as to make it; else None."""
     global _done
     vectors = powers.shape[1]
-    if not is_for_groups(A, powers.dtype, vectors):
+    if not fits_groups(A, powers.dtype) or (vectors == 2 and A[1].size * (len(powers) - 1) < _OF_TWO):
         return None
     if _done < _COMPILED:
         _done += A[1].size * (len(powers) - 1) * vectors
@@ -133,8 +136,14 @@ def _in_group(
     first: int,
 ) -> None:
     """:func:`powers_into` for the group of vectors that begins with one."""
-    work = new_result((work_size(powers.shape[2], powers.dtype, code.lanes),), powers.dtype)
     group = slice(first, first + code.lanes)
+    lanes, left = code.lanes, powers.shape[1] - first
+    while left <= lanes // 2 >= LANES // 2:
+        lanes //= 2
+    if lanes < code.lanes:  # the last group is a small one
+        narrow = group_code(A, recurs=factors is not None, lanes=lanes)
+        code = narrow if narrow is not None and narrow.is_exact else code
+    work = new_result((work_size(powers.shape[2], powers.dtype, code.lanes),), powers.dtype)
     group_powers(code, A, powers[:, group], work, factors, start[group])
 
 

@@ -1,4 +1,4 @@
-"""The source of what :mod:`akx.kernels.cpu.groups` compiles: powers of eight vectors at once, or sixteen."""
+"""The source of what :mod:`akx.kernels.cpu.groups` compiles: powers of four, eight or sixteen vectors at once."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ import numpy as np
 
 __all__ = ["LANES", "Source"]
 
-#: Vectors at once.
+#: Vectors of a row.
 LANES = 8
 
 
 class Source:
     """The functions in LLVM's own language, by its builder: what is written here in Python is done by them.
 
-    A number is one real, or two side by side; a `lane` is one number, a `row` eight. Of sixteen vectors there are two
-    rows for each row of A, which is a list of them therefore.
+    A number is one real, or two side by side; a `lane` is one number, a `row` eight, of four vectors four. Of sixteen
+    vectors there are two rows for each row of A, which is a list of them therefore.
     """
 
-    def __init__(self, number: np.dtype[Any], index: int, recurs: bool, halves: int) -> None:
+    def __init__(self, number: np.dtype[Any], index: int, recurs: bool, lanes: int) -> None:
         from llvmlite import ir
 
-        self.ir, self.recurs, self.halves = ir, recurs, range(halves)
+        self.ir, self.recurs = ir, recurs
+        self.lanes = min(lanes, LANES)
+        self.halves = range(lanes // self.lanes)
         self.parts = 2 if number.kind == "c" else 1  # of a number
         self.octets = number.itemsize // self.parts
         self.real = ir.DoubleType() if self.octets == 8 else ir.FloatType()
-        self.row, self.lane = (ir.VectorType(self.real, self.parts * count) for count in (LANES, 1))
+        self.row, self.lane = (ir.VectorType(self.real, self.parts * count) for count in (self.lanes, 1))
         self.int, self.index = ir.IntType(64), ir.IntType(8 * index)
         self.module = ir.Module()
 
     def text(self) -> str:
         self.write("bring", 3, 2, self.bring)
-        self.write("spread", 3, 3, self.spread)
+        self.write("spread", 4, 3, self.spread)
         self.write("steps", 6, 7, self.steps)
         return str(self.module)
 
@@ -48,11 +50,11 @@ class Source:
     def bring(self, n: Any, vectors: Any, apart: Any, v: Any, x: Any) -> None:
         """x (n, lanes) = v (vectors, n).T"""
         columns = self.columns(vectors, apart, v)
-        whole = self.do.and_(n, self.number(-LANES))
+        whole = self.do.and_(n, self.number(-self.lanes))
 
         def eight(i: Any) -> tuple[()]:
             for h in self.halves:
-                of_half = columns[h * LANES : (h + 1) * LANES]
+                of_half = columns[h * self.lanes : (h + 1) * self.lanes]
                 rows = self.turned([self.load(self.row, column, i, of=self.lane) for column in of_half])
                 for r, row in enumerate(rows):
                     self.store(row, x, self.half(self.do.add(i, self.number(r)), h))
@@ -61,21 +63,21 @@ class Source:
         def one(i: Any) -> tuple[()]:
             for h in self.halves:
                 row = self.none()
-                for q in range(LANES):
-                    row = self.put(row, self.load(self.lane, columns[h * LANES + q], i), q)
+                for q in range(self.lanes):
+                    row = self.put(row, self.load(self.lane, columns[h * self.lanes + q], i), q)
                 self.store(row, x, self.half(i, h))
             return ()
 
-        self.loop(self.number(0), whole, eight, step=LANES)
+        self.loop(self.number(0), whole, eight, step=self.lanes)
         self.loop(whole, n, one)
 
-    def spread(self, n: Any, stride: Any, apart: Any, start: Any, v: Any, x: Any) -> None:
-        """v (lanes, n).T = x (n, lanes) = start (n, lanes), rows of which are `stride` bytes apart."""
-        columns = self.columns(self.number(LANES * len(self.halves)), apart, v)
+    def spread(self, n: Any, vectors: Any, stride: Any, apart: Any, start: Any, v: Any, x: Any) -> None:
+        """v (vectors, n).T = x = start (n, vectors), rows of which are `stride` bytes apart; x has 0 in other lanes."""
+        columns, there = self.columns(vectors, apart, v), self.there(vectors)
 
         def rows(i: Any) -> list[Any]:
             begin = self.do.add(start, self.do.mul(i, stride))
-            found = [self.load(self.row, begin, self.number(h)) for h in self.halves]
+            found = [self.load(self.row, begin, self.number(h), there=there[h]) for h in self.halves]
             self.store_all(found, x, i)
             return found
 
@@ -122,23 +124,23 @@ class Source:
     # -------------------------------------------------------------------------------------------- what these are of
 
     def fill(self, columns: list[Any], n: Any, rows: Callable[[Any], list[Any]]) -> None:
-        """columns[q][i] = number q of rows(i), i < n"""
-        whole = self.do.and_(n, self.number(-LANES))
+        """columns[q][i] = number q of rows(i), i < n; where columns are the same the first of them counts."""
+        whole = self.do.and_(n, self.number(-self.lanes))
 
         def eight(i: Any) -> tuple[()]:
-            made = [rows(self.do.add(i, self.number(r))) for r in range(LANES)]
+            made = [rows(self.do.add(i, self.number(r))) for r in range(self.lanes)]
             turned = [values for half in zip(*made, strict=True) for values in self.turned(list(half))]
-            for column, values in zip(columns, turned, strict=True):
+            for column, values in reversed(list(zip(columns, turned, strict=True))):
                 self.store(values, column, i, of=self.lane)
             return ()
 
         def one(i: Any) -> tuple[()]:
             values = rows(i)
-            for q, column in enumerate(columns):
-                self.store(self.get(values[q // LANES], q % LANES), column, i)
+            for q, column in reversed(list(enumerate(columns))):
+                self.store(self.get(values[q // self.lanes], q % self.lanes), column, i)
             return ()
 
-        self.loop(self.number(0), whole, eight, step=LANES)
+        self.loop(self.number(0), whole, eight, step=self.lanes)
         self.loop(whole, n, one)
 
     def half(self, i: Any, h: int) -> Any:
@@ -156,7 +158,7 @@ class Source:
         """Where the vectors of a group are, of which the last one stands for those that are missing."""
         last = self.do.sub(vectors, self.number(1))
         found = []
-        for q in range(LANES * len(self.halves)):
+        for q in range(self.lanes * len(self.halves)):
             is_there = self.do.icmp_signed("<", self.number(q), last)
             place = self.do.select(is_there, self.number(q), last)
             found.append(self.do.add(v, self.do.mul(apart, place)))
@@ -168,7 +170,7 @@ class Source:
         firsts = [self.do.insert_element(self.none(), one, self.place(0)) for one in parts]
         splats = [self.shuffled(one, [0] * self.row.count) for one in firsts]
         if self.parts == 2:
-            signs = self.ir.Constant(self.row, [-1.0, 1.0] * LANES)
+            signs = self.ir.Constant(self.row, [-1.0, 1.0] * self.lanes)
             splats[1] = self.do.fmul(splats[1], signs)
         return tuple(splats)
 
@@ -182,11 +184,11 @@ class Source:
 
     def turned(self, rows: list[Any]) -> list[Any]:
         """Row q of what comes back has lane q of each row."""
-        for d in (1, 2, 4):
-            first = [lane if not lane & d else LANES + lane - d for lane in range(LANES)]
-            second = [lane + d if not lane & d else LANES + lane for lane in range(LANES)]
+        for d in (one for one in (1, 2, 4) if one < self.lanes):
+            first = [lane if not lane & d else self.lanes + lane - d for lane in range(self.lanes)]
+            second = [lane + d if not lane & d else self.lanes + lane for lane in range(self.lanes)]
             turned = list(rows)
-            for r in (r for r in range(LANES) if not r & d):
+            for r in (r for r in range(self.lanes) if not r & d):
                 for place, picks in ((r, first), (r + d, second)):
                     lanes = [self.parts * pick + part for pick in picks for part in range(self.parts)]
                     turned[place] = self.shuffled(rows[r], lanes, rows[r + d])
@@ -226,9 +228,24 @@ class Source:
         size = self.octets * getattr(kind, "count", 1) if kind is not self.index else kind.width // 8
         return self.do.add(address, self.do.mul(i, self.number(size)))
 
-    def load(self, kind: Any, address: Any, i: Any, of: Any = None) -> Any:
-        """Element i of an array, and others behind it where the array is `of` a smaller kind."""
+    def there(self, vectors: Any) -> list[Any]:
+        """Which parts of the rows are of a vector."""
+        numbers = self.ir.VectorType(self.int, self.row.count)
+        count = self.do.insert_element(self.ir.Constant(numbers, self.ir.Undefined), vectors, self.place(0))
+        zeros = self.ir.Constant(self.ir.VectorType(self.ir.IntType(32), self.row.count), None)
+        counts = self.do.shuffle_vector(count, count, zeros)
+        lanes = [[h * self.lanes + part // self.parts for part in range(self.row.count)] for h in self.halves]
+        return [self.do.icmp_signed("<", self.ir.Constant(numbers, one), counts) for one in lanes]
+
+    def load(self, kind: Any, address: Any, i: Any, of: Any = None, there: Any = None) -> Any:
+        """Element i of an array, and others behind it where the array is `of` a smaller kind; of what is `there`."""
         place = self.do.inttoptr(self.element(of or kind, address, i), kind.as_pointer())
+        if there is not None:
+            name = f"llvm.masked.load.v{kind.count}f{8 * self.octets}.p0v{kind.count}f{8 * self.octets}"
+            given = [place.type, self.ir.IntType(32), there.type, kind]
+            kinds = self.ir.FunctionType(kind, given)
+            load = self.module.globals.get(name) or self.ir.Function(self.module, kinds, name)
+            return self.do.call(load, [place, self.place(self.octets), there, self.ir.Constant(kind, None)])
         return self.do.load(place, align=self.octets if kind is not self.index else kind.width // 8)
 
     def load_index(self, address: Any, i: Any) -> Any:

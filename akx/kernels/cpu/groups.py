@@ -1,4 +1,4 @@
-"""Powers of eight vectors at once, or sixteen, by machine code that LLVM makes without Numba, in a tenth of a second.
+"""Powers of four, eight or sixteen vectors at once, by machine code of LLVM without Numba, made in a tenth of a second.
 
 For rows i of A in CSR, X (n, 8) with the entries of the vectors side by side, and W (b, n), b <= 8, each contiguous:
 
@@ -6,7 +6,8 @@ For rows i of A in CSR, X (n, 8) with the entries of the vectors side by side, a
 
 where Z is X of the power before, whose place Y takes. Without a basis it is the sum alone. Products of blocks as others
 have them leave Y alone, and to turn it afterwards takes as long as the product. Here eight rows are in registers, and
-are turned there. Of sixteen vectors, two sums go along a row of A. Lanes without a vector do what the last one does.
+are turned there. Of sixteen vectors, two sums go along a row of A. Lanes without a vector have
+numbers of any kind; of four vectors all is half as wide.
 
 Sums have the order that SciPy's have, and no multiply-add is contracted, so that each vector has the bits that SciPy's
 product of it alone gives. A compiler may have contracted those of SciPy (GCC does on aarch64), so that the bits of some
@@ -88,17 +89,20 @@ def fits_groups(A: Arrays, dtype: np.dtype[Any]) -> bool:
 
 
 def group_code(A: Arrays, *, recurs: bool = False, lanes: int = LANES) -> Code | None:
-    """The machine code for arrays that :func:`fits_groups` holds of, 8 or 16 lanes; None without LLVM."""
+    """The machine code for arrays that :func:`fits_groups` holds of, 4, 8 or 16 lanes; None without LLVM."""
     _, indices, data = A
     with _LOCK:
         return _compiled(data.dtype, indices.itemsize, recurs, lanes)
 
 
 def lanes_for(entries: int, rows: int, vectors: int, threads: int) -> int:
-    """Vectors of a group, where threads share the groups: sixteen where every thread has more than eight.
+    """Vectors of a group, where threads share the groups: four where there are no more, sixteen where every thread has
+    more than eight.
 
     Two sums at a time take little longer than one, which waits for each addition; not so where rows are short.
     """
+    if vectors <= LANES // 2:
+        return LANES // 2
     return 2 * LANES if vectors > LANES * threads and entries >= _LONG * rows else LANES
 
 
@@ -118,15 +122,16 @@ def group_powers(
     """
     count, vectors, n = powers.shape
     behind, apart, _ = powers.strides
-    skipped = -work.ctypes.data % _LINE // work.itemsize  # a row of eight numbers lies in as few cache lines as it can
-    pair = work[skipped : skipped + 2 * n * code.lanes].reshape(2, n, code.lanes)
-    of_A, (x, y) = [array.ctypes.data for array in A], [array.ctypes.data for array in pair]
+    of_A, begin = [array.ctypes.data for array in A], work.ctypes.data
+    skipped = -begin % _LINE // work.itemsize  # a row of eight numbers lies in as few cache lines as it can
+    x = begin + skipped * work.itemsize
+    y = x + n * code.lanes * work.itemsize
     out, factors, size = powers.ctypes.data, 0, 0
     if coefficients is not None:
-        pair[1] = 0
+        work[skipped + n * code.lanes :] = 0
         factors, size = coefficients.ctypes.data, coefficients.strides[0]
-    if start is not None and _is_side_by_side(start, powers, code.lanes):
-        code.spread(n, start.strides[1], apart, start.ctypes.data, out, x)
+    if start is not None and _is_side_by_side(start, powers):
+        code.spread(n, vectors, start.strides[1], apart, start.ctypes.data, out, x)
     else:
         if start is not None and start.ctypes.data != out:
             turn(start.T, powers[0])
@@ -138,10 +143,9 @@ def group_powers(
         x, y = y, x
 
 
-def _is_side_by_side(start: NDArray[Any], powers: NDArray[Any], lanes: int) -> bool:
-    """Whether the entries of a whole group are, and of the type of powers."""
-    is_whole = start.shape[0] == lanes and start.strides[0] == start.itemsize
-    return is_whole and start.dtype == powers.dtype and start.flags.aligned
+def _is_side_by_side(start: NDArray[Any], powers: NDArray[Any]) -> bool:
+    """Whether the entries of a row are, and of the type of powers."""
+    return start.strides[0] == start.itemsize and start.dtype == powers.dtype and start.flags.aligned
 
 
 def work_size(n: int, dtype: np.dtype[Any], lanes: int = LANES) -> int:
@@ -176,7 +180,7 @@ def _made(number: np.dtype[Any], index: int, recurs: bool, lanes: int) -> Code:
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
     )
-    module = llvm.parse_assembly(Source(number, index, recurs, lanes // LANES).text())
+    module = llvm.parse_assembly(Source(number, index, recurs, lanes).text())
     module.verify()
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
@@ -186,7 +190,7 @@ def _made(number: np.dtype[Any], index: int, recurs: bool, lanes: int) -> Code:
         kinds = [ctypes.c_int64] * numbers + [ctypes.c_void_p] * arrays
         return ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address(name))
 
-    code = Code(function("bring", 3, 2), function("spread", 3, 3), function("steps", 6, 7), lanes, is_exact=True)
+    code = Code(function("bring", 3, 2), function("spread", 4, 3), function("steps", 6, 7), lanes, is_exact=True)
     return code._replace(is_exact=_has_the_bits_of_scipy(code, number, index, recurs))
 
 
