@@ -173,7 +173,7 @@ class Matrix:
         """(n, n)."""
         return (self.n, self.n)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of the three arrays."""
         return int(self.indptr.nbytes + self.indices.nbytes + self.data.nbytes)

@@ -5,9 +5,9 @@ Nothing is planned or copied here; the arrays are the caller's as they are.
 
 from __future__ import annotations
 
+from cmath import isfinite
 from collections.abc import Callable
 from functools import cache, partial
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -199,13 +199,11 @@ def is_finite(v: NDArray[Any], w: NDArray[Any]) -> bool:
     An inner product is not finite where one of them is not, and the quickest to form: in pieces for which BLAS starts
     no threads. One that overflows is looked at again.
     """
+    if v.size <= _SHORT and isfinite(np.vdot(v, w)):  # which warns of nothing
+        return True
     v, w = v.reshape(-1), w.reshape(-1)
-    if v.size <= _SHORT:
-        product = np.vdot(v, w)  # which warns of nothing
-        if isfinite(product.real) and isfinite(product.imag):
-            return True
     for first in range(0, v.size, _SHORT):
         product = np.vdot(v[first : first + _SHORT], w[first : first + _SHORT])
-        if not (isfinite(product.real) and isfinite(product.imag)):
+        if not isfinite(product):
             return bool(np.isfinite(v).all() and np.isfinite(w).all())
     return True

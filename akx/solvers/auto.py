@@ -52,7 +52,7 @@ FAMILIES = ("cg", "gmres", "bicgstab")
 #: In the cache of a matrix, what :func:`families_for` has found.
 _FAMILIES = "akx.solvers.families"
 #: By family, type and backend: the solver that is taken, why, and the key of what is to be found out, None for nothing.
-Settled: TypeAlias = dict[tuple[str, str, str], tuple[str, str, tuple[Any, ...] | None]]
+Settled: TypeAlias = dict[tuple[str, np.dtype[Any], str], tuple[str, str, tuple[Any, ...] | None]]
 #: Rows below which nothing is measured: the classic solver is done before.
 _SMALL = 2000
 #: Blocks of a trial with the ordinary ones before.
@@ -69,7 +69,7 @@ _MOST_KNOWN = 1000
 #: Seconds of a step of both sisters, by what they depend on; None where the database did not know them.
 _chosen: dict[tuple[Any, ...], tuple[float, float] | None] = {}
 #: Solvers that this process has used, by name, type and backend.
-_used: set[tuple[str, str, str]] = set()
+_used: set[tuple[Any, ...]] = set()
 
 
 def solve(
@@ -248,7 +248,7 @@ class Auto:
 
         The key is None where there is nothing to find out.
         """
-        place = (family, self.matrix.dtype.str, self.options["backend"])
+        place = (family, self.matrix.dtype, self.options["backend"])
         if place not in self.settled:
             self.settled[place] = self._find_solver(family)
         return self.settled[place]
@@ -293,12 +293,12 @@ class Auto:
         if self.refused:
             why = f"as there was no room for {sister}"
             self.notes.append(f"auto: {family} stays, {why}")
-            self.settled[family, self.matrix.dtype.str, self.options["backend"]] = family, why, None
+            self.settled[family, self.matrix.dtype, self.options["backend"]] = family, why, None
             self.refused = False
             return said == 0
         self._keep(family, found)
         name, word = _shorter(family, found)
-        self.settled[family, self.matrix.dtype.str, self.options["backend"]] = name, word, None
+        self.settled[family, self.matrix.dtype, self.options["backend"]] = name, word, None
         at_work = "goes on" if pilot.handed_over else "is for the next solve" if name == sister else "stays"
         self.notes.append(f"auto: {name} {at_work}, {word}")
         if said == 0 or not pilot.handed_over or self._is_over():
@@ -388,8 +388,8 @@ class Auto:
             return "auto" if tuned is None else tuned.s
         return asked if isinstance(asked, str) else int(asked)
 
-    def _use_of(self, name: str) -> tuple[str, str, str]:
-        return name, self.matrix.dtype.str, self.options["backend"]
+    def _use_of(self, name: str) -> tuple[Any, ...]:
+        return name, self.matrix.dtype, self.options["backend"]
 
     def _key(self, family: str) -> tuple[Any, ...]:
         """What the choice depends on; another one where the database has changed, which is then asked again."""
