@@ -41,7 +41,7 @@ def some(shape: Any, number: Any) -> Any:
 
 @pytest.mark.parametrize(("number", "index"), [(np.float64, np.int64), *((one, np.int32) for one in NUMBERS)])
 @pytest.mark.parametrize("kind", ["monomial", "chebyshev"])
-@pytest.mark.parametrize(("vectors", "lanes"), [(1, 8), (3, 4), (4, 4), (8, 8), (11, 16), (16, 16)])
+@pytest.mark.parametrize(("vectors", "lanes"), [(1, 8), (3, 4), (4, 4), (8, 8), (11, 16), (16, 16), (19, 8)])
 @pytest.mark.parametrize(("n", "short"), [(1, 1e9), (9, 0), (203, 1e9)])
 def test_groups_have_the_bits_of_each_vector_alone(
     number: Any, index: Any, kind: str, vectors: int, lanes: int, n: int, short: float, monkeypatch: pytest.MonkeyPatch

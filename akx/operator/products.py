@@ -92,9 +92,9 @@ def powers_into(
     if code is not None:
         factors = None if basis is None else coefficient_rows(basis, k, powers.dtype)
         begun = powers[0] if start is None else start
-        share_out(
-            "products", range(0, vectors, code.lanes), partial(_in_group, code, A, powers, factors, begun), workers
-        )
+        step = code.lanes if workers > 1 else vectors - vectors % code.lanes or vectors
+        groups = [slice(first, first + step) for first in range(0, vectors, step)]
+        share_out("products", groups, partial(_in_groups, code, A, powers, factors, begun), workers)
         return
     do: Callable[[NDArray[Any]], None]
     if vectors <= APART:
@@ -127,24 +127,23 @@ def _code_for(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | 
     return code if code is not None and code.is_exact else None
 
 
-def _in_group(
+def _in_groups(
     code: Code,
     A: tuple[NDArray[Any], ...],
     powers: NDArray[Any],
     factors: NDArray[Any] | None,
     start: NDArray[Any],
-    first: int,
+    some: slice,
 ) -> None:
-    """:func:`powers_into` for the group of vectors that begins with one."""
-    group = slice(first, first + code.lanes)
-    lanes, left = code.lanes, powers.shape[1] - first
-    while left <= lanes // 2 >= LANES // 2:
+    """:func:`powers_into` for some of the vectors, whole groups or the last ones."""
+    powers, start, lanes = powers[:, some], start[some], code.lanes
+    while powers.shape[1] <= lanes // 2 >= LANES // 2:
         lanes //= 2
     if lanes < code.lanes:  # the last group is a small one
         narrow = group_code(A, recurs=factors is not None, lanes=lanes)
         code = narrow if narrow is not None and narrow.is_exact else code
     work = new_result((work_size(powers.shape[2], powers.dtype, code.lanes),), powers.dtype)
-    group_powers(code, A, powers[:, group], work, factors, start[group])
+    group_powers(code, A, powers, work, factors, start)
 
 
 def _apart(A: tuple[NDArray[Any], ...], powers: NDArray[Any], basis: Basis | None, is_zero: bool) -> None:

@@ -114,7 +114,7 @@ def group_powers(
     coefficients: NDArray[Any] | None = None,
     start: NDArray[Any] | None = None,
 ) -> None:
-    """powers[1:] from powers[0], (k+1, b, n), each vector contiguous, as many as `code` has lanes at most.
+    """powers[1:] from powers[0], (k+1, b, n), each vector contiguous, as many at a time as `code` has lanes.
 
     work (work_size,) is scratch. coefficients are as :func:`coefficient_rows` has them; `code` is then what recurs.
     Where start (b, n) is given, in any order in memory, powers[0] becomes that first; vectors in the columns of an
@@ -122,25 +122,28 @@ def group_powers(
     """
     count, vectors, n = powers.shape
     behind, apart, _ = powers.strides
-    of_A, begin = [array.ctypes.data for array in A], work.ctypes.data
+    of_A, begin, out = [array.ctypes.data for array in A], work.ctypes.data, powers.ctypes.data
     skipped = -begin % _LINE // work.itemsize  # a row of eight numbers lies in as few cache lines as it can
-    x = begin + skipped * work.itemsize
-    y = x + n * code.lanes * work.itemsize
-    out, factors, size = powers.ctypes.data, 0, 0
-    if coefficients is not None:
-        work[skipped + n * code.lanes :] = 0
-        factors, size = coefficients.ctypes.data, coefficients.strides[0]
+    pair = begin + skipped * work.itemsize, begin + (skipped + n * code.lanes) * work.itemsize
+    factors, size = (0, 0) if coefficients is None else (coefficients.ctypes.data, coefficients.strides[0])
+    where = 0
     if start is not None and _is_side_by_side(start, powers):
-        code.spread(n, vectors, start.strides[1], apart, start.ctypes.data, out, x)
-    else:
-        if start is not None and start.ctypes.data != out:
-            turn(start.T, powers[0])
-        code.bring(n, vectors, apart, out, x)
+        where = start.ctypes.data
+    elif start is not None and start.ctypes.data != out:
+        turn(start.T, powers[0])
     at_once = count - 1 if A[1].size * LANES * (count - 1) < _SHORT else 1  # Ctrl-C comes in between
-    for j in range(0, count - 1, at_once):
-        last = count - 2 - j
-        code.steps(n, vectors, at_once, last, apart, behind, *of_A, x, y, out + (j + 1) * behind, factors + j * size)
-        x, y = y, x
+    for first in range(0, vectors, code.lanes):
+        (x, y), some, to = pair, min(vectors - first, code.lanes), out + first * apart
+        if coefficients is not None:
+            work[skipped + n * code.lanes :] = 0
+        if start is not None and where:
+            code.spread(n, some, start.strides[1], apart, where + first * start.itemsize, to, x)
+        else:
+            code.bring(n, some, apart, to, x)
+        for j in range(0, count - 1, at_once):
+            last = count - 2 - j
+            code.steps(n, some, at_once, last, apart, behind, *of_A, x, y, to + (j + 1) * behind, factors + j * size)
+            x, y = y, x
 
 
 def _is_side_by_side(start: NDArray[Any], powers: NDArray[Any]) -> bool:
