@@ -191,6 +191,30 @@ def test_products_of_a_plan_have_the_bits_of_each_vector_alone(
     np.testing.assert_array_equal(P(X)[..., 1], b * X)
 
 
+def test_two_vectors_are_a_group_where_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_done", products._COMPILED)
+    A = random_arrays(300)
+    short = products._OF_TWO // A[1].size
+    found = [products._code_for(A, np.zeros((k + 1, 2, 300)), None, 1) for k in (short, short + 1)]
+    assert found[0] is None
+    assert found[1] is None or found[1].lanes == 4
+    if groups.group_code(A, lanes=4).is_exact:  # type: ignore[union-attr]
+        assert found[1] is not None
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_what_is_not_finite_is_seen(number: Any) -> None:
+    v = np.ones((2, 30), dtype=number)
+    assert products.is_finite(v, v)
+    large = np.finfo(v.dtype).max * v  # whose inner product overflows
+    assert products.is_finite(large, large)
+    for wrong in (np.nan, np.inf, *((1j * np.nan, 1j * np.inf) if v.dtype.kind == "c" else ())):
+        w = v.copy()
+        w[1, 7] = wrong
+        assert not products.is_finite(v, w)
+        assert not products.is_finite(w, w)
+
+
 def test_groups_of_a_matrix_in_a_cache_are_never_prepared_and_others_when_that_has_paid() -> None:
     small, large = (tiers.Rent(lambda: None, size, 12 * size, 0.0) for size in (10**5, 10**8))
     assert all(small.goes_on(8, 64, in_groups=True) for _ in range(1000))
