@@ -21,7 +21,9 @@ the longer side, into parts of equal numbers (Berger, Bokhari 1987). Cost: O(n +
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,11 +36,11 @@ from akx.partition.pieces import in_pieces
 
 __all__ = [
     "ORDERS",
+    "Groups",
     "LevelOrder",
     "Strips",
     "dealt",
     "fullest",
-    "in_order",
     "is_shallow",
     "learnt_rows",
     "level_order",
@@ -66,56 +68,120 @@ _MOST_REACH = 16
 
 
 @dataclass(frozen=True)
-class Strips:
-    """Rows dealt to strips and blocks.
-
-    Attributes
-    ----------
-    part : (n,) array of uint32
-        Strip of each row.
-    block : (n,) array of uint32
-        Block of each row.
-    parts, blocks : int
-    ahead, behind : int
-        Blocks that a row reads before and after its own, at most.
-    rows : (blocks, parts) array of int64, optional
-        How many each strip has of each block.
-    """
-
-    part: NDArray[np.uint32]
-    block: NDArray[np.uint32]
-    parts: int
-    blocks: int
-    ahead: int
-    behind: int
-    rows: NDArray[np.int64] | None = None
-
-
-@dataclass(frozen=True)
 class LevelOrder:
     """Rows in an order of levels.
 
     Attributes
     ----------
-    permutation : (n,) array of int64
-        ``permutation[new] = old``.
     level_ptr : (levels + 1,) array of int64
         Level `l` is rows ``level_ptr[l] .. level_ptr[l+1] - 1`` of the order.
     line : int
         Rows of a line, where levels are planes of a grid, else 0.
-    is_natural : bool
-        The order is that of the rows.
+    permutation : (n,) array of int64, optional
+        ``permutation[new] = old``; None where the order is that of the rows.
     """
 
-    permutation: NDArray[np.int64]
     level_ptr: NDArray[np.int64]
     line: int
-    is_natural: bool = False
+    permutation: NDArray[np.int64] | None = None
+
+    @property
+    def is_natural(self) -> bool:
+        """The order is that of the rows."""
+        return self.permutation is None
 
     @property
     def mean_width(self) -> float:
         """Rows of a level, in the mean."""
-        return self.permutation.size / max(self.level_ptr.size - 1, 1)
+        return int(self.level_ptr[-1]) / max(self.level_ptr.size - 1, 1)
+
+    def by_row(self, of_order: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """What rows have, from what they have in this order."""
+        if self.permutation is None:
+            return of_order
+        found = np.empty_like(of_order)
+        found[self.permutation] = of_order
+        return found
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Levels, or even pieces of them, in kinds: those of a kind are dealt to strips alike.
+
+    Attributes
+    ----------
+    ptr : (groups + 1,) array of int64
+        Where each begins in the order.
+    kind : (groups,) array of int64
+    strip : (rows of one group of each kind,) array of uint32
+        Strip of each row, kind after kind.
+    kind_ptr : (kinds + 1,) array of int64
+        Where each kind begins in `strip`.
+    own : (kinds, parts) array of int64
+        Rows that each strip has of a group.
+    """
+
+    ptr: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    strip: NDArray[np.uint32]
+    kind_ptr: NDArray[np.int64]
+    own: NDArray[np.int64]
+
+    def strips_of(self, first: int, last: int) -> NDArray[np.uint32]:
+        """Strip of each row of the groups from one to another."""
+        sizes = np.diff(self.ptr[first : last + 1])
+        place = np.repeat(self.kind_ptr[self.kind[first:last]] - (np.cumsum(sizes) - sizes), sizes)
+        place += np.arange(place.size)
+        return np.take(self.strip, place)
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Rows dealt to strips and blocks. What each row has is made when it is asked for.
+
+    Attributes
+    ----------
+    order : LevelOrder
+    groups : Groups
+    begin : (blocks + 1,) array of int64
+        The group with which each block begins.
+    parts : int
+    ahead, behind : int
+        Blocks that a row reads before and after its own, at most.
+    """
+
+    order: LevelOrder
+    groups: Groups
+    begin: NDArray[np.int64]
+    parts: int
+    ahead: int = 0
+    behind: int = 0
+
+    @property
+    def blocks(self) -> int:
+        """How many."""
+        return self.begin.size - 1
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each block begins in the order, (blocks + 1,)."""
+        return self.groups.ptr[self.begin]
+
+    @cached_property
+    def part(self) -> NDArray[np.uint32]:
+        """Strip of each row, (n,)."""
+        return self.order.by_row(self.groups.strips_of(0, self.groups.kind.size))
+
+    @cached_property
+    def block(self) -> NDArray[np.uint32]:
+        """Block of each row, (n,)."""
+        return self.order.by_row(np.repeat(np.arange(self.blocks, dtype=np.uint32), np.diff(self.starts)))
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """How many each strip has of each block, (blocks, parts)."""
+        own = self.groups.own[self.groups.kind]
+        return np.add.reduceat(own, self.begin[:-1], axis=0) if own.size else own
 
 
 def level_order(indptr: NDArray[Any], indices: NDArray[Any], order: str) -> LevelOrder:
@@ -129,14 +195,9 @@ def level_order(indptr: NDArray[Any], indices: NDArray[Any], order: str) -> Leve
     """
     if order == "natural":
         level_ptr, line = natural_levels(indptr.astype(np.int64, copy=False), indices)
-        return in_order(level_ptr, line)
+        return LevelOrder(level_ptr, line)
     found = levels(indptr, indices)
-    return LevelOrder(found.permutation, found.level_ptr, 0)
-
-
-def in_order(level_ptr: NDArray[np.int64], line: int) -> LevelOrder:
-    """Levels of the rows in the order given."""
-    return LevelOrder(np.arange(level_ptr[-1], dtype=np.int64), level_ptr, line, is_natural=True)
+    return LevelOrder(found.level_ptr, 0, found.permutation)
 
 
 def is_shallow(indptr: NDArray[Any], indices: NDArray[Any], depth: int) -> bool:
@@ -189,9 +250,9 @@ def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder,
     found = level_order(indptr, indices, order) if isinstance(order, str) else order
     pointer = indptr.astype(np.int64, copy=False)
 
-    def reach(block: NDArray[np.uint32]) -> tuple[int, int]:
+    def reach(dealt: Strips) -> tuple[int, int]:
         def of_rows(first: int, last: int) -> Any:
-            return _reach(pointer, indices, block, first, last, found.is_natural)
+            return _reach(pointer, indices, dealt.block, first, last, found.is_natural)
 
         ahead, behind = (int(max(one)) for one in zip(*in_pieces(of_rows, pointer.size - 1, _ROWS), strict=True))
         return ahead, behind
@@ -199,14 +260,13 @@ def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder,
     return dealt(found, parts, room, reach)
 
 
-def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.uint32]], tuple[int, int]]) -> Strips:
+def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[Strips], tuple[int, int]]) -> Strips:
     """As :func:`strips`, of rows in levels; `reach` says how many blocks they read before and after their own."""
-    n, rows = found.permutation.size, parts * room
+    rows = parts * room
     for _ in range(_TRIES):
-        groups = _groups(found.level_ptr, rows)
-        part_in_order = _dealt(groups, found.line, parts)
-        block_in_order, blocks, of_strips = _blocks(groups, part_in_order, parts, room)
-        if blocks:
+        groups = _dealt(_groups(found.level_ptr, rows), found.line, parts)
+        begin = _blocks(groups.kind, groups.own, room)
+        if begin is not None:
             break
         rows = max(1, int(0.85 * rows))
     else:
@@ -215,11 +275,8 @@ def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.
             expected=f"at most {room} rows of a block in each of {parts} strips",
             hint="take larger blocks, or fewer strips",
         )
-    part, block = part_in_order, block_in_order
-    if not found.is_natural:
-        part, block = np.empty(n, np.uint32), np.empty(n, np.uint32)
-        part[found.permutation], block[found.permutation] = part_in_order, block_in_order
-    ahead, behind = reach(block)
+    made = Strips(found, groups, begin, parts)
+    ahead, behind = reach(made)
     if max(ahead, behind) > _MOST_REACH:
         raise InfeasibleError(
             "rows read too far for a front",
@@ -227,7 +284,7 @@ def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[NDArray[np.
             found=f"{max(ahead, behind)} blocks",
             hint="order the rows by levels, or take another schedule",
         )
-    return Strips(part, block, parts, blocks, ahead, behind, of_strips)
+    return replace(made, ahead=ahead, behind=behind)
 
 
 def fullest(indptr: NDArray[Any], found: Strips) -> tuple[int, int]:
@@ -236,12 +293,9 @@ def fullest(indptr: NDArray[Any], found: Strips) -> tuple[int, int]:
     usual = lengths[lengths.size // 2]
     others = np.flatnonzero(lengths != usual)  # few rows of a grid
 
-    def group(rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
-        strip: NDArray[np.int64] = found.block[rows].astype(np.int64) * found.parts + found.part[rows]
-        return strip
-
-    rows = np.bincount(group(slice(None))) if found.rows is None else found.rows.ravel()
-    more = np.bincount(group(others), lengths[others].astype(np.int64) - int(usual), minlength=rows.size)
+    rows = found.rows.ravel()
+    group = found.block[others].astype(np.int64) * found.parts + found.part[others]
+    more = np.bincount(group, lengths[others].astype(np.int64) - int(usual), minlength=rows.size)
     return int(rows.max()), int((int(usual) * rows + more).max())
 
 
@@ -359,24 +413,25 @@ def _groups(level_ptr: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
     return np.append(level_ptr[level] + sizes[level] * number // pieces[level], level_ptr[-1])
 
 
-def _dealt(groups: NDArray[np.int64], line: int, parts: int) -> NDArray[np.uint32]:
-    """The strip of each row: the same stretch of each group, or the same patch where groups are planes of lines.
+def _dealt(ptr: NDArray[np.int64], line: int, parts: int) -> Groups:
+    """The same stretch of each group for a strip, or the same patch where groups are planes of lines.
 
     Stretches begin at multiples of :data:`_TOGETHER`, so that what they write is whole sectors of memory.
     """
-    sizes = np.diff(groups)
+    sizes, unit = np.diff(ptr), line if line > 1 else _TOGETHER
+    _, some, kind = np.unique(sizes * unit + ptr[:-1] % unit, return_index=True, return_inverse=True)
+    size, start = sizes[some], ptr[some] % unit
+    kind_ptr = np.concatenate([[0], np.cumsum(size)])
+    number = np.repeat(np.arange(size.size), size)
+    place = np.arange(kind_ptr[-1]) + (start - kind_ptr[:-1])[number]
     if line > 1:
-        known: dict[tuple[int, int], NDArray[np.uint32]] = {}
-        keys = list(zip(sizes.tolist(), (groups[:-1] % line).tolist(), strict=True))
-        for count, start in dict.fromkeys(keys):
-            place = start + np.arange(count)
-            known[count, start] = _patches(place // line, place % line // _TOGETHER, parts)
-        return np.concatenate([known[key] for key in keys])
-    row = np.arange(int(groups[-1]), dtype=np.int64)
-    first, size = np.repeat(groups[:-1], sizes), np.repeat(sizes, sizes)
-    middle = np.minimum(row // _TOGETHER * _TOGETHER + (_TOGETHER - 1) / 2 - first, size - 1.0)
-    strip: NDArray[np.uint32] = (np.maximum(middle, 0.0) * parts / size).astype(np.uint32)
-    return strip
+        each = [place[first:last] for first, last in pairwise(kind_ptr)]
+        strip = np.concatenate([_patches(one // line, one % line // _TOGETHER, parts) for one in each])
+    else:
+        middle = np.minimum(place // _TOGETHER * _TOGETHER + (_TOGETHER - 1) / 2 - start[number], size[number] - 1.0)
+        strip = (np.maximum(middle, 0.0) * parts / size[number]).astype(np.uint32)
+    own = np.bincount(number * parts + strip, minlength=parts * size.size).reshape(-1, parts)
+    return Groups(ptr, kind.reshape(-1), strip, kind_ptr, own)
 
 
 def _patches(u: NDArray[np.int64], v: NDArray[np.int64], parts: int) -> NDArray[np.uint32]:
@@ -386,74 +441,77 @@ def _patches(u: NDArray[np.int64], v: NDArray[np.int64], parts: int) -> NDArray[
     """
     width = int(v.max(initial=0)) + 1
     name, of_point, weight = np.unique(u * width + v, return_inverse=True, return_counts=True)
-    cell = np.stack([name // width, name % width])
-    found = np.zeros(cell.shape[1], dtype=np.uint32)
-    waiting = [(np.arange(cell.shape[1]), 0, parts)]
-    while waiting:
-        cells, first, count = waiting.pop()
-        if count == 1 or cells.size == 0:
-            found[cells] = first
-            continue
-        long = np.ptp(cell[0, cells]) >= np.ptp(cell[1, cells]) * _TOGETHER
-        across, along = (cell[0, cells], cell[1, cells]) if long else (cell[1, cells], cell[0, cells])
-        cells = cells[np.lexsort((along, across))]
-        half = count // 2
-        behind = np.cumsum(weight[cells])
-        cut = int(np.searchsorted(behind, behind[-1] * half / count, side="left")) + 1
-        waiting += [(cells[:cut], first, half), (cells[cut:], first + half, count - half)]
+    u, v = name // width, name % width
+    far = int(max(u.max(initial=0), width)) + 1
+    at, first, count = np.zeros(min(u.size, 1), np.int64), np.zeros(1, np.int64), np.full(1, parts)
+    while u.size and count.max() > 1:  # all pieces at once: each begins at `at`, for `count` parts from `first` on
+        size, half = np.diff(at, append=u.size), count // 2
+        piece = np.repeat(np.arange(at.size), size)
+        span_u, span_v = (np.maximum.reduceat(one, at) - np.minimum.reduceat(one, at) for one in (u, v))
+        long = (span_u >= span_v * _TOGETHER)[piece]
+        across, along = np.where(long, u, v), np.where(long, v, u)
+        order = np.argsort((piece * far + across) * far + along, kind="stable")  # it is in runs
+        u, v, name, weight = u[order], v[order], name[order], weight[order]
+        behind = np.cumsum(weight)
+        base = behind[at] - weight[at]
+        total = np.diff(base, append=behind[-1])
+        cut = np.searchsorted(behind, base + total * half / count) + 1
+        both = np.flatnonzero((count > 1) & (cut < at + size))  # else there is nothing to cut off, or none behind it
+        at = np.insert(at, both + 1, cut[both])
+        other, more = (first + half)[both], (count - half)[both]
+        first, count = np.insert(first, both + 1, other), np.insert(np.where(count > 1, half, 1), both + 1, more)
+    found = np.repeat(first, np.diff(at, append=u.size)).astype(np.uint32)[np.argsort(name)]
     points: NDArray[np.uint32] = np.take(found, of_point.reshape(-1))
     return points
 
 
-def _blocks(
-    groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int
-) -> tuple[NDArray[np.uint32], int, NDArray[np.int64] | None]:
-    """Groups joined to blocks of at most `room` rows of a strip, as many as fit; no blocks where one has more.
+def _blocks(kind: NDArray[np.int64], own: NDArray[np.int64], room: int) -> NDArray[np.int64] | None:
+    """Groups joined to blocks of at most `room` rows of a strip, as many as fit; None where one has more.
 
-    The block of each row, the number of blocks, and the rows that each strip has of each, where these are counted.
+    The group with which each block begins, and the number of groups.
     """
-    if part.size > _FEW_BLOCKS * parts * room:
-        block, count = _many_blocks(groups, part, parts, room)
-        return block, int(count), None
-    sizes = np.diff(groups)
-    own = np.bincount(np.repeat(parts * np.arange(sizes.size), sizes) + part, minlength=parts * sizes.size)
-    before = np.concatenate([np.zeros((1, parts), np.int64), np.cumsum(own.reshape(-1, parts), axis=0)])
-    begins, end = [], 0
     if own.max(initial=0) > room:
-        return np.zeros(part.size, np.uint32), 0, None
-    while end < sizes.size:
-        begins.append(end)
-        most, end, look = before[end] + room, end + 1, 4
-        while end < sizes.size:
+        return None
+    of_groups = own[kind]
+    if not (of_groups[:-1] + of_groups[1:] <= room).all(axis=1).any():
+        return np.arange(kind.size + 1)
+    if of_groups.sum() > _FEW_BLOCKS * own.shape[1] * room:
+        return np.append(_many_blocks(kind, own, room), kind.size)
+    before = np.concatenate([np.zeros((1, own.shape[1]), np.int64), np.cumsum(of_groups, axis=0)])
+    fit = room // np.maximum(own.max(axis=1), 1)  # of a kind
+    alike = np.append(np.flatnonzero(np.diff(kind)) + 1, kind.size)  # behind groups that follow one another
+    begins: list[int] = []
+    end, look = 0, 4
+    while end < kind.size:
+        several = int(fit[kind[end]])
+        whole = end + (int(alike[np.searchsorted(alike, end, side="right")]) - end - 1) // several * several
+        begins += range(end, whole, several)
+        begins.append(whole)
+        most, end = before[whole] + room, whole + 1
+        while end < kind.size:
             fits = (before[end + 1 : end + 1 + look] <= most).all(axis=1)
             end += int(np.argmin(fits)) if not fits.all() else fits.size
             if not fits.all():
                 break
             look *= 2
-    ends = np.append(begins, sizes.size)
-    rows = np.diff(groups[ends])
-    return np.repeat(np.arange(rows.size, dtype=np.uint32), rows), rows.size, np.diff(before[ends], axis=0)
+        look = max(4, end - begins[-1])  # the next one is likely as long
+    return np.append(begins, kind.size)
 
 
 @njit(cache=True, nogil=True)
-def _many_blocks(groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int) -> Any:
-    """The same, compiled."""
-    block = np.zeros(part.shape[0], np.uint32)
-    filled = np.zeros(parts, np.int64)
-    count = np.uint32(0)
-    for g in range(groups.shape[0] - 1):
-        own = np.zeros(parts, np.int64)
-        for i in range(groups[g], groups[g + 1]):
-            own[part[i]] += 1
-        if own.max() > room:
-            return block, 0
-        if count > 0 and (filled + own).max() <= room:
-            filled += own
+def _many_blocks(kind: NDArray[np.int64], own: NDArray[np.int64], room: int) -> Any:
+    """The groups with which blocks begin, compiled."""
+    begins = np.empty(kind.shape[0], np.int64)
+    filled = np.zeros(own.shape[1], np.int64)
+    count = 0
+    for g in range(kind.shape[0]):
+        if count > 0 and (filled + own[kind[g]]).max() <= room:
+            filled += own[kind[g]]
         else:
-            filled[:] = own
-            count += np.uint32(1)
-        block[groups[g] : groups[g + 1]] = count - np.uint32(1)
-    return block, count
+            filled[:] = own[kind[g]]
+            begins[count] = g
+            count += 1
+    return begins[:count].copy()
 
 
 @njit(cache=True, nogil=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -387,21 +388,32 @@ def test_strips_are_the_same_again(order: str) -> None:
 
 def test_blocks_are_the_same_without_compiled_code() -> None:
     rng = np.random.default_rng(0)
-    refused = 0
+    refused = joined = 0
     for _ in range(60):
-        groups = np.append(0, np.cumsum(rng.integers(1, 40, rng.integers(1, 50)))).astype(np.int64)
-        parts, room = int(rng.integers(1, 9)), int(rng.integers(6, 60))
-        part = rng.integers(0, parts, groups[-1]).astype(np.uint32)
-        found, expected = (make(groups, part, parts, room) for make in (_blocks, _many_blocks))
-        assert found[1] == expected[1]
-        refused += found[1] == 0
-        if found[1]:
-            np.testing.assert_array_equal(found[0], expected[0])
-            lengths = rng.integers(0, 9, part.size)
-            indptr = np.append(0, np.cumsum(lengths)).astype(np.uint32)
-            rows = np.zeros((2, found[1], parts), int)
-            np.add.at(rows, (slice(None), found[0], part), np.stack([np.ones_like(lengths), lengths]))
-            for counted in (None, found[2]):
-                made = Strips(part, found[0], parts, found[1], 1, 1, counted)
-                assert fullest(indptr, made) == tuple(rows.reshape(2, -1).max(axis=1))
-    assert 0 < refused < 60
+        kinds, parts, room = int(rng.integers(1, 9)), int(rng.integers(1, 9)), int(rng.integers(6, 60))
+        own, kind = rng.integers(0, 12, (kinds, parts)), np.repeat(rng.integers(0, kinds, 12), rng.integers(1, 9, 12))
+        begin = _blocks(kind, own, room)
+        if begin is None:
+            refused += 1
+            assert own.max() > room
+            continue
+        np.testing.assert_array_equal(begin, np.append(_many_blocks(kind, own, room), kind.size))
+        joined += begin.size < kind.size
+        held = [own[kind[first:last]].sum(axis=0) for first, last in pairwise(begin)]
+        assert np.max(held) <= room
+        for block, last in zip(held, begin[1:-1], strict=False):  # no room for one more
+            assert (block + own[kind[last]]).max() > room
+    assert refused
+    assert joined
+
+
+def test_rows_and_entries_of_the_fullest_block() -> None:
+    rng = np.random.default_rng(1)
+    for A in (stencil((20, 17), 9), stencil((6, 8, 8), 7), epidemic(24)):
+        found = strips(A.indptr, A.indices, "natural", 3, 32)
+        lengths = rng.integers(0, 9, A.shape[0])
+        rows = np.zeros((2, found.blocks, 3), int)
+        np.add.at(rows, (slice(None), found.block, found.part), np.stack([np.ones_like(lengths), lengths]))
+        np.testing.assert_array_equal(found.rows, rows[0])
+        indptr = np.append(0, np.cumsum(lengths)).astype(np.uint32)
+        assert fullest(indptr, found) == tuple(rows.reshape(2, -1).max(axis=1))

@@ -212,9 +212,8 @@ def extents(pattern: OnDevice) -> Extents:
     return Extents(pattern.rows, *found.get())
 
 
-def blocks_read(pattern: OnDevice, block: NDArray[Any]) -> tuple[int, int]:
-    """Blocks that rows read after and before their own, at most; `block` is that of each row, and ascends from 0."""
-    begin = np.searchsorted(block, np.arange(int(block[-1]) + 1)) if block.size else np.zeros(1)
+def blocks_read(pattern: OnDevice, begin: NDArray[Any]) -> tuple[int, int]:
+    """Blocks that rows read after and before their own, at most; `begin` is where each begins."""
     found = zeros(2, np.uint32)
     numbers = [np.uint32(pattern.rows), np.uint32(begin.size), _words(begin)]
     _launch("find_blocks_read", max(1, -(-pattern.rows // _BLOCK)), [*numbers, *pattern, found])

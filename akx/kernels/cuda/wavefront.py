@@ -75,7 +75,6 @@ from akx.partition.strips import (
     Strips,
     dealt,
     fullest,
-    in_order,
     is_shallow,
     learnt_rows,
     level_order,
@@ -304,7 +303,7 @@ def order_of(matrix: Matrix, order: str) -> LevelOrder:
         long = order != ORDERS[0] and matrix.nnz > _SOON
         known = levels_there(matrix) if order == ORDERS[0] else None
         if known is not None:
-            matrix.pattern_cache[key] = in_order(*known)
+            matrix.pattern_cache[key] = LevelOrder(*known)
         elif long and is_shallow(pattern.indptr, pattern.indices, _FEWEST_LEVELS // 2):
             matrix.pattern_cache[key] = InfeasibleError(
                 "breadth-first levels are too few for a front", expected=f"at least {_FEWEST_LEVELS}"
@@ -344,7 +343,9 @@ def strips_of(matrix: Matrix, order: str, sms: int, room: int) -> Strips:
             ordered = order_of(matrix, order)
             parts, there = max(1, min(sms, int(ordered.mean_width))), features.of(matrix)
             if there is not None and ordered.is_natural:
-                matrix.pattern_cache[key] = dealt(ordered, parts, room, partial(features.blocks_read, there))
+                matrix.pattern_cache[key] = dealt(
+                    ordered, parts, room, lambda found: features.blocks_read(there, found.starts[:-1])
+                )
             else:
                 matrix.pattern_cache[key] = strips(pattern.indptr, pattern.indices, ordered, parts, room)
         except InfeasibleError as refusal:
@@ -366,12 +367,16 @@ def _least(matrix: Matrix, plan: Plan, device: CudaDevice) -> Shape:
     Raises :class:`InfeasibleError` where there are no strips.
     """
     dealt, lanes, held = _dealt(matrix, plan, device), _lanes_of(plan), _held_of(plan)
-    key = ("akx.kernels.cuda.wavefront.fullest", plan.partitioner, device.sms, _room_of(plan))
+    key = ("akx.kernels.cuda.wavefront.rows", plan.partitioner, device.sms, _room_of(plan))
     if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = fullest(pattern_of(matrix).indptr, dealt)
-    rows, entries = matrix.pattern_cache[key]
-    slices = max(1, -(-rows * lanes // WARP))
-    near = max(0, _slots_for(matrix, lanes) - held, -(-entries // WARP) - slices * held)
+        matrix.pattern_cache[key] = int(dealt.rows.max(initial=0))
+    slices = max(1, -(-matrix.pattern_cache[key] * lanes // WARP))
+    near = max(0, _slots_for(matrix, lanes) - held)
+    if near:  # else all slots of the longest rows are held
+        key = ("akx.kernels.cuda.wavefront.fullest", *key[1:])
+        if key not in matrix.pattern_cache:
+            matrix.pattern_cache[key] = fullest(pattern_of(matrix).indptr, dealt)[1]
+        near = max(near, -(-matrix.pattern_cache[key] // WARP) - slices * held)
     return Shape(dealt, lanes, slices, held, _slack_of(plan), LEAST_FETCHED, near)
 
 

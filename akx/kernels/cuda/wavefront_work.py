@@ -21,7 +21,7 @@ from akx.kernels.cuda import features, wavefront
 from akx.kernels.cuda.front import FLIGHT, asks_of
 from akx.kernels.cuda.work import Work, multiply_cycles
 from akx.matrix import Matrix
-from akx.partition.strips import ORDERS
+from akx.partition.strips import ORDERS, Strips
 from akx.plan import Plan
 
 __all__ = ["asks", "work"]
@@ -59,19 +59,35 @@ def asks(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
     strips = wavefront._dealt(matrix, plan, device)
     key = ("akx.kernels.cuda.wavefront.fetched", plan.partitioner, device.sms, wavefront._room_of(plan))
     if key not in matrix.pattern_cache:
-        pattern, there, middle = pattern_of(matrix), features.of(matrix), strips.blocks // 2
-        near = (strips.block + strips.ahead >= middle) & (strips.block <= middle + strips.behind)
-        rows = np.flatnonzero(near)
-        if there is not None:
-            counts, columns = features.rows_of(there, rows)
-        else:
-            counts = np.diff(pattern.indptr)[rows].astype(np.int64)
-            begins = np.repeat(pattern.indptr[rows].astype(np.int64) - np.cumsum(counts) + counts, counts)
-            columns = pattern.indices[begins + np.arange(begins.size)]
-        columns = columns.astype(np.int64)
-        readers = np.repeat(strips.part[rows].astype(np.int64), counts)
-        foreign = (strips.block[columns] == middle) & (strips.part[columns] != readers)
-        pairs = np.unique(readers[foreign] * matrix.n + columns[foreign])
-        matrix.pattern_cache[key] = int(np.bincount(pairs // matrix.n, minlength=1).max())
+        matrix.pattern_cache[key] = _fetched(matrix, strips)
     fetched: int = matrix.pattern_cache[key]
     return asks_of(plan.k_per_pass, fetched, wavefront._helpers_of(plan))
+
+
+def _fetched(matrix: Matrix, strips: Strips) -> int:
+    """Values of others that a strip reads of the block in the middle, at most."""
+    middle, there = strips.blocks // 2, features.of(matrix)
+    near = [max(0, middle - strips.ahead), min(strips.blocks, middle + strips.behind + 1)]
+    if strips.order.is_natural:  # rows from one to another
+        begin, own, behind, end = strips.starts[[near[0], middle, middle + 1, near[1]]].tolist()
+        rows, part = np.arange(begin, end), strips.groups.strips_of(*strips.begin[near])
+    else:
+        rows = np.flatnonzero((strips.block >= near[0]) & (strips.block < near[1]))
+        part = strips.part[rows]
+    if there is not None:
+        counts, columns = features.rows_of(there, rows)
+    else:
+        pattern = pattern_of(matrix)
+        counts = np.diff(pattern.indptr)[rows].astype(np.int64)
+        begins = np.repeat(pattern.indptr[rows].astype(np.int64) - np.cumsum(counts) + counts, counts)
+        columns = pattern.indices[begins + np.arange(begins.size)]
+    readers = np.repeat(part.astype(np.int64), counts)
+    if strips.order.is_natural:
+        inside = (columns >= own) & (columns < behind)
+    else:
+        inside = strips.block[columns] == middle
+    columns, readers = columns[inside].astype(np.int64), readers[inside]
+    owners = part[columns - begin] if strips.order.is_natural else strips.part[columns]
+    foreign = owners != readers
+    pairs = np.unique(readers[foreign] * matrix.n + columns[foreign])
+    return int(np.bincount(pairs // matrix.n, minlength=1).max())
