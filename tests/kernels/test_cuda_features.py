@@ -121,6 +121,11 @@ def is_the_hosts(A: Any, send: Any) -> None:
     assert features.count_alike(there, few[1:]) == np.count_nonzero(alike[few[1:]])
     assert features.count_twins(there, few) == _twins(pattern.indptr, pattern.indices, few)
     assert (features.starts_at(there, np.append(few, n)) == matrix.indptr[np.append(few, n)]).all()
+    for rows in (few, few[::2], np.arange(n // 3, n), few[:0]):
+        for one, other in zip(
+            features.rows_of(there, rows), (length[rows], matrix.indices[np.isin(row, rows)]), strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
     for parts in (1, 3, 17, 40):
         cuts = np.unique(np.linspace(0, n, parts + 1).astype(np.int64))
         found = features.parts_read(there, cuts)

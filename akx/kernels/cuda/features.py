@@ -97,7 +97,10 @@ def starts_at(pattern: OnDevice, rows: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def rows_of(pattern: OnDevice, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """How many entries some rows have, and their columns, one row after another; few rows, since all come down."""
+    """How many entries some rows have, which ascend, and their columns, row after row; few, since all come down."""
+    if rows.size and rows[-1] - rows[0] + 1 == rows.size:  # what lies side by side needs no kernel
+        ends = pattern.pointer.view(int(rows[0]), (rows.size + 1,)).get().astype(np.int64)
+        return np.diff(ends), pattern.column.view(int(ends[0]), (int(ends[-1] - ends[0]),)).get()
     begin = starts_at(pattern, rows)
     counts = starts_at(pattern, rows + 1) - begin
     at = np.repeat(begin - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())

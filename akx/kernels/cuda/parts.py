@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, inf
 from pathlib import Path
 from typing import Any
@@ -166,10 +167,15 @@ _OF_LAYOUT = (
 
 def shape_of(plan: Plan) -> Shape:
     """The form of the plan's slots."""
-    block, lanes = plan.variant.split("-")
+    options = plan.typed
+    return _shape(plan.variant, options.block // WARP, options.held_slices, options.held_slots)
+
+
+@lru_cache(maxsize=1024)
+def _shape(variant: str, warps: int, held_slices: int, held_slots: int) -> Shape:
+    block, lanes = variant.split("-")
     br, bc = block.split("x")
-    held = plan.typed.held_slices
-    return Shape(int(br), int(bc), int(lanes), plan.typed.block // WARP, held, plan.typed.held_slots)
+    return Shape(int(br), int(bc), int(lanes), warps, held_slices, held_slots)
 
 
 def is_staged(plan: Plan) -> bool:
@@ -322,9 +328,17 @@ def _bytes_in(matrix: Matrix, shape: tuple[int, int]) -> float:
 
 
 def column_shapes(matrix: Matrix) -> tuple[tuple[int, int], ...]:
-    """The dense blocks that the matrix is made of, or that take fewer bytes than its entries one by one."""
-    single = matrix.dtype.itemsize + 2.0
-    return tuple(shape for shape in SHAPES if shape == (1, 1) or _bytes_in(matrix, shape) < single)
+    """The dense blocks that the matrix is made of, or that take fewer bytes than its entries one by one.
+
+    Memoised with the pattern.
+    """
+    key = ("akx.kernels.cuda.column_shapes", matrix.dtype.itemsize)
+    if key not in matrix.pattern_cache:
+        single = matrix.dtype.itemsize + 2.0
+        fewer = (shape for shape in SHAPES if shape == (1, 1) or _bytes_in(matrix, shape) < single)
+        matrix.pattern_cache[key] = tuple(fewer)
+    found: tuple[tuple[int, int], ...] = matrix.pattern_cache[key]
+    return found
 
 
 def best_shape(matrix: Matrix) -> tuple[int, int]:
@@ -423,9 +437,9 @@ def fitting_block(slices: int, blocks: Sequence[int]) -> int:
     return next((threads for threads in blocks if threads // WARP >= slices), blocks[-1])
 
 
-def holding(plan: Plan, reason: Callable[[Plan], str | None]) -> Plan | None:
-    """The plan with as many slots in registers as one slice of a warp can have, None where that is none."""
-    for slots in reversed(HELD_SLOTS):
+def holding(plan: Plan, reason: Callable[[Plan], str | None], most: int = HELD_SLOTS[-1]) -> Plan | None:
+    """The plan with as many slots in registers as one slice of a warp can have, `most` or fewer; None without any."""
+    for slots in (slots for slots in reversed(HELD_SLOTS) if slots <= most):
         held = plan.replace(options={**plan.options, "held_slices": 1, "held_slots": slots})
         if reason(held) is None:
             return held

@@ -50,7 +50,11 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     """
     if k < 2:
         return ()
-    plans = [schedule.untuned_for(matrix, device, k)] if diagonals.offered(matrix, device) else []
+    plans = []
+    if diagonals.offered(matrix, device):
+        plan = schedule.untuned_for(matrix, device, k)
+        if _against(schedule, matrix, device, plan) is None and diagonals_offers.is_compact(plan, matrix, device):
+            plans.append(plan)
     plain = shape_of(schedule._plain(matrix, device, k))
     single = schedule._shape(matrix, device, 1, 1) if is_listed(matrix, plain.bc) else plain
     for shape in dict.fromkeys((plain, single)):
@@ -66,13 +70,16 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
                 plans += _in_blocks(schedule, matrix, device, k, one, {"x": x, **way})
             for depth in (depth for depth in depths if depth <= k):
                 plans += _in_blocks(schedule, matrix, device, k, one, {"x": "shared", "depth": depth, **way})
-    return tuple(plan for plan in dict.fromkeys(plans) if _is_sure(schedule, plan, matrix, device))
+    return tuple(dict.fromkeys(plans))
 
 
 def _in_blocks(
     schedule: Any, matrix: Matrix, device: CudaDevice, k: int, shape: Shape, chosen: dict[str, Option]
 ) -> list[Plan]:
-    """A plan with a warp for each slice, with and without slots held; in the order of METIS where it has ghosts."""
+    """A plan with a warp for each slice, with and without slots held; in the order of METIS where it has ghosts.
+
+    None where it is impossible, or cannot surely be laid out: with slots held it is no less so.
+    """
     depth = int(chosen.get("depth", 1))
     order = "natural" if depth == 1 else "metis"
     growth = 1.0 if depth == 1 else _cut(matrix, device, shape, order, 1, depth).redundancy
@@ -81,7 +88,9 @@ def _in_blocks(
     options: dict[str, Option] = {"block": block, "held_slices": 0, "held_slots": 1, "keep": KEEP, "vectors": 1}
     variant = f"{shape.br}x{shape.bc}-{shape.lanes}"
     bare = Plan(schedule.backend, schedule.name, variant, order, k, k, options={**options, **chosen})
-    held = holding(bare, lambda plan: _against(schedule, matrix, device, plan) or too_many_slots(matrix, plan))
+    if _against(schedule, matrix, device, bare) is not None or not _has_room(bare, matrix, device):
+        return []
+    held = holding(bare, lambda plan: _against(schedule, matrix, device, plan), _enough_slots(matrix, shape))
     return [bare] if held is None else [bare, held]
 
 
@@ -90,12 +99,8 @@ def _against(schedule: Any, matrix: Matrix, device: CudaDevice, plan: Plan) -> s
     return reason
 
 
-def _is_sure(schedule: Any, plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
-    """Whether a plan can be laid out, which `feasible` does not know: a guess where METIS would order the rows."""
-    if _against(schedule, matrix, device, plan) is not None:
-        return False
-    if plan.variant == diagonals.DIA:
-        return diagonals_offers.is_compact(plan, matrix, device)
+def _has_room(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
+    """Whether a plan in blocks can be laid out, which `feasible` does not know: a guess where METIS orders the rows."""
     shape, shared = shape_of(plan), plan.typed.x == "shared"
     per_sm, depth = plan.typed.blocks_per_sm, plan.typed.depth
     cut = _cut(matrix, device, shape, plan.partitioner, per_sm, depth)
@@ -148,7 +153,11 @@ def too_many_slots(matrix: Matrix, plan: Plan) -> str | None:
     """Why a slice is not to hold so many slots: most have fewer, and multiply nothing in the places that are left."""
     if plan.typed.held_slices == 0:
         return None
-    shape = shape_of(plan)
+    enough = plan.typed.held_slots <= _enough_slots(matrix, shape_of(plan))
+    return None if enough else "most slices have fewer slots"
+
+
+def _enough_slots(matrix: Matrix, shape: Shape) -> int:
+    """Slots that most slices have, about."""
     mean = min(slots_per_slice(matrix, shape.lanes, shape.bc), HELD_SLOTS[-1])
-    enough = min(HELD_SLOTS, key=lambda slots: abs(slots - mean))
-    return None if plan.typed.held_slots <= enough else "most slices have fewer slots"
+    return min(HELD_SLOTS, key=lambda slots: abs(slots - mean))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ CSR, ROWS16, PCSR, SELL, WITH_HUBS, VBELL = 1, 2, 3, 4, 5, 6
 SLICE = 32
 
 
+@lru_cache(maxsize=256)
 def kind_of(variant: str) -> tuple[int, int, int]:
     """The layout, threads per row and bits of a column."""
     if variant == "rows16":

@@ -21,6 +21,7 @@ strips, registers as the place of a block and tagged words between strips are ak
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from math import ceil
@@ -147,6 +148,10 @@ class Wavefront(Schedule):
         if padding(matrix, lanes, 1) > _MOST_PADDING:
             return f"rows are too short for {lanes} lanes each"
         try:
+            few, most = (_sized(matrix, plan, device, found) for found in (lambda dealt: 0, partial(_most, matrix)))
+            reason = self._too_large(_used(plan, matrix, device, few), matrix, device, few)
+            if reason or self._too_large(_used(plan, matrix, device, most), matrix, device, most) is None:
+                return reason  # whatever the entries of the fullest block
             least = _least(matrix, plan, device)
         except InfeasibleError as refusal:
             return str(refusal)
@@ -183,7 +188,7 @@ class Wavefront(Schedule):
 
     def _stored_else(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """Why values are not stored as a feasible plan says."""
-        if _used(plan, matrix, device, _least(matrix, plan, device)) == plan:
+        if way_of(plan) == FULL or _used(plan, matrix, device, _least(matrix, plan, device)) == plan:
             return None
         return same_as_full(plan, "their table does not fit" if is_storable(plan, matrix) else None)
 
@@ -366,17 +371,28 @@ def _least(matrix: Matrix, plan: Plan, device: CudaDevice) -> Shape:
 
     Raises :class:`InfeasibleError` where there are no strips.
     """
-    dealt, lanes, held = _dealt(matrix, plan, device), _lanes_of(plan), _held_of(plan)
-    key = ("akx.kernels.cuda.wavefront.rows", plan.partitioner, device.sms, _room_of(plan))
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = int(dealt.rows.max(initial=0))
-    slices = max(1, -(-matrix.pattern_cache[key] * lanes // WARP))
-    near = max(0, _slots_for(matrix, lanes) - held)
-    if near:  # else all slots of the longest rows are held
-        key = ("akx.kernels.cuda.wavefront.fullest", *key[1:])
+
+    def entries(dealt: Strips) -> int:
+        key = ("akx.kernels.cuda.wavefront.fullest", plan.partitioner, device.sms, _room_of(plan))
         if key not in matrix.pattern_cache:
             matrix.pattern_cache[key] = fullest(pattern_of(matrix).indptr, dealt)[1]
-        near = max(near, -(-matrix.pattern_cache[key] // WARP) - slices * held)
+        return int(matrix.pattern_cache[key])
+
+    return _sized(matrix, plan, device, entries)
+
+
+def _most(matrix: Matrix, dealt: Strips) -> int:
+    """Entries of the fullest block if all rows were as long as the longest one."""
+    return int(dealt.rows.max(initial=0)) * widest(matrix, 1)
+
+
+def _sized(matrix: Matrix, plan: Plan, device: CudaDevice, entries: Callable[[Strips], int]) -> Shape:
+    """A shape, by the entries of the fullest block: they are asked for where not all slots of a row are held."""
+    dealt, lanes, held = _dealt(matrix, plan, device), _lanes_of(plan), _held_of(plan)
+    slices = max(1, -(-int(dealt.rows.max(initial=0)) * lanes // WARP))
+    near = max(0, _slots_for(matrix, lanes) - held)
+    if near:
+        near = max(near, -(-entries(dealt) // WARP) - slices * held)
     return Shape(dealt, lanes, slices, held, _slack_of(plan), LEAST_FETCHED, near)
 
 
