@@ -23,6 +23,7 @@ __all__ = [
     "check_shape",
     "check_value_error",
     "fit_index_type",
+    "read_only",
     "shared_csr",
     "target_dtype",
     "trim",
@@ -251,3 +252,11 @@ def check_finite(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]
         found=f"{value} at row {row}, column {int(indices[first])}" + (f" and {count - 1} more" if count > 1 else ""),
         hint=hint,
     )
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The same memory, not to be written to; Numba compiles a function once for such arrays, and once for others."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array

@@ -1,6 +1,6 @@
 """Plans: frozen, JSON-serialisable choices of how to compute matrix powers. A plan holds no arrays.
 
-A plan says *how*; a *program* (:mod:`akx.kernels.base`) is a plan made ready for one matrix on one device.
+A plan says *how*; a *program* (:mod:`akx.kernels.program`) is a plan made ready for one matrix on one device.
 """
 
 from __future__ import annotations

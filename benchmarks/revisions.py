@@ -138,7 +138,7 @@ def _sources(package: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
     folders = [path.parent for path in sorted(kernels.glob("*/__init__.py"))]
     places = (*folders, package / "formats")
     paths = [path for place in places for path in sorted(place.rglob("*")) if path.suffix in _SUFFIXES]
-    declared = [path for path in (kernels / "base.py", package / "options.py") if path.exists()]
+    declared = [path for path in (kernels / "base.py", kernels / "program.py", package / "options.py") if path.exists()]
     texts = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in (*declared, *paths)}
     run = {name for name in texts if not is_of_searches(Path(name))}
     return texts, {name: [one for one in _named_in(name, texts[name]) if one in run] for name in run}

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.base import Device
-from akx.device.figures import Figures
 
 if TYPE_CHECKING:
-    from akx.kernels.base import PlainProducts
+    from akx.device.figures import Figures
+    from akx.kernels.program import PlainProducts
     from akx.kernels.traits import VariantTraits
     from akx.kernels.variants import AnyVariant
     from akx.kernels.vectors import Vectors

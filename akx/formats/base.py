@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx._canonical import read_only
 from akx.matrix import Matrix
 
 __all__ = [
@@ -25,7 +26,6 @@ __all__ = [
     "lanes_of",
     "lengths_of",
     "pattern_of",
-    "read_only",
     "unsigned",
 ]
 
@@ -41,14 +41,6 @@ def lanes_of(dtype: np.dtype[Any]) -> int:
 def unsigned(array: NDArray[Any]) -> NDArray[Any]:
     """The same non-negative integers as an unsigned array, without a copy: 32 or 64 bits as they were."""
     return array.view(np.uint32 if array.dtype.itemsize == 4 else np.uint64)
-
-
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """The same memory, not to be written to; Numba compiles a function once for such arrays, and once for others."""
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return array
 
 
 def index_dtype(bits: int) -> np.dtype[Any]:

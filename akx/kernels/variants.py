@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.kernels.base import Coefficients, Program
+from akx.kernels.program import Coefficients, Program
 from akx.matrix import Matrix
 
 __all__ = ["AnyVariant", "Product", "ProductProgram", "Variant"]
@@ -75,7 +75,7 @@ class Variant(AnyVariant):
 
 
 class ProductProgram(Program):
-    """k products one after another; see :class:`akx.kernels.base.Program`."""
+    """k products one after another; see :class:`akx.kernels.program.Program`."""
 
     def __init__(self, product: Product) -> None:
         self._product = product

@@ -17,7 +17,7 @@ from akx.basis import Basis, make_basis
 from akx.device.choose import HOST, backend_of
 from akx.device.host import resolve_threads
 from akx.errors import DeviceMemoryError
-from akx.kernels.base import Coefficients, PlainProducts, Program
+from akx.kernels.program import Coefficients, PlainProducts, Program
 from akx.matrix import Matrix, there
 from akx.operator.cache import CACHE
 from akx.operator.freshness import has_other_threads

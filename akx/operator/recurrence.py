@@ -8,7 +8,7 @@ import numpy as np
 
 from akx.basis import Basis
 from akx.errors import ArgumentError, ArgumentTypeError
-from akx.kernels.base import Coefficients, as_coefficients
+from akx.kernels.program import Coefficients, as_coefficients
 
 __all__ = ["Recurrence"]
 

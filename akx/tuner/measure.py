@@ -286,7 +286,7 @@ def interleave(
     ----------
     calls : sequence of callables without arguments
         Each has been called before, so that nothing is left to compile; each is called at least once more, untimed.
-        A :class:`akx.kernels.base.TimedCall` has a clock of its own.
+        A :class:`akx.kernels.program.TimedCall` has a clock of its own.
     precision : Precision, optional
         When to stop.
     hopeless : callable, optional

@@ -85,7 +85,7 @@ class Queued(Online):
 
     @property
     def is_recordable(self) -> bool:
-        """See :meth:`akx.kernels.base.Program.is_recordable`."""
+        """See :meth:`akx.kernels.program.Program.is_recordable`."""
         return self.program.is_recordable
 
     @property
@@ -93,7 +93,7 @@ class Queued(Online):
         return cast(CudaProgram, self.program)
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        """See :meth:`akx.kernels.base.Program.run`; with vectors of the host."""
+        """See :meth:`akx.kernels.program.Program.run`; with vectors of the host."""
         self._are_at(hosted=True)
         super().run(x, out, coefficients)
 

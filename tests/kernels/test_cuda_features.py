@@ -275,14 +275,14 @@ def test_a_matrix_of_the_host_is_sent_to_be_looked_at(
     predicting: CompiledDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Large ones, once; what is found is known of it, and nothing of the device is kept."""
-    monkeypatch.setattr(device_matrix, "cuda_missing", lambda: None)
-    monkeypatch.setattr(device_matrix, "cuda_device", lambda ordinal=0: H100)
+    monkeypatch.setattr(features, "cuda_missing", lambda: None)
+    monkeypatch.setattr(features, "cuda_device", lambda ordinal=0: H100)
     A = sp.csr_array(predicted_patterns()["nodes"])
     small, sent = Matrix.from_any(A), Matrix.from_any(A)
     expected = predict(small, 8, H100, backend="cuda")
-    monkeypatch.setattr(device_matrix, "_WORTH_SENDING", A.nnz)
-    looked, copied = [], device_matrix.copied
-    monkeypatch.setattr(device_matrix, "copied", lambda *given: looked.append(copied(*given)) or looked[-1])
+    monkeypatch.setattr(features, "_WORTH_SENDING", A.nnz)
+    looked, copied = [], features.copied
+    monkeypatch.setattr(features, "copied", lambda *given: looked.append(copied(*given)) or looked[-1])
     assert predict(sent, 8, H100, backend="cuda") == expected
     assert predict(sent, 8, H100, backend="cuda") == expected
     assert [one.on_device is not None for one in looked] == [True, False]
@@ -297,4 +297,4 @@ def test_a_matrix_of_the_host_is_sent_to_be_looked_at(
     for key in set(small.pattern_cache) & set(sent.pattern_cache):
         if isinstance(small.pattern_cache[key], (int, float, str)):
             assert small.pattern_cache[key] == sent.pattern_cache[key], key
-    assert device_matrix.copied(sent, replace(H100, budget=1 << 30)) is sent
+    assert features.copied(sent, replace(H100, budget=1 << 30)) is sent

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from akx.device import clocks, host, likeness
+from akx.device import host
 from akx.device.backend import Backend
-from akx.device.figures import Figures
 from akx.device.host import HostDevice
 from akx.kernels.numpy_vectors import NumpyVectors
-from akx.kernels.traits import VariantTraits
-from akx.kernels.variants import AnyVariant, Variant
 from akx.kernels.vectors import Vectors
+
+if TYPE_CHECKING:
+    from akx.device.figures import Figures
+    from akx.kernels.traits import VariantTraits
+    from akx.kernels.variants import AnyVariant
 
 __all__ = ["BACKEND", "CpuBackend"]
 
@@ -37,9 +39,13 @@ class CpuBackend(Backend):
         return host.host_device()
 
     def clock_hz(self) -> float | None:
+        from akx.device import clocks
+
         return clocks.host_clock_hz()
 
     def likeness(self, one: str, other: str) -> float | None:
+        from akx.device import likeness
+
         return likeness.of_hosts(one, other)
 
     def variants(self) -> Mapping[str, VariantTraits]:
@@ -48,6 +54,8 @@ class CpuBackend(Backend):
         return VARIANTS
 
     def variant_type(self) -> type[AnyVariant]:
+        from akx.kernels.variants import Variant
+
         return Variant
 
     def derived_figures(self, device: HostDevice, threads: int) -> Figures:

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx._canonical import read_only
 from akx.device.host import HostDevice, host_device
 from akx.errors import InfeasibleError
-from akx.formats.base import Format, Pattern, read_only
+from akx.formats.base import Format, Pattern
 from akx.kernels.base import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
 from akx.kernels.cpu.fill import NewValues
 from akx.kernels.cpu.jit import jit
@@ -147,7 +148,7 @@ class Ghost(Schedule):
 
 
 class _GhostProgram(TeamProgram):
-    """Stacked local matrices and what each block fetches; see :class:`akx.kernels.base.Program`."""
+    """Stacked local matrices and what each block fetches; see :class:`akx.kernels.program.Program`."""
 
     def __init__(
         self,

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx._canonical import read_only
 from akx._features import dense_block_size
 from akx.errors import InfeasibleError
-from akx.formats.base import Format, Pattern, pattern_of, read_only, unsigned
+from akx.formats.base import Format, Pattern, pattern_of, unsigned
 from akx.kernels.cpu.layouts import Given, Known, index_bits, layout_of
 from akx.kernels.cpu.variants import VARIANTS
 from akx.matrix import Matrix

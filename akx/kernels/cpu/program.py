@@ -40,13 +40,13 @@ class TeamProgram(Program):
         """The job with the workspace at hand."""
 
     def ready(self, vectors: int) -> None:
-        """See :meth:`akx.kernels.base.Program.ready`."""
+        """See :meth:`akx.kernels.program.Program.ready`."""
         if self._job is None:
             dtype, one = self._work.dtype, np.zeros(1)
             self._make_job(as_coefficients(one, one, one, dtype), dtype).compile()
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        """See :meth:`akx.kernels.base.Program.run`."""
+        """See :meth:`akx.kernels.program.Program.run`."""
         size, job = self._work_size(x, out), self._job
         if job is None or self._coefficients is not coefficients or self._work.size < size:
             self._work = np.empty(size, dtype=out.dtype)
@@ -56,7 +56,7 @@ class TeamProgram(Program):
 
 
 class TaskProgram(TeamProgram):
-    """A laid-out matrix with each thread's tasks; see :class:`akx.kernels.base.Program`."""
+    """A laid-out matrix with each thread's tasks; see :class:`akx.kernels.program.Program`."""
 
     def __init__(self, layout: Format, tasks: Tasks, where: Ordered) -> None:
         super().__init__(int(tasks.thread_ptr.size - 1), layout.arrays.values.dtype)

@@ -129,7 +129,7 @@ class GroupProgram(TaskProgram):
         return True
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        """See :meth:`akx.kernels.base.Program.run`."""
+        """See :meth:`akx.kernels.program.Program.run`."""
         arrays = self._layout.arrays
         A = arrays.pointer, arrays.column, arrays.values
         vectors, n = x.shape

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from akx.device.cuda.copies import send
 from akx.device.cuda.launch import Graph, Stream, capture, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned
-from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import CudaProgram
 from akx.kernels.cuda.queues import Ring, record_once
 from akx.kernels.cuda.vectors import CudaVectorWork
+from akx.kernels.program import Coefficients
 
 __all__ = ["RowsQueue", "RowsRecord"]
 

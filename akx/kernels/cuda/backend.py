@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device import clocks, likeness
 from akx.device.backend import Backend, TrialVectors
 from akx.device.cuda import facts, runtime
 from akx.device.cuda.facts import CudaDevice
-from akx.device.figures import Figures
-from akx.kernels.base import PlainProducts
-from akx.kernels.traits import VariantTraits
-from akx.kernels.variants import AnyVariant
+from akx.kernels.program import PlainProducts
 from akx.kernels.vectors import Vectors
+
+if TYPE_CHECKING:
+    from akx.device.clocks import ClockWatch
+    from akx.device.figures import Figures
+    from akx.kernels.traits import VariantTraits
+    from akx.kernels.variants import AnyVariant
 
 __all__ = ["BACKEND", "CudaBackend"]
 
@@ -62,9 +64,13 @@ class CudaBackend(Backend):
         return facts.cuda_device()
 
     def clock_hz(self) -> float | None:
+        from akx.device import clocks
+
         return clocks.gpu_clock_hz()
 
     def likeness(self, one: str, other: str) -> float | None:
+        from akx.device import likeness
+
         return likeness.of_gpus(one, other)
 
     def to_device(self, values: NDArray[Any]) -> Any:
@@ -100,11 +106,14 @@ class CudaBackend(Backend):
             return HostCall(program, x, out, coefficients)
         return DeviceCall.of(program, self.to_device(x), self.to_device(out), coefficients)
 
-    def watch(self) -> clocks.ClockWatch:
-        return clocks.ClockWatch()
+    def watch(self) -> ClockWatch:
+        from akx.device.clocks import ClockWatch
+
+        return ClockWatch()
 
     def variants(self) -> Mapping[str, VariantTraits]:
         from akx.kernels.cuda.sweep_space import VARIANTS
+        from akx.kernels.traits import VariantTraits
 
         return dict.fromkeys(VARIANTS, VariantTraits())
 
@@ -121,12 +130,12 @@ class CudaBackend(Backend):
 
     def looked_at(self, matrix: Any, device: CudaDevice) -> Any:
         """On the device, where the matrix is large and has not been looked at."""
-        from akx.kernels.cuda.device_matrix import copied
+        from akx.kernels.cuda.features import copied
 
         return copied(matrix, device)
 
     def remember(self, matrix: Any, seen: Any) -> None:
-        from akx.kernels.cuda.device_matrix import remember
+        from akx.kernels.cuda.features import remember
 
         remember(matrix, seen)
 
@@ -147,6 +156,8 @@ class CudaBackend(Backend):
         measured to read 33 and 127), and to gather for 16 sparse multiply-adds a cycle; a synchronisation is a kernel
         in a graph. With a memory budget the slow memory is the host's, whatever the size of the problem.
         """
+        from akx.device.figures import Figures
+
         cycles = device.sms * (device.clock_hz or 1.5e9)
         return Figures(
             slow_bandwidth=_BUS if device.budget else 0.9 * (device.memory_bandwidth_hint or 1e12),

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.launch import Graph, Stream
 from akx.device.cuda.memory import DeviceArray, empty
-from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import CudaProgram
 from akx.kernels.cuda.queues import Ring, record_once
 from akx.kernels.cuda.vectors import CudaVectorWork
+from akx.kernels.program import Coefficients
 
 __all__ = ["BlockQueue", "BlockRecord", "StepQueue", "StepRecord"]
 

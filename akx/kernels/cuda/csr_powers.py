@@ -26,10 +26,10 @@ from akx.device.cuda.memory import DeviceArray, zeros
 from akx.device.cuda.runtime import runtime
 from akx.device.forks import ForkSafeLock
 from akx.errors import PlanError
-from akx.kernels.base import Coefficients
 from akx.kernels.cuda.content import address_of
 from akx.kernels.cuda.plain import groups_of, lanes_of
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
+from akx.kernels.program import Coefficients
 
 __all__ = ["CsrPowers"]
 

@@ -20,22 +20,20 @@ from numpy.typing import NDArray
 from akx._canonical import check_finite
 from akx._pattern import LEAF, LEAF_DIGEST, PERSON, Pattern
 from akx.device.cuda.compile import load
-from akx.device.cuda.facts import CudaDevice, cuda_device, cuda_missing
+from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, zeros
 from akx.errors import DeviceMemoryError
-from akx.formats.blocked import Blocked
 from akx.kernels.cuda.content import VALUES
 from akx.matrix import Matrix
 
 __all__ = [
+    "PATTERN",
     "Arrays",
     "DeviceMatrix",
-    "copied",
     "fetched",
     "gather",
     "largest_of",
     "launch",
-    "remember",
     "type_of",
 ]
 
@@ -43,9 +41,7 @@ _SOURCE = Path(__file__).with_name("canonical.cu")
 _DIGEST = Path(__file__).with_name("digest.cu")
 _BLOCK = 256
 #: Where a matrix has its pattern.
-_PATTERN = "akx.pattern"
-#: Entries of a matrix of the host from which on sending it takes less time than looking at it there.
-_WORTH_SENDING = 500_000
+PATTERN = "akx.pattern"
 #: Threads of a block that digests, few so that all multiprocessors have some; blocks of one that sums, for each.
 _DIGESTING, _SUMMING = 32, 8
 _WORDS = LEAF // 4
@@ -90,7 +86,7 @@ class DeviceMatrix(Matrix):
         self.largest, self.value_error = largest, value_error
         self.cache = {}
         self.pattern_cache = pattern_cache
-        pattern_cache.setdefault(_PATTERN, _Pattern(arrays.pointer, arrays.column))
+        pattern_cache.setdefault(PATTERN, _Pattern(arrays.pointer, arrays.column))
 
     @cached_property
     def indptr(self) -> NDArray[Any]:  # type: ignore[override]
@@ -157,38 +153,6 @@ class DeviceMatrix(Matrix):
             return super().with_pattern_of(other)
         arrays, cache = known._replace(data=self.on_device.data), other.pattern_cache
         return DeviceMatrix(arrays, pattern_cache=cache, largest=self.largest, value_error=self.value_error)
-
-
-def copied(matrix: Matrix, device: CudaDevice) -> Matrix:
-    """A matrix of the host on the device for a prediction, which then needs no pass over it on the host.
-
-    Itself where it is there, or small, or predicted before, where its indices take 64 bits, or nothing may be sent.
-    """
-    known = "akx.kernels.cuda.stored" in matrix.cache and any(_is_prediction(key) for key in matrix.pattern_cache)
-    here = matrix.on_device is not None or matrix.nnz < _WORTH_SENDING or matrix.index_dtype != np.int32
-    if known or here or device.budget or cuda_missing() is not None or device != cuda_device(device.ordinal):
-        return matrix
-    try:
-        pointer, column = (to_device(one.view(np.uint32)) for one in (matrix.indptr, matrix.indices))
-        arrays = Arrays(pointer, column, to_device(matrix.data))
-    except DeviceMemoryError:
-        return matrix
-    cache = {key: one for key, one in matrix.pattern_cache.items() if key != _PATTERN}
-    found = DeviceMatrix(arrays, pattern_cache=cache, largest=matrix.largest, value_error=matrix.value_error)
-    if not matrix.value_error:  # by how much values are off is the same there but for its last bit
-        found.cache = matrix.cache
-    return found
-
-
-def remember(matrix: Matrix, seen: Matrix) -> None:
-    """Let a matrix know what was found by its copy (:func:`copied`), but for what is on the device."""
-    for key, one in seen.pattern_cache.items():
-        if key != _PATTERN and not isinstance(one, (dict, Blocked)):
-            matrix.pattern_cache.setdefault(key, one)
-
-
-def _is_prediction(key: Any) -> bool:
-    return isinstance(key, tuple) and key[0] == "akx.tuner.predict"
 
 
 class _Pattern(Pattern):

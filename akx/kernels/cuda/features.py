@@ -17,9 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
-from akx.device.cuda.facts import cuda_device
+from akx.device.cuda.facts import CudaDevice, cuda_device, cuda_missing
 from akx.device.cuda.memory import DeviceArray, empty, to_device, zeros
+from akx.errors import DeviceMemoryError
+from akx.formats.blocked import Blocked
 from akx.formats.diagonals import Extents
+from akx.kernels.cuda.device_matrix import PATTERN, Arrays, DeviceMatrix
 from akx.kernels.cuda.transpose import take
 from akx.matrix import Matrix
 
@@ -30,6 +33,7 @@ __all__ = [
     "PartsRead",
     "blocks_of_nodes",
     "blocks_read",
+    "copied",
     "count_alike",
     "count_twins",
     "different_keys",
@@ -40,6 +44,7 @@ __all__ = [
     "lines_of_loads",
     "of",
     "parts_read",
+    "remember",
     "rows_of",
     "starts_at",
 ]
@@ -56,6 +61,8 @@ LANES, _OF_PART, _SIZES, _BINS = (1, 2, 4, 8), 8, (2, 3, 6), 4096
 _PER_PART, _PER_SLICE, _LONG, _MOST_SHARES = 8, 4, 4096, 64
 #: Words of bits at a time.
 _WORDS = 1 << 24
+#: Entries of a matrix of the host from which on sending it takes less time than looking at it there.
+_WORTH_SENDING = 500_000
 
 
 class OnDevice(NamedTuple):
@@ -84,6 +91,38 @@ class PartsRead(NamedTuple):
     neighbours: NDArray[np.float64]
     span: NDArray[np.float64]
     slots: dict[int, NDArray[np.int64]]
+
+
+def copied(matrix: Matrix, device: CudaDevice) -> Matrix:
+    """A matrix of the host on the device for a prediction, which then needs no pass over it on the host.
+
+    Itself where it is there, or small, or predicted before, where its indices take 64 bits, or nothing may be sent.
+    """
+    known = "akx.kernels.cuda.stored" in matrix.cache and any(_is_prediction(key) for key in matrix.pattern_cache)
+    here = matrix.on_device is not None or matrix.nnz < _WORTH_SENDING or matrix.index_dtype != np.int32
+    if known or here or device.budget or cuda_missing() is not None or device != cuda_device(device.ordinal):
+        return matrix
+    try:
+        pointer, column = (to_device(one.view(np.uint32)) for one in (matrix.indptr, matrix.indices))
+        arrays = Arrays(pointer, column, to_device(matrix.data))
+    except DeviceMemoryError:
+        return matrix
+    cache = {key: one for key, one in matrix.pattern_cache.items() if key != PATTERN}
+    found = DeviceMatrix(arrays, pattern_cache=cache, largest=matrix.largest, value_error=matrix.value_error)
+    if not matrix.value_error:  # by how much values are off is the same there but for its last bit
+        found.cache = matrix.cache
+    return found
+
+
+def remember(matrix: Matrix, seen: Matrix) -> None:
+    """Let a matrix know what was found by its copy (:func:`copied`), but for what is on the device."""
+    for key, one in seen.pattern_cache.items():
+        if key != PATTERN and not isinstance(one, (dict, Blocked)):
+            matrix.pattern_cache.setdefault(key, one)
+
+
+def _is_prediction(key: Any) -> bool:
+    return isinstance(key, tuple) and key[0] == "akx.tuner.predict"
 
 
 def of(matrix: Matrix) -> OnDevice | None:

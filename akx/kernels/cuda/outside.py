@@ -97,7 +97,7 @@ def outside_reason(plan: Plan) -> str | None:
 
 
 class OutsideProgram(SweptProgram):
-    """k products by the kernel of a :class:`CudaVariant`; see :class:`akx.kernels.base.Program`."""
+    """k products by the kernel of a :class:`CudaVariant`; see :class:`akx.kernels.program.Program`."""
 
     def __init__(self, variant: CudaVariant, matrix: Matrix, plan: Plan, device: CudaDevice) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)

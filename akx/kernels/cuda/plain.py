@@ -25,8 +25,8 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty, to_device
-from akx.kernels.base import PlainProducts
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
+from akx.kernels.program import PlainProducts
 
 __all__ = ["CudaPlainProducts", "PlainProgram", "groups_of", "lanes_of"]
 

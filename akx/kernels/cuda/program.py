@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.launch import CallerStream, Graph, Stream, capture, default_stream, spare_stream
 from akx.device.cuda.memory import LARGE, DeviceArray, empty, pinned, to_device
 from akx.errors import DeviceError, DeviceMemoryError
-from akx.kernels.base import Coefficients, Program
+from akx.kernels.program import Coefficients, Program
 
 __all__ = ["C_TYPES", "CudaProgram"]
 
@@ -43,7 +43,7 @@ _Pair = tuple[int, int, int]
 
 
 class CudaProgram(Program):
-    """A plan on the GPU; see :class:`akx.kernels.base.Program`. Subclasses say what a call queues.
+    """A plan on the GPU; see :class:`akx.kernels.program.Program`. Subclasses say what a call queues.
 
     Attributes
     ----------

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.launch import Event, Stream
 from akx.device.cuda.memory import pinned
-from akx.kernels.base import Program
+from akx.kernels.program import Program
 
 __all__ = ["Ring", "record_once"]
 
