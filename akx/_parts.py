@@ -6,7 +6,6 @@ indptr)`` of anything that has ``__cuda_array_interface__`` or speaks DLPack, wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ _TENSORS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
 class Parts:
     """A sparse matrix as arrays on a GPU, in the library's own order.
 
@@ -41,11 +39,11 @@ class Parts:
         Whether it is no object of a library, which could take it to the host.
     """
 
-    format: str
-    shape: tuple[int, ...]
-    arrays: tuple[Any, Any, Any]
-    owner: Any
-    is_tuple: bool = False
+    def __init__(
+        self, format: str, shape: tuple[int, ...], arrays: tuple[Any, Any, Any], owner: Any, is_tuple: bool = False
+    ) -> None:
+        self.format, self.shape, self.arrays = format, shape, arrays
+        self.owner, self.is_tuple = owner, is_tuple
 
 
 def is_on_device(x: Any) -> bool:

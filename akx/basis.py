@@ -21,15 +21,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from akx._given import check_count, check_number, unknown_name
+from akx._lazy import lazy_names
 from akx.errors import ArgumentError, ArgumentTypeError, brief
-from akx.leja import are_paired, as_points, capacity, leja_order, pair_steps
-from akx.spectrum import Ellipse, Spectrum, estimate_spectrum
+
+if TYPE_CHECKING:
+    from akx.leja import capacity, leja_order
+    from akx.spectrum import Ellipse, Spectrum, estimate_spectrum
 
 __all__ = [
     "KINDS",
@@ -44,6 +47,9 @@ __all__ = [
     "monomial",
     "newton",
 ]
+
+_SPECTRUM = dict.fromkeys(("Ellipse", "Spectrum", "estimate_spectrum"), "akx.spectrum")
+__getattr__ = lazy_names(__name__, {"capacity": "akx.leja", "leja_order": "akx.leja", **_SPECTRUM})
 
 #: The names of the bases.
 KINDS = ("monomial", "newton", "chebyshev")
@@ -169,6 +175,8 @@ def newton(
     ArgumentError
         Where the shifts are not finite, none, or not in conjugate pairs although `real` is asked for.
     """
+    from akx.leja import are_paired, as_points, capacity, leja_order, pair_steps
+
     k = check_count("k", k)
     points = as_points(shifts)
     in_pairs = are_paired(points)
@@ -213,6 +221,8 @@ def chebyshev(k: int, interval: tuple[float, float] | None = None, *, ellipse: E
     Basis
         Real, unless the centre of the ellipse is not.
     """
+    from akx.spectrum import Ellipse
+
     k = check_count("k", k)
     if (interval is None) == (ellipse is None):
         raise ArgumentError("Chebyshev basis needs one domain", expected="interval=(lo, hi) or ellipse=Ellipse(...)")
@@ -281,6 +291,8 @@ def make_basis(
                 f"nothing is known of the spectrum for the {kind} basis",
                 hint=f"pass the matrix, or {' or '.join(f'{name}=' for name in allowed)}",
             )
+        from akx.spectrum import estimate_spectrum
+
         spectrum = estimate_spectrum(matrix, steps=max(steps, k) if kind == "newton" else steps, seed=seed)
     if kind == "newton":
         return newton(spectrum.ritz, k, scale="capacity", real=real)

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,13 +30,18 @@ from akx._canonical import (
     target_dtype,
     trim,
 )
-from akx._features import Features, compute_features
 from akx._given import scipy_matrix
+from akx._lazy import lazy_names
 from akx._parts import parts_of
 from akx._pattern import Pattern
 from akx.errors import ArgumentError, MatrixError, brief
 
+if TYPE_CHECKING:
+    from akx._features import Features
+
 __all__ = ["Features", "Matrix", "checksum", "content_token", "sent", "there"]
+
+__getattr__ = lazy_names(__name__, {"Features": "akx._features"})
 
 _DIGEST_BYTES = 20
 #: What makes canonical matrices of those in the memory of a GPU. It is above this module, and asked by its name.
@@ -225,6 +230,8 @@ class Matrix:
     @cached_property
     def features(self) -> Features:
         """Structure features, computed on first use (compiles once per machine)."""
+        from akx._features import compute_features
+
         return compute_features(self.indptr, self.indices, self.data)
 
     def to_scipy(self) -> sp.csr_array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,14 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["budgeted_backend", "parse_bytes", "parse_limits", "resolve_budget", "within"]
 
-_FORM = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([kmgtp]?)(i?b)?\s*", re.IGNORECASE)
+_FORM = r"(?i)\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([kmgtp]?)(i?b)?\s*"
 _EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _EXPECTED = "bytes, more than 0, as a whole number or like 512M, 2G, 80GiB"
 #: More bytes than that are nobody's memory, and no number of them is kept.
 _MOST = 2**63 - 1
-#: Digits of a number that are read, on either side of its point, and arithmetic that is exact for them.
+#: Digits of a number that are read, on either side of its point.
 _MOST_DIGITS = 40
-_EXACT = Context(prec=4 * _MOST_DIGITS)
 _Integer = (int, np.integer)
 
 
@@ -50,7 +48,9 @@ def parse_bytes(value: int | np.integer[Any] | str) -> int:
     if not isinstance(value, str):
         found = int(value)
     else:
-        form = _FORM.fullmatch(value)
+        from decimal import Context, Decimal
+
+        form = re.fullmatch(_FORM, value)
         if form is None:
             raise ArgumentError("the memory budget is no number of bytes", expected=_EXPECTED, found=brief(value))
         number, prefix, unit = form.group(1), form.group(2).lower(), (form.group(3) or "").lower()
@@ -59,7 +59,7 @@ def parse_bytes(value: int | np.integer[Any] | str) -> int:
         if len(whole.lstrip("0")) > _MOST_DIGITS:
             raise ArgumentError("the memory budget is out of range", expected=_EXPECTED, found=brief(value))
         exact = Decimal(f"{whole.lstrip('0')[:_MOST_DIGITS] or '0'}.{part[:_MOST_DIGITS] or '0'}")
-        found = int(_EXACT.multiply(exact, Decimal(base ** _EXPONENTS[prefix])))
+        found = int(Context(prec=4 * _MOST_DIGITS).multiply(exact, Decimal(base ** _EXPONENTS[prefix])))
     if not 1 <= found <= _MOST:
         raise ArgumentError("the memory budget is out of range", expected=_EXPECTED, found=brief(value))
     return found

@@ -19,7 +19,7 @@ __all__ = ["HostDevice", "default_threads", "host_device", "resolve_threads"]
 _SYS = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPUINFO = Path("/proc/cpuinfo")
 #: Parts of a name whose digits are none of a model's: a clock, a number of cores, the version of an emulator.
-_NO_MODEL = re.compile(r"@.*|\b\d+-core\b|\bversion\b.*", re.IGNORECASE)
+_NO_MODEL = r"(?i)@.*|\b\d+-core\b|\bversion\b.*"
 #: Used where the operating system does not tell (bytes per core for L1 and L2, in all for L3).
 _FALLBACK = {1: 32 * 1024, 2: 1024 * 1024, 3: 16 * 1024 * 1024}
 
@@ -93,7 +93,7 @@ def _model_name(cpuinfo: Path = _CPUINFO) -> str:
     if not name:
         return platform.processor() or platform.machine() or "unknown processor"
     family, model = facts.get("cpu family", ""), facts.get("model", "")
-    if any(letter.isdigit() for letter in _NO_MODEL.sub("", name)) or not (family.isdigit() and model.isdigit()):
+    if any(letter.isdigit() for letter in re.sub(_NO_MODEL, "", name)) or not (family.isdigit() and model.isdigit()):
         return name
     return f"{name} family {family} model {model}"
 
@@ -107,7 +107,13 @@ def host_device() -> HostDevice:
 
 def default_threads() -> int:
     """Threads used where the caller does not say: ``NUMBA_NUM_THREADS`` if set, else the cores of this process."""
-    return named_threads() or host_device().cores
+    return named_threads() or _cores()
+
+
+@lru_cache(maxsize=1)
+def _cores() -> int:
+    """Those of :func:`host_device`, without its other facts: a first call has no use for them."""
+    return available_cores()
 
 
 def resolve_threads(threads: int | None) -> int:

@@ -25,7 +25,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from akx.basis import Basis
 from akx.device import results
@@ -52,8 +52,7 @@ ORIGIN = "akx.operator.origin"
 _Key = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """Whose a canonical matrix is.
 
     Attributes
@@ -74,7 +73,7 @@ class Origin:
     cache: Cache
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Entry:
     """A prepared operator, the matrix object it is for, and the content of both it and the plans when it was prepared.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -255,7 +254,7 @@ def derived(matrix: Matrix, how: str, make: Callable[[], Matrix]) -> Matrix:
     origin: Origin | None = matrix.cache.get(ORIGIN)
     if origin is None:
         return make()
-    origin = replace(origin, types=(*origin.types, how))
+    origin = origin._replace(types=(*origin.types, how))
     with origin.cache.lock:
         found = origin.cache.sibling(origin.owner(), origin.types, origin.token)
     made = (make() if found is None else found).with_value_error(0.0)

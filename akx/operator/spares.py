@@ -5,8 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from akx.device.forks import ForkSafeLock
 
@@ -32,13 +31,12 @@ def hold_in_graph(owner: Any, one: Any) -> None:
         held.append(one)
 
 
-@dataclass
-class _Plain:
+class _Plain(NamedTuple):
     """What does plain products of a matrix on a device, and is not in use; whose it is, and of which content."""
 
     owner: Callable[[], Any]
     token: tuple[Any, ...]
-    ones: list[Any] = field(default_factory=list)
+    ones: list[Any]
 
 
 class Spares:
@@ -104,7 +102,7 @@ class Spares:
             found = self._plain.get(key)
             if found is None or found.owner() is not owner or found.token != token:
                 held = weakref.ref(owner, lambda _: self._plain.pop(key, None))
-                found = self._plain[key] = _Plain(held, token)
+                found = self._plain[key] = _Plain(held, token, [])
             if len(found.ones) < _SPARE:
                 found.ones.append(one)
             self._plain.move_to_end(key)

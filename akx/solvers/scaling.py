@@ -13,9 +13,8 @@ and then nothing is done. A first guess that is too large counts for f too: the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,7 @@ __all__ = ["Units", "eps_of", "exponent_of", "is_extreme", "norm_of", "scaled", 
 _EXTREME, _EXCESS = 8, 4
 
 
-@dataclass(frozen=True)
-class Units:
+class Units(NamedTuple):
     """The exponents of two e and f, by which the caller's A and b are larger than those that are worked on."""
 
     matrix: int = 0

@@ -99,7 +99,7 @@ class AppliesAnywhere(Protocol):
         """out = M r; see :meth:`akx.solvers.preconditioners.Preconditioner.apply`."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class System:
     """A x = b.
 

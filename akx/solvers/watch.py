@@ -7,7 +7,6 @@ taken before the watch does anything of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from akx.solvers.stats import SolveStats
@@ -39,12 +38,11 @@ class Watch(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class Watched:
     """The caller's callback, or None, with a watch beside it: what a solver is given as its callback."""
 
-    callback: Callable[[Any], object] | None
-    watch: Watch
+    def __init__(self, callback: Callable[[Any], object] | None, watch: Watch) -> None:
+        self.callback, self.watch = callback, watch
 
     def __call__(self, value: Any) -> object:
         return None if self.callback is None else self.callback(value)

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -190,8 +189,7 @@ def _dtype_of(tensor: _DLTensor) -> np.dtype[Any] | None:
         return None
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(NamedTuple):
     """What a capsule says: address, shape, strides in bytes, type, device; `capsule` keeps the memory alive."""
 
     pointer: int

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +18,7 @@ from akx.errors import DeviceError
 __all__ = ["Graph", "Launch", "capture"]
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """A kernel in a graph: its handle, its arguments, and the array of their addresses."""
 
     function: int

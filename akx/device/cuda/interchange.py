@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,8 +86,7 @@ class DeviceView:
         return np.ndarray(self.shape, self.dtype, buffer=held, strides=self.strides)
 
 
-@dataclass(frozen=True)
-class Foreign:
+class Foreign(NamedTuple):
     """An array of another library: where it is, its layout (strides in bytes), and the stream that it is ready on."""
 
     pointer: int

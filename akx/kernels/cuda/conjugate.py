@@ -9,9 +9,8 @@ reads D twice, 2 words for each entry more, and u = D r is nowhere stored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +37,7 @@ _BLOCK, _BLOCKS = 5, 2
 _LOOK, _MOST_LOOK, _GOOD = 8, 32, 4
 
 
-@dataclass(frozen=True)
-class StepRecord:
+class StepRecord(NamedTuple):
     """What a step came to; without one that was `done` nothing has changed, and nothing will by itself.
 
     `gamma` is <r, D r> after it, and `square` <r, r>: the same without a preconditioner D.
@@ -53,8 +51,7 @@ class StepRecord:
     square: float
 
 
-@dataclass(frozen=True)
-class BlockRecord:
+class BlockRecord(NamedTuple):
     """What a block of steps came to.
 
     Attributes
