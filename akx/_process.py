@@ -7,16 +7,19 @@ its ``__main__``, and nothing of this process but its environment and where it i
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
-from akx._numba import own_temporary_folder
+from akx._numba import most_threads, named_threads, own_temporary_folder
+from akx.errors import ArgumentError, ArgumentTypeError, brief
 
 __all__ = [
     "available_bytes",
@@ -24,7 +27,9 @@ __all__ = [
     "beside",
     "command",
     "control_groups",
+    "default_threads",
     "environment",
+    "resolve_threads",
     "share_out",
     "user_folder",
 ]
@@ -206,6 +211,41 @@ def _quota_cores(root: Path | None = None, own: Path | None = None) -> int | Non
         except (OSError, ValueError, ZeroDivisionError):
             continue  # no file, or "max": no limit here
     return min(found, default=None)
+
+
+def default_threads() -> int:
+    """Threads used where the caller does not say: ``NUMBA_NUM_THREADS`` if set, else the cores of this process."""
+    return named_threads() or _cores()
+
+
+@lru_cache(maxsize=1)
+def _cores() -> int:
+    """Those that there were when they were first asked for."""
+    return available_cores()
+
+
+def resolve_threads(threads: int | None) -> int:
+    """`threads` checked, or the default where it is None.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Where it is no integer.
+    ArgumentError
+        Where it is below 1, or more than any processor has.
+    """
+    if threads is None:
+        return default_threads()
+    try:
+        number = operator.index(threads)
+    except TypeError:
+        number = None
+    if number is None or isinstance(threads, bool):
+        raise ArgumentTypeError("threads is not a number", expected="an integer >= 1", found=brief(threads))
+    if not 1 <= number <= most_threads():
+        expected = f"an integer from 1 to {most_threads()}"
+        raise ArgumentError("threads is out of range", expected=expected, found=brief(threads))
+    return number
 
 
 def available_bytes() -> int:

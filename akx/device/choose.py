@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import cache
 
 from akx._given import unknown_name
+from akx._process import resolve_threads
 from akx.device.backend import Backend
 from akx.device.base import Device
-from akx.device.host import resolve_threads
 from akx.device.registered import Registered
 
 __all__ = [

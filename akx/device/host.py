@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 import platform
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from akx._numba import most_threads, named_threads
-from akx._process import available_cores
+from akx._process import available_cores, default_threads, resolve_threads
 from akx.device.base import Device
-from akx.errors import ArgumentError, ArgumentTypeError, brief
 
 __all__ = ["HostDevice", "default_threads", "host_device", "resolve_threads"]
 
@@ -103,38 +100,3 @@ def host_device() -> HostDevice:
     """The processor this process runs on."""
     caches = _cache_bytes()
     return HostDevice(_model_name(), available_cores(), caches[1], caches[2], caches.get(3, caches[2]))
-
-
-def default_threads() -> int:
-    """Threads used where the caller does not say: ``NUMBA_NUM_THREADS`` if set, else the cores of this process."""
-    return named_threads() or _cores()
-
-
-@lru_cache(maxsize=1)
-def _cores() -> int:
-    """Those of :func:`host_device`, without its other facts: a first call has no use for them."""
-    return available_cores()
-
-
-def resolve_threads(threads: int | None) -> int:
-    """`threads` checked, or the default where it is None.
-
-    Raises
-    ------
-    ArgumentTypeError
-        Where it is no integer.
-    ArgumentError
-        Where it is below 1, or more than any processor has.
-    """
-    if threads is None:
-        return default_threads()
-    try:
-        number = operator.index(threads)
-    except TypeError:
-        number = None
-    if number is None or isinstance(threads, bool):
-        raise ArgumentTypeError("threads is not a number", expected="an integer >= 1", found=brief(threads))
-    if not 1 <= number <= most_threads():
-        expected = f"an integer from 1 to {most_threads()}"
-        raise ArgumentError("threads is out of range", expected=expected, found=brief(threads))
-    return number

@@ -27,9 +27,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from akx._process import resolve_threads
 from akx.basis import Basis
 from akx.device import results
-from akx.device.host import resolve_threads
 from akx.errors import MatrixError
 from akx.matrix import Matrix
 from akx.operator import freshness

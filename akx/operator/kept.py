@@ -11,9 +11,9 @@ import numpy as np
 from scipy.sparse import issparse
 
 from akx._canonical import check_shape, check_value_error, target_dtype
+from akx._process import resolve_threads
 from akx.basis import Basis
 from akx.device.budget import parse_limits
-from akx.device.host import resolve_threads
 from akx.errors import DeviceError
 from akx.matrix import Matrix, sent
 from akx.operator import freshness

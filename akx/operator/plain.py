@@ -13,9 +13,9 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from akx._canonical import check_shape, check_value_error, target_dtype
+from akx._process import resolve_threads
 from akx.basis import Basis, make_basis
 from akx.device.choose import HOST, backend_of
-from akx.device.host import resolve_threads
 from akx.errors import DeviceMemoryError
 from akx.kernels.program import Coefficients, PlainProducts, Program
 from akx.matrix import Matrix, there

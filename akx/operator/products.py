@@ -14,9 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx._process import share_out
+from akx._process import resolve_threads, share_out
 from akx.basis import Basis
-from akx.device.host import resolve_threads
 from akx.device.results import new_result, turn
 from akx.kernels.cpu.groups import (
     LANES,

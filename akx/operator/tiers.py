@@ -35,8 +35,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx._canonical import check_shape, check_value_error, target_dtype
 from akx._numba import is_loaded
+from akx._process import resolve_threads
 from akx.basis import Basis
-from akx.device.host import resolve_threads
 from akx.device.results import new_result
 from akx.errors import ArgumentError, brief
 from akx.kernels.cpu.groups import LANES

@@ -29,10 +29,10 @@ from scipy.sparse import issparse
 
 from akx._given import check_number, converted, numbers_of
 from akx._numba import is_loaded
+from akx._process import resolve_threads
 from akx._progress import working
 from akx.basis import Basis
 from akx.device.choose import HOST, array_backend, backend_of, is_usable, resolve_backend
-from akx.device.host import resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
 from akx.kernels.numpy_vectors import NumpyVectors
 from akx.kernels.vectors import Vectors

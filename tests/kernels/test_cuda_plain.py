@@ -463,7 +463,7 @@ def test_first_calls_on_a_gpu_import_no_planner() -> None:
         "akx.kernels.traits",
         "akx.kernels.variants",
     }
-    of_devices = {f"akx.device.{name}" for name in ("clocks", "figures", "likeness")}
+    of_devices = {f"akx.device.{name}" for name in ("clocks", "figures", "host", "likeness")}
     assert not (others | of_plans | of_devices) & set(done.stdout.split())
 
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from akx.device import host
 from akx.device.backend import Backend
-from akx.device.host import HostDevice
 from akx.kernels.numpy_vectors import NumpyVectors
 from akx.kernels.vectors import Vectors
 
 if TYPE_CHECKING:
     from akx.device.figures import Figures
+    from akx.device.host import HostDevice
     from akx.kernels.traits import VariantTraits
     from akx.kernels.variants import AnyVariant
 
@@ -36,7 +35,9 @@ class CpuBackend(Backend):
     priced_by_format = True
 
     def device(self) -> HostDevice:
-        return host.host_device()
+        from akx.device.host import host_device
+
+        return host_device()
 
     def clock_hz(self) -> float | None:
         from akx.device import clocks
