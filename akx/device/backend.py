@@ -231,6 +231,9 @@ class Backend(ABC):
 
     # Solvers.
 
+    def expect(self, A: Any) -> None:  # noqa: B027
+        """Begin to compile what a first solve with a caller's matrix needs on the device; nothing is waited for."""
+
     def inverse_maker(self) -> Callable[..., Any] | None:
         """What makes a sparse approximate inverse on the device (:func:`akx.kernels.cuda.spai.approximate_inverse`).
 

@@ -746,7 +746,10 @@ class _Asked:
                 hint="use scipy.sparse.linalg for operators without a matrix",
             )
         right, guess = _Given(b, "b"), None if x0 is None or isinstance(x0, str) else _Given(x0, "x0")
-        matrix = canonical(A, threads=threads, on_device=right.on_device or backend == array_backend())
+        is_asked = right.on_device or backend == array_backend()
+        if is_asked:
+            backend_of(array_backend()).expect(A)
+        matrix = canonical(A, threads=threads, on_device=is_asked)
         if right.on_device:
             check_device_backend(backend)
         is_there = right.on_device or (backend == "auto" and matrix.on_device is not None)

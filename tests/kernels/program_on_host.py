@@ -126,6 +126,7 @@ class Device(ABC):
         modules = (programs, values, stored_values, stored_program, exchange, parts_layout, slots, *modules)
         host_engine.install(monkeypatch, folder, modules)
         made = {"load": self.load, "capture": self.capture, "cuda_device": lambda: self.facts}
+        made["begin"] = lambda wanted, *, device: None
         for module in modules:
             for name, one in made.items():
                 if hasattr(module, name):

@@ -25,6 +25,7 @@ from test_tiers import steps
 
 import akx
 from akx import Basis, Matrix
+from akx.device.choose import backend_of
 from akx.device.cuda import callers, interchange, memory
 from akx.device.cuda.facts import cuda_missing
 from akx.device.cuda.memory import DeviceArray
@@ -348,6 +349,42 @@ def test_first_solves_are_right_and_the_same_every_time(device: Any, name: str) 
         np.testing.assert_array_equal(x, found[0])
     y, info = solver(held, 2 * b, rtol=1e-9, backend="cuda")
     np.testing.assert_allclose(y, 2 * found[0], rtol=1e-6)
+
+
+@on_host
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_what_a_first_solve_loads_was_begun(device: Any, monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    begun, loaded = list[Any](), list[Any]()
+
+    def load(source: Path, macros: Any, **named: Any) -> Any:
+        loaded.append((source.stem, macros))
+        return device.load(source, macros, **named)
+
+    def begin(wanted: Any, *, device: Any) -> None:
+        begun.extend((source.stem, macros) for source, macros in wanted)
+
+    monkeypatch.setattr(type(backend_of("cuda")), "missing", lambda self: None)
+    monkeypatch.setattr(plain, "_expected", set())
+    monkeypatch.setattr(plain, "begin", begin)
+    for module in (plain, vectors):
+        monkeypatch.setattr(module, "load", load)
+    A, b = laplacian(100, dtype), np.random.default_rng(1).random(100).astype(dtype)
+    first = SOLVERS["cg"](A, b, rtol=1e-5, backend="cuda")[0]
+    assert [name for name, _ in begun] == ["content", "canonical", "sweep", "vectors", "conjugate"]
+    assert all(one in begun for one in loaded)
+    assert {name for name, _ in loaded} == {"sweep", "vectors", "conjugate"}
+    np.testing.assert_array_equal(SOLVERS["cg"](A, b, rtol=1e-5, backend="cuda")[0], first)
+    assert len(begun) == 5
+
+
+def test_of_a_matrix_that_does_not_say_its_type_little_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr(plain, "_expected", set())
+    monkeypatch.setattr(plain, "cuda_device", lambda: None)
+    monkeypatch.setattr(plain, "begin", lambda wanted, *, device: begun.append([source.stem for source, _ in wanted]))
+    for A in ((np.ones(2), np.arange(2), np.arange(3)), sp.eye_array(3, dtype=np.int64), None):
+        plain.expect(A)
+    assert begun == [["content", "canonical"]] * 2  # of integers, and of what has no type
 
 
 @on_host

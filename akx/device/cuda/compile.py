@@ -5,18 +5,24 @@ candidates a tuner can try. A cubin is kept under a key of everything that it de
 beside it, the options, the architecture, and the version of the compiler's bindings: to ask the compiler for its own is
 to load it, which takes longer than a first product. Files are written in one step; a store that cannot be written is
 done without.
+
+A first call on a fresh machine needs several modules. What it is going to load is begun together (:func:`begin`), each
+in a thread of its own. NVRTC has a lock around nearly all of a compilation, but newer releases, and in older ones a
+second library beside it (``libnvrtc.alt``) that makes the same code with the system's allocator, and is preferred.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -26,14 +32,20 @@ from akx._files import read_sealed, write_sealed
 from akx._process import user_folder
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Module
+from akx.device.cuda.libraries import open_library
+from akx.device.once import once
 from akx.errors import CompileError, MissingDependencyError
 
-__all__ = ["compile_cubin", "compiler_name", "load", "options_for", "store_folder"]
+__all__ = ["begin", "compile_cubin", "compiler_name", "load", "options_for", "store_folder"]
 
+_Named = tuple[Path, tuple[str, ...], str]
 _STANDARD = ("-std=c++17",)
 #: Modules by source, options and architecture: a source is read once in a process, since reading and hashing all that a
 #: module depends on takes half a millisecond, longer than most kernels.
-_modules: dict[tuple[Path, tuple[str, ...], str], Module] = {}
+_modules: dict[_Named, Module] = {}
+#: Those that were begun, until they are loaded.
+_coming: dict[_Named, _Coming] = {}
+_SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 
 
 def load(source: Path, macros: Mapping[str, int | str], *, device: CudaDevice, options: Sequence[str] = ()) -> Module:
@@ -57,17 +69,57 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: CudaDevice, o
     MissingDependencyError
         Where there is neither NVRTC nor nvcc.
     """
-    arguments = options_for(macros, options)
-    found = _modules.get((source, arguments, device.arch))
+    named = source, options_for(macros, options), device.arch
+    found = _modules.get(named)
     if found is None:
-        kept = store_folder() / f"{_key(source, arguments, device.arch)}.kernel"
-        cubin = read_sealed(kept)
-        if cubin is None:
-            cubin = compile_cubin(source, arguments, device.arch)
-            with contextlib.suppress(OSError):
-                write_sealed(kept, cubin)
-        found = _modules[source, arguments, device.arch] = Module(cubin, source.name)
+        coming = _coming.get(named) or _Coming(named)
+        found = _modules[named] = Module(coming.result(), source.name)
+        _coming.pop(named, None)
     return found
+
+
+def begin(wanted: Iterable[tuple[Path, Mapping[str, int | str]]], *, device: CudaDevice) -> None:
+    """Get ready, beside the caller, sources with macros that are going to be loaded; :func:`load` waits for them.
+
+    What cannot be compiled is no error here, but where it is loaded.
+    """
+    for source, macros in wanted:
+        named = source, options_for(macros), device.arch
+        if named not in _modules and named not in _coming:
+            _coming[named] = coming = _Coming(named)
+            coming.begin()
+
+
+class _Coming(threading.Thread):
+    """Machine code from the store, or compiled here or in this thread. The interpreter waits for it at its end."""
+
+    def __init__(self, named: _Named) -> None:
+        super().__init__(name="akx-nvrtc", daemon=False)
+        self._named = named
+        self._kept = store_folder() / f"{_key(*named)}.kernel"
+        self._cubin = read_sealed(self._kept)
+
+    def begin(self) -> None:
+        """Compile it in the thread, unless it is there; where no thread can be had, it is made when it is asked for."""
+        if self._cubin is None:
+            with contextlib.suppress(RuntimeError):
+                self.start()
+
+    def run(self) -> None:
+        with contextlib.suppress(Exception):  # who loads it compiles it again, and is told
+            self._compile()
+
+    def result(self) -> bytes:
+        """Wait for it, or make it: in a forked child too, which has no such thread."""
+        if self.ident is not None:
+            self.join()
+        return self._compile() if self._cubin is None else self._cubin
+
+    def _compile(self) -> bytes:
+        self._cubin = found = compile_cubin(*self._named)
+        with contextlib.suppress(OSError):
+            write_sealed(self._kept, found)
+        return found
 
 
 def options_for(macros: Mapping[str, int | str], options: Sequence[str] = ()) -> tuple[str, ...]:
@@ -94,8 +146,9 @@ def compiler_name() -> str | None:
     """The compiler with its version, e.g. ``"NVRTC 13.0"``; None where there is none."""
     library = _nvrtc()
     if library is not None:
-        _, major, minor = library.nvrtcVersion()
-        return f"NVRTC {major}.{minor}"
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+        return f"NVRTC {major.value}.{minor.value}"
     compiler = _nvcc()
     if compiler is None:
         return None
@@ -136,13 +189,25 @@ def _texts(source: Path, arguments: Sequence[str]) -> Iterator[Path]:
         yield from sorted(folder.glob("*.cuh"))
 
 
-@lru_cache(maxsize=1)
-def _nvrtc() -> Any:
-    try:
-        module = import_module("cuda.bindings.nvrtc")
-        return module if int(module.nvrtcVersion()[0]) == 0 else None
-    except Exception:  # the library may be missing though the bindings are there
+@once
+def _nvrtc() -> ctypes.CDLL | None:
+    """NVRTC; the one of two that compiles in several threads at a time, where there are two."""
+    found = open_library("nvrtc", _SONAMES)
+    if found is None:  # early bindings find it by themselves
+        with contextlib.suppress(Exception):
+            import_module("cuda.bindings.nvrtc").nvrtcVersion()
+            found = next(filter(None, map(_opened, _SONAMES)), None)
+    if found is None:
         return None
+    path = Path(found._name)
+    name, _, ending = path.name.partition(".")
+    return _opened(str(path.with_name(f"{name}.alt.{ending}"))) or found
+
+
+def _opened(name: str) -> ctypes.CDLL | None:
+    with contextlib.suppress(OSError):
+        return ctypes.CDLL(name)
+    return None
 
 
 def _nvcc() -> str | None:
@@ -151,29 +216,33 @@ def _nvcc() -> str | None:
     return shutil.which("nvcc") or (str(beside) if beside.is_file() else None)
 
 
-def _by_nvrtc(library: Any, source: Path, arguments: Sequence[str], arch: str) -> bytes:
-    code, program = library.nvrtcCreateProgram(source.read_bytes(), source.name.encode(), 0, [], [])
-    _check(library, code, source, "")
-    given = [f"-arch={arch}", f"-I{source.parent}", *arguments]
+def _by_nvrtc(library: ctypes.CDLL, source: Path, arguments: Sequence[str], arch: str) -> bytes:
+    program, given = ctypes.c_void_p(), [f"-arch={arch}", f"-I{source.parent}", *arguments]
+    options = (ctypes.c_char_p * len(given))(*(option.encode() for option in given))
+    named = source.read_bytes(), source.name.encode()
+    _check(library, library.nvrtcCreateProgram(ctypes.byref(program), *named, 0, None, None), source, "")
     try:
-        (code,) = library.nvrtcCompileProgram(program, len(given), [option.encode() for option in given])
+        code = library.nvrtcCompileProgram(program, len(given), options)
         log = _read(library.nvrtcGetProgramLogSize, library.nvrtcGetProgramLog, program).decode(errors="replace")
         _check(library, code, source, log)
         return _read(library.nvrtcGetCUBINSize, library.nvrtcGetCUBIN, program)
     finally:
-        library.nvrtcDestroyProgram(program)
+        library.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def _read(size: Any, get: Any, program: Any) -> bytes:
-    _, length = size(program)
-    text = bytes(int(length) + 8)  # written in place, so it must not be one of the short ones that Python shares
+def _read(size: Any, get: Any, program: ctypes.c_void_p) -> bytes:
+    length = ctypes.c_size_t()
+    size(program, ctypes.byref(length))
+    text = ctypes.create_string_buffer(length.value + 1)
     get(program, text)
-    return text[: int(length)]
+    return text.raw[: length.value]
 
 
-def _check(library: Any, code: Any, source: Path, log: str) -> None:
-    if int(code) != 0:
-        raise CompileError(f"{source.name} does not compile: {code.name}", found=log.strip("\0 \n") or "no log")
+def _check(library: ctypes.CDLL, code: int, source: Path, log: str) -> None:
+    if code != 0:
+        library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        name = library.nvrtcGetErrorString(code).decode()
+        raise CompileError(f"{source.name} does not compile: {name}", found=log.strip("\0 \n") or "no log")
 
 
 def _by_nvcc(compiler: str, source: Path, arguments: Sequence[str], arch: str) -> bytes:

@@ -144,6 +144,12 @@ class CudaBackend(Backend):
 
         return CudaPlainProducts(indptr, indices, data) if int(indptr[-1]) + indptr.size < 2**32 else None
 
+    def expect(self, A: Any) -> None:
+        if self.missing() is None:
+            from akx.kernels.cuda.plain import expect
+
+            expect(A)
+
     def inverse_maker(self) -> Callable[..., Any]:
         from akx.kernels.cuda.spai import approximate_inverse
 

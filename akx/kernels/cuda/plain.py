@@ -21,16 +21,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.compile import load
+from akx.device.cuda.compile import begin, load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty, to_device
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.kernels.program import PlainProducts
 
-__all__ = ["CudaPlainProducts", "PlainProgram", "groups_of", "lanes_of"]
+__all__ = ["CudaPlainProducts", "PlainProgram", "expect", "groups_of", "lanes_of"]
 
 _SOURCE, _WITH_LONG_ROWS = (Path(__file__).with_name(name) for name in ("sweep.cu", "long_rows.cu"))
+#: What looks at a matrix and its content, and what solvers do with vectors of a type.
+_OF_MATRICES, _OF_VECTORS = (
+    tuple(Path(__file__).with_name(f"{name}.cu") for name in names)
+    for names in (("content", "canonical"), ("vectors", "conjugate"))
+)
+#: Types and threads of a row that were expected, of this process.
+_expected: set[tuple[str, int]] = set()
 _BLOCK, _CSR = 256, 1
 #: Threads of a row, and the mean length of rows up to which they are so many.
 _LANES = ((2, 12.0), (8, 96.0), (32, float("inf")))
@@ -46,6 +53,25 @@ def lanes_of(n: int, nnz: int, longest: int) -> int:
     """Threads of a row, for a matrix whose longest row has so many entries."""
     lanes = next(lanes for lanes, most in _LANES if nnz <= most * n)
     return _LANES[-1][0] if longest > _LONG else lanes
+
+
+def expect(A: Any) -> None:
+    """Begin to compile what a first solve with A is going to load, as far as A says it without being looked at.
+
+    That is guessed of a matrix with a few long rows, and of solvers other than :func:`akx.solvers.cg`.
+    """
+    name, nnz, shape = (getattr(A, one, None) for one in ("dtype", "nnz", "shape"))
+    name, lanes = str(name).removeprefix("torch."), 0
+    if name in C_TYPES and type(nnz) is int and shape:
+        lanes = lanes_of(shape[0], nnz, 0)
+    if (name, lanes) in _expected:
+        return
+    _expected.add((name, lanes))
+    wanted: list[tuple[Path, dict[str, int | str]]] = [(source, {}) for source in _OF_MATRICES]
+    if lanes:
+        wanted.append((_SOURCE, _macros(np.dtype(name), lanes, 1)))
+        wanted += [(source, {"AKX_VALUE": C_TYPES[name]}) for source in _OF_VECTORS]
+    begin(wanted, device=cuda_device())
 
 
 class CudaPlainProducts(PlainProducts):
@@ -136,11 +162,17 @@ class PlainProgram(CudaProgram):
 
 def _kernel(dtype: np.dtype[Any], lanes: int, vectors: int, uneven: bool) -> Kernel:
     """The kernel for so many start vectors of a type, with so many threads a row; `uneven`: some rows have blocks."""
-    macros: dict[str, int | str] = {"AKX_VALUE": C_TYPES[dtype.name], "AKX_VECTORS": vectors, "AKX_LANES": lanes}
+    macros = _macros(dtype, lanes, vectors)
     if uneven:
+        macros = {name: macros[name] for name in ("AKX_VALUE", "AKX_VECTORS", "AKX_LANES")}
         return load(_WITH_LONG_ROWS, macros, device=cuda_device()).kernel("step")
-    macros |= {"AKX_STORED": C_TYPES[dtype.name], "AKX_VARIANT": _CSR, "AKX_ONCE": 0}
     return load(_SOURCE, macros, device=cuda_device()).kernel("step")
+
+
+def _macros(dtype: np.dtype[Any], lanes: int, vectors: int) -> dict[str, int | str]:
+    name = C_TYPES[dtype.name]
+    given: dict[str, int | str] = {"AKX_VALUE": name, "AKX_VECTORS": vectors, "AKX_LANES": lanes}
+    return given | {"AKX_STORED": name, "AKX_VARIANT": _CSR, "AKX_ONCE": 0}
 
 
 def groups_of(vectors: int) -> list[int]:
