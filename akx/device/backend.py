@@ -229,10 +229,13 @@ class Backend(ABC):
         """
         return None
 
-    # Solvers.
+    def expect(self, A: Any, *, to_plan: bool = False) -> None:  # noqa: B027
+        """Begin to compile what a first solve with a caller's matrix needs on the device; nothing is waited for.
 
-    def expect(self, A: Any) -> None:  # noqa: B027
-        """Begin to compile what a first solve with a caller's matrix needs on the device; nothing is waited for."""
+        `to_plan`: what to choose a plan for it needs, instead.
+        """
+
+    # Solvers.
 
     def inverse_maker(self) -> Callable[..., Any] | None:
         """What makes a sparse approximate inverse on the device (:func:`akx.kernels.cuda.spai.approximate_inverse`).

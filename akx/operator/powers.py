@@ -19,7 +19,7 @@ from akx._canonical import target_dtype
 from akx._given import check_count
 from akx.basis import Basis, make_basis
 from akx.device.budget import budgeted_backend, resolve_budget
-from akx.device.choose import array_backend
+from akx.device.choose import HOST, array_backend, backend_of
 from akx.device.results import rows_of
 from akx.errors import PlanError
 from akx.kernels.base import Coefficients, Program
@@ -30,7 +30,7 @@ from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Call, Choice, Planner
 from akx.operator.prepared import Prepared, result_for
 from akx.operator.recurrence import Recurrence
-from akx.operator.vectors import check_out, is_on_device, is_same, start_block
+from akx.operator.vectors import check_out, is_matrix_there, is_on_device, is_same, start_block
 from akx.plan import Plan, check_plan
 from akx.plandb import PlanDatabase
 
@@ -153,6 +153,8 @@ class MatrixPowers:
         check_plan(plan)
         if plan is not None and plan.k != self.k:
             raise PlanError("plan is for another k", expected=f"k = {self.k}", found=f"k = {plan.k}", hint="tune again")
+        if plan is None and backend != HOST and is_matrix_there(A):
+            backend_of(array_backend()).expect(A, to_plan=True)
         matrix = Matrix.from_any(A, dtype=dtype, value_error=value_error)
         self.basis = make_basis(basis, self.k, matrix)
         budget = resolve_budget(matrix, memory_budget, fraction)

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from akx._given import unknown_name
-from akx.device.choose import backend_of
+from akx.device.choose import HOST, array_backend, backend_of
 from akx.device.forks import ForkSafeLock
 from akx.errors import ArgumentError, MatrixError
 from akx.matrix import Matrix
 from akx.operator.cache import Cache
 from akx.operator.kept import kept_by
 from akx.operator.values import same_pattern
+from akx.operator.vectors import is_matrix_there
 from akx.plan import Plan
 from akx.solvers.auto import Auto, Settled, answer_by, call_solver, families_for
 from akx.solvers.stats import SolveStats
@@ -131,6 +132,8 @@ class Solver:
         usual = {"restart": None, "s": "auto", "basis": "auto", "plan": None, "callback_type": "pr_norm"}
         _check_options(method, {name: value for name, value in special.items() if value != usual[name]})
         places = {"threads": threads, "db": db, "backend": backend}
+        if backend != HOST and is_matrix_there(A):
+            backend_of(array_backend()).expect(A, to_plan=True)
         self._begin(Matrix.from_any(A, value_error=0.0), method, M, special, places, tune)
         with self._lock:
             self._prepare()

@@ -30,11 +30,11 @@ from akx.device.cuda import callers, interchange, memory
 from akx.device.cuda.facts import cuda_missing
 from akx.device.cuda.memory import DeviceArray
 from akx.kernels.cuda import arnoldi, conjugate, plain, queues, vectors
-from akx.operator import cache, kept, tiers
+from akx.operator import cache, kept, powers, tiers
 from akx.operator import plain as plain_calls
 from akx.operator.overflow import OverflowWatch
 from akx.operator.plain import PlainOperator
-from akx.solvers import SOLVERS, solve, system
+from akx.solvers import SOLVERS, Solver, solve, solver, system
 
 on_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 on_gpu = pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
@@ -377,6 +377,21 @@ def test_what_a_first_solve_loads_was_begun(device: Any, monkeypatch: pytest.Mon
     assert len(begun) == 5
 
 
+def test_what_chooses_a_plan_on_the_device_says_so_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(type(backend_of("cuda")), "expect", lambda self, A, *, to_plan=False: asked.append(to_plan))
+    A = laplacian(40)
+    for made in (lambda: akx.MatrixPowers(A, 2), lambda: Solver(A)):
+        made()
+        assert not asked  # a matrix of the host
+        for module in (powers, solver):
+            monkeypatch.setattr(module, "is_matrix_there", lambda A: True)
+        made()
+        assert asked.pop()
+        for module in (powers, solver):
+            monkeypatch.setattr(module, "is_matrix_there", lambda A: False)
+
+
 def test_of_a_matrix_that_does_not_say_its_type_little_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
     monkeypatch.setattr(plain, "_expected", set())
@@ -385,6 +400,8 @@ def test_of_a_matrix_that_does_not_say_its_type_little_is_begun(monkeypatch: pyt
     for A in ((np.ones(2), np.arange(2), np.arange(3)), sp.eye_array(3, dtype=np.int64), None):
         plain.expect(A)
     assert begun == [["content", "canonical"]] * 2  # of integers, and of what has no type
+    plain.expect(sp.eye_array(3), to_plan=True)
+    assert begun[2:] == [["canonical", "digest", "features", "lengths"]]
 
 
 @on_host

@@ -144,11 +144,11 @@ class CudaBackend(Backend):
 
         return CudaPlainProducts(indptr, indices, data) if int(indptr[-1]) + indptr.size < 2**32 else None
 
-    def expect(self, A: Any) -> None:
+    def expect(self, A: Any, *, to_plan: bool = False) -> None:
         if self.missing() is None:
             from akx.kernels.cuda.plain import expect
 
-            expect(A)
+            expect(A, to_plan=to_plan)
 
     def inverse_maker(self) -> Callable[..., Any]:
         from akx.kernels.cuda.spai import approximate_inverse

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from akx._canonical import check_finite
 from akx._pattern import LEAF, LEAF_DIGEST, PERSON, Pattern
-from akx.device.cuda.compile import begin, load
+from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, zeros
 from akx.errors import DeviceMemoryError
@@ -39,8 +39,6 @@ __all__ = [
 
 _SOURCE = Path(__file__).with_name("canonical.cu")
 _DIGEST = Path(__file__).with_name("digest.cu")
-#: What looks at a pattern that was digested: who asks for that is about to choose a plan.
-_NEXT = Path(__file__).with_name("features.cu"), Path(__file__).with_name("lengths.cu")
 _BLOCK = 256
 #: Where a matrix has its pattern.
 PATTERN = "akx.pattern"
@@ -179,7 +177,6 @@ class _Pattern(Pattern):
         found = empty((leaves, LEAF_DIGEST // 8), np.uint64)
         numbers = [np.uint32(number) for number in (leaves, of_rows, self.n, self.nnz)]
         arrays = [self._pointer, self._index, to_device(_leaf_key()), found]
-        begin([(source, {}) for source in (_DIGEST, *_NEXT)], device=cuda_device())
         kernel = load(_DIGEST, {}, device=cuda_device()).kernel("digest_leaves")
         kernel.launch(-(-leaves // _DIGESTING), _DIGESTING, [*numbers, *arrays])
         return found.get().tobytes()

@@ -31,13 +31,13 @@ from akx.kernels.program import PlainProducts
 __all__ = ["CudaPlainProducts", "PlainProgram", "expect", "groups_of", "lanes_of"]
 
 _SOURCE, _WITH_LONG_ROWS = (Path(__file__).with_name(name) for name in ("sweep.cu", "long_rows.cu"))
-#: What looks at a matrix and its content, and what solvers do with vectors of a type.
-_OF_MATRICES, _OF_VECTORS = (
+#: What looks at a matrix and its content, at a matrix to choose a plan, and what solvers do with vectors of a type.
+_TO_SOLVE, _TO_PLAN, _OF_VECTORS = (
     tuple(Path(__file__).with_name(f"{name}.cu") for name in names)
-    for names in (("content", "canonical"), ("vectors", "conjugate"))
+    for names in (("content", "canonical"), ("canonical", "digest", "features", "lengths"), ("vectors", "conjugate"))
 )
-#: Types and threads of a row that were expected, of this process.
-_expected: set[tuple[str, int]] = set()
+#: Types and threads of a row, and whether it was for a plan, that were expected in this process.
+_expected: set[tuple[str, int, bool]] = set()
 _BLOCK, _CSR = 256, 1
 #: Threads of a row, and the mean length of rows up to which they are so many.
 _LANES = ((2, 12.0), (8, 96.0), (32, float("inf")))
@@ -55,19 +55,20 @@ def lanes_of(n: int, nnz: int, longest: int) -> int:
     return _LANES[-1][0] if longest > _LONG else lanes
 
 
-def expect(A: Any) -> None:
+def expect(A: Any, *, to_plan: bool = False) -> None:
     """Begin to compile what a first solve with A is going to load, as far as A says it without being looked at.
 
-    That is guessed of a matrix with a few long rows, and of solvers other than :func:`akx.solvers.cg`.
+    That is guessed of a matrix with a few long rows, and of solvers other than :func:`akx.solvers.cg`. `to_plan`: what
+    choosing a plan for A loads, instead.
     """
     name, nnz, shape = (getattr(A, one, None) for one in ("dtype", "nnz", "shape"))
     name, lanes = str(name).removeprefix("torch."), 0
-    if name in C_TYPES and type(nnz) is int and shape:
+    if not to_plan and name in C_TYPES and type(nnz) is int and shape:
         lanes = lanes_of(shape[0], nnz, 0)
-    if (name, lanes) in _expected:
+    if (name, lanes, to_plan) in _expected:
         return
-    _expected.add((name, lanes))
-    wanted: list[tuple[Path, dict[str, int | str]]] = [(source, {}) for source in _OF_MATRICES]
+    _expected.add((name, lanes, to_plan))
+    wanted: list[tuple[Path, dict[str, int | str]]] = [(source, {}) for source in (_TO_PLAN if to_plan else _TO_SOLVE)]
     if lanes:
         wanted.append((_SOURCE, _macros(np.dtype(name), lanes, 1)))
         wanted += [(source, {"AKX_VALUE": C_TYPES[name]}) for source in _OF_VECTORS]
