@@ -132,9 +132,13 @@ class Solver:
         usual = {"restart": None, "s": "auto", "basis": "auto", "plan": None, "callback_type": "pr_norm"}
         _check_options(method, {name: value for name, value in special.items() if value != usual[name]})
         places = {"threads": threads, "db": db, "backend": backend}
-        if backend != HOST and is_matrix_there(A):
+        is_there = backend != HOST and is_matrix_there(A)
+        if is_there:
             backend_of(array_backend()).expect(A, to_plan=True)
-        self._begin(Matrix.from_any(A, value_error=0.0), method, M, special, places, tune)
+        matrix = Matrix.from_any(A, value_error=0.0)
+        if is_there:
+            backend_of(array_backend()).expect(matrix)
+        self._begin(matrix, method, M, special, places, tune)
         with self._lock:
             self._prepare()
 

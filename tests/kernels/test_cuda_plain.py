@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -381,13 +382,16 @@ def test_what_chooses_a_plan_on_the_device_says_so_first(monkeypatch: pytest.Mon
     asked: list[bool] = []
     monkeypatch.setattr(type(backend_of("cuda")), "expect", lambda self, A, *, to_plan=False: asked.append(to_plan))
     A = laplacian(40)
-    for made in (lambda: akx.MatrixPowers(A, 2), lambda: Solver(A)):
+    of_powers = partial(akx.MatrixPowers, A, 2)
+    for made in (of_powers, partial(Solver, A)):
         made()
         assert not asked  # a matrix of the host
         for module in (powers, solver):
             monkeypatch.setattr(module, "is_matrix_there", lambda A: True)
         made()
-        assert asked.pop()
+        assert asked.pop(0)
+        assert asked == [False] * (made is not of_powers)  # what a solver does with vectors
+        asked.clear()
         for module in (powers, solver):
             monkeypatch.setattr(module, "is_matrix_there", lambda A: False)
 
@@ -402,6 +406,8 @@ def test_of_a_matrix_that_does_not_say_its_type_little_is_begun(monkeypatch: pyt
     assert begun == [["content", "canonical"]] * 2  # of integers, and of what has no type
     plain.expect(sp.eye_array(3), to_plan=True)
     assert begun[2:] == [["canonical", "digest", "features", "lengths"]]
+    plain.expect(Matrix.from_any(sp.eye_array(3)))
+    assert begun[3:] == [["sweep", "vectors", "conjugate"]]
 
 
 @on_host

@@ -27,6 +27,7 @@ from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty, to_device
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.kernels.program import PlainProducts
+from akx.matrix import Matrix
 
 __all__ = ["CudaPlainProducts", "PlainProgram", "expect", "groups_of", "lanes_of"]
 
@@ -36,8 +37,8 @@ _TO_SOLVE, _TO_PLAN, _OF_VECTORS = (
     tuple(Path(__file__).with_name(f"{name}.cu") for name in names)
     for names in (("content", "canonical"), ("canonical", "digest", "features", "lengths"), ("vectors", "conjugate"))
 )
-#: Types and threads of a row, and whether it was for a plan, that were expected in this process.
-_expected: set[tuple[str, int, bool]] = set()
+#: What was expected in this process: types, threads of a row, and what is to be looked at.
+_expected: set[tuple[str, int, tuple[Path, ...]]] = set()
 _BLOCK, _CSR = 256, 1
 #: Threads of a row, and the mean length of rows up to which they are so many.
 _LANES = ((2, 12.0), (8, 96.0), (32, float("inf")))
@@ -59,16 +60,17 @@ def expect(A: Any, *, to_plan: bool = False) -> None:
     """Begin to compile what a first solve with A is going to load, as far as A says it without being looked at.
 
     That is guessed of a matrix with a few long rows, and of solvers other than :func:`akx.solvers.cg`. `to_plan`: what
-    choosing a plan for A loads, instead.
+    choosing a plan for A loads, instead. The content of an :class:`akx.Matrix` is not looked at.
     """
     name, nnz, shape = (getattr(A, one, None) for one in ("dtype", "nnz", "shape"))
     name, lanes = str(name).removeprefix("torch."), 0
     if not to_plan and name in C_TYPES and type(nnz) is int and shape:
         lanes = lanes_of(shape[0], nnz, 0)
-    if (name, lanes, to_plan) in _expected:
+    looked = _TO_PLAN if to_plan else () if isinstance(A, Matrix) else _TO_SOLVE
+    if (name, lanes, looked) in _expected:
         return
-    _expected.add((name, lanes, to_plan))
-    wanted: list[tuple[Path, dict[str, int | str]]] = [(source, {}) for source in (_TO_PLAN if to_plan else _TO_SOLVE)]
+    _expected.add((name, lanes, looked))
+    wanted: list[tuple[Path, dict[str, int | str]]] = [(source, {}) for source in looked]
     if lanes:
         wanted.append((_SOURCE, _macros(np.dtype(name), lanes, 1)))
         wanted += [(source, {"AKX_VALUE": C_TYPES[name]}) for source in _OF_VECTORS]
