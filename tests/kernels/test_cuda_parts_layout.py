@@ -7,21 +7,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from host_engine import to_device
 from program_on_host import CompiledDevice
 from test_cuda_parts import RESIDENT, make, small_gpu
 
+from akx.device.cuda import memory
 from akx.device.cuda.facts import CudaDevice, cuda_device, cuda_missing
 from akx.device.cuda.memory import DeviceArray
 from akx.errors import InfeasibleError
-from akx.kernels.cuda import ghost, parts_layout, resident, slots
+from akx.formats.base import pattern_of, unsigned
+from akx.kernels.cuda import device_matrix, features, ghost, lengths, parts, parts_layout, resident, slots, transpose
+from akx.kernels.cuda.device_matrix import Arrays, DeviceMatrix
+from akx.kernels.cuda.features import OnDevice
 from akx.kernels.cuda.parts import LaidOut, column_shapes, shape_of
 from akx.kernels.cuda.stored import FULL, TABLE
 from akx.matrix import Matrix
+from akx.partition.halo import halos
 from akx.plan import Option, Plan
 from benchmarks import gallery
 
 on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 on_a_gpu = pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
+#: Matrices of nodes of one size.
+ALIKE = ("pentadiagonal", "mc2depi", "brick", "shell", "27-point", "rmat")
 #: Matrix, variant, powers of a pass, options.
 GHOSTS: list[tuple[str, str, int, dict[str, Option]]] = [
     ("pentadiagonal", "1x1-1", 3, {"held_slices": 1, "held_slots": 5}),
@@ -33,9 +42,20 @@ GHOSTS: list[tuple[str, str, int, dict[str, Option]]] = [
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> CompiledDevice:
-    found = CompiledDevice(small_gpu(), tmp_path_factory.mktemp("parts_layout"), "parts_layout")
-    found.install(monkeypatch, found.threads.folder, [parts_layout, slots])
+    sources = ("parts_layout", "features", "transpose", "lengths", "canonical")
+    found = CompiledDevice(small_gpu(), tmp_path_factory.mktemp("parts_layout"), *sources)
+    modules = [parts_layout, slots, features, transpose, lengths, device_matrix, parts, resident]
+    found.install(monkeypatch, found.threads.folder, modules)
+    monkeypatch.setattr(device_matrix, "pinned", np.empty)
+    monkeypatch.setattr(memory, "to_device", to_device)
+    monkeypatch.setattr(parts_layout, "_SORTING", 256)  # each thread takes its time here
     return found
+
+
+def sent(matrix: Matrix) -> DeviceMatrix:
+    """The matrix on the device."""
+    arrays = Arrays(*(memory.to_device(one) for one in (*map(unsigned, (matrix.indptr, matrix.indices)), matrix.data)))
+    return DeviceMatrix(arrays, pattern_cache={}, largest=matrix.largest)
 
 
 def resident_plan(variant: str, partitioner: str, options: dict[str, Option]) -> Plan:
@@ -86,6 +106,49 @@ def test_slots_of_resident(device: CompiledDevice, name: str, variant: str, opti
 def test_slots_of_ghost(device: CompiledDevice, name: str, variant: str, depth: int, options: Any) -> None:
     device.threads.order = 1
     compare_ghost(name, variant, depth, options, device.facts)
+
+
+@on_the_host
+@pytest.mark.parametrize(("name", "variant", "options"), [one for one in RESIDENT if one[0] in ALIKE])
+def test_parts_of_a_matrix_on_the_device(device: CompiledDevice, name: str, variant: str, options: Any) -> None:
+    """As those of the host, where no column comes unless ghosts are computed along."""
+    matrix, plan = make(name, "float64"), resident_plan(variant, "natural", options)
+    there = sent(matrix)
+    is_the_hosts(
+        resident.lay_out_resident(matrix, plan, device.facts)[0],
+        resident.lay_out_resident(there, plan, device.facts, there=True)[0],
+    )
+    if plan.typed.depth == 1:
+        resident.SCHEDULE.prepare(there, plan)
+        assert "indices" not in there.pattern.__dict__
+
+
+@on_the_host
+@pytest.mark.parametrize("count", [1, 2, 7, 200])
+def test_halos_are_the_hosts(device: CompiledDevice, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Rows of up to 300 entries take two digits; bits of few parts at a time; parts may be empty."""
+    monkeypatch.setattr(features, "_WORDS", 40)
+    monkeypatch.setattr(features, "_PER_PART", 1)
+    rng, n = np.random.default_rng(count), 400
+    A = sp.random_array((n, n), density=0.01, rng=rng) + sp.diags_array([1.0], offsets=[-70], shape=(n, n))
+    A += sp.csr_array((np.ones(300), (np.full(300, 5), np.arange(300))), shape=(n, n))
+    for B in (A, sp.eye_array(3), sp.csr_array((5, 5))):
+        matrix = Matrix.from_any(sp.csr_array(B))
+        pattern, cuts = pattern_of(matrix), np.sort(rng.integers(0, matrix.n + 1, count + 1))
+        cuts[0], cuts[-1] = 0, matrix.n
+        there = OnDevice(*(memory.to_device(one.astype(np.uint32)) for one in (pattern.indptr, pattern.indices)))
+        part = np.repeat(np.arange(count), np.diff(cuts))
+        here = halos(pattern.indptr, pattern.indices, part, count)
+        for device.threads.order in (0, 1, 7):
+            for alone in (False, True):
+                found = parts_layout.halos_there(there, cuts, int(np.diff(pattern.indptr).max()), alone=alone)
+                rows = np.split(here.rows, here.ptr[1:-1])
+                own = np.concatenate([one[:size] for one, size in zip(rows, here.own, strict=True)])
+                np.testing.assert_array_equal(found.rows, own if alone else here.rows)
+                np.testing.assert_array_equal(found.ptr, cuts if alone else here.ptr)
+                for name in ("own", "border", "neighbours", "neighbour_ptr"):
+                    np.testing.assert_array_equal(getattr(found, name), getattr(here, name))
+                    assert getattr(found, name).dtype == getattr(here, name).dtype
 
 
 @on_the_host

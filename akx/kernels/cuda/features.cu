@@ -16,8 +16,8 @@ extern "C" __global__ void count_twin_rows(u32 some, const u32 *row, const u32 *
     count_twins(some, row, pointer, index, found);
 }
 extern "C" __global__ void mark_parts(u32 parts, u32 from, u32 shares, u32 words, const u32 *cut, const u32 *pointer,
-                                      const u32 *index, u32 *bits, u32 *met, u64 *numbers) {
-    mark_part(parts, from, shares, words, cut, pointer, index, bits, met, numbers);
+                                      const u32 *index, u32 *bits, u32 *met, u64 *numbers, u8 *border) {
+    mark_part(parts, from, shares, words, cut, pointer, index, bits, met, numbers, border);
 }
 extern "C" __global__ void check_for_blocks(u32 rows, const u32 *pointer, const u32 *index, u32 *wrong) {
     check_blocks(rows, pointer, index, wrong);

@@ -136,9 +136,10 @@ __device__ __forceinline__ void count_twins(u32 some, const u32 *row, const u32 
 // `shares` blocks for each of the parts from `from` on; part p has the rows from cut[p] to cut[p + 1]. `bits` has
 // `words` words for each of these parts, a bit for each row; `met` has a bit for each part of each part; `numbers` is
 // (parts, OF_PART): rows of others that are read, parts that have them, what the least of them lacks, one plus the
-// largest, and slots where each row is dealt to 1, 2, 4 and 8 lanes. All are zero before.
+// largest, and slots where each row is dealt to 1, 2, 4 and 8 lanes. All are zero before; so is `border`, a byte for
+// each row that reads another part or is read by one, which may be null.
 __device__ __forceinline__ void mark_part(u32 parts, u32 from, u32 shares, u32 words, const u32 *cut, const u32 *pointer,
-                                          const u32 *index, u32 *bits, u32 *met, u64 *numbers) {
+                                          const u32 *index, u32 *bits, u32 *met, u64 *numbers, u8 *border) {
     const u32 own = from + blockIdx.x / shares, share = blockIdx.x % shares, stride = shares * blockDim.x;
     const u32 first = load(cut + own), last = load(cut + own + 1), end = load(pointer + last);
     u32 *marks = bits + u64(own - from) * words;
@@ -146,7 +147,9 @@ __device__ __forceinline__ void mark_part(u32 parts, u32 from, u32 shares, u32 w
     u32 lack = 0, most = 0;
     for (u64 e = u64(load(pointer + first)) + share * blockDim.x + threadIdx.x; e < end; e += stride) {
         const u32 j = load(index + e), bit = 1u << j % 32;
-        if ((j >= first && j < last) || (marks[j / 32] & bit) || (atomicOr(marks + j / 32, bit) & bit)) continue;
+        if (j >= first && j < last) continue;
+        if (border != nullptr) border[j] = border[first + place_of(pointer + first, last - first, u32(e))] = 1;
+        if ((marks[j / 32] & bit) || (atomicOr(marks + j / 32, bit) & bit)) continue;
         ++halo;
         lack = lack > ~j ? lack : ~j, most = most > j + 1 ? most : j + 1;
         const u32 owner = place_of(cut, parts, j), one = 1u << owner % 32;

@@ -9,7 +9,7 @@ Bytes: :func:`parts_read` reads the pattern once, and has a bit for each row and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ __all__ = [
     "largest_counts",
     "line_faults",
     "lines_of_loads",
+    "mark_parts",
     "of",
     "parts_read",
     "remember",
@@ -191,20 +192,37 @@ def _count_rows(name: str, pattern: OnDevice, rows: NDArray[Any]) -> int:
 
 def parts_read(pattern: OnDevice, cuts: NDArray[np.int64]) -> PartsRead:
     """What runs of rows read of one another, and slots of their rows; `cuts` is (parts + 1,)."""
-    parts, words = cuts.size - 1, -(-pattern.rows // 32)
-    at_once = min(parts, max(1, _WORDS // max(words, 1)))
-    numbers, met, where = zeros((parts, _OF_PART), np.uint64), zeros(parts * -(-parts // 32), np.uint32), _words(cuts)
-    bits = empty(at_once * words, np.uint32)
-    for first in range(0, parts, at_once):
-        some = min(at_once, parts - first)
-        bits.fill_bytes(0)
-        given = [np.uint32(number) for number in (parts, first, _PER_PART, words)]
-        _launch("mark_parts", some * _PER_PART, [*given, where, *pattern, bits, met, numbers])
+    numbers, _ = mark_parts(pattern, cuts)
     halo, neighbours, lack, behind, *slots = numbers.get().astype(np.int64).T
     low = np.where(halo > 0, np.minimum(2**32 - 1 - lack, cuts[:-1]), cuts[:-1])
     span = np.maximum(behind, cuts[1:]) - low
     read, owners, reach = (one.astype(np.float64) for one in (halo, neighbours, span))
     return PartsRead(read, owners, reach, dict(zip(LANES, slots, strict=True)))
+
+
+def mark_parts(
+    pattern: OnDevice,
+    cuts: NDArray[np.int64],
+    border: DeviceArray | None = None,
+    then: Callable[[DeviceArray, DeviceArray], None] | None = None,
+) -> tuple[DeviceArray, DeviceArray]:
+    """Numbers of runs of rows, (parts, 8), and whom each reads, (parts, words) with a bit for each part.
+
+    `border`, a byte for each row and zero before, becomes 1 where a row reads another run or is read by one. For some
+    runs at a time, ``then(bits, numbers)`` has a bit for each row that they read of others, (runs, words), and theirs.
+    """
+    parts, words = cuts.size - 1, -(-pattern.rows // 32)
+    at_once = min(parts, max(1, _WORDS // max(words, 1)))
+    numbers, met, where = zeros((parts, _OF_PART), np.uint64), zeros((parts, -(-parts // 32)), np.uint32), _words(cuts)
+    bits, marked = empty((at_once, words), np.uint32), np.uint64(0) if border is None else border
+    for first in range(0, parts, at_once):
+        some = min(at_once, parts - first)
+        bits.fill_bytes(0)
+        given = [np.uint32(number) for number in (parts, first, _PER_PART, words)]
+        _launch("mark_parts", some * _PER_PART, [*given, where, *pattern, bits, met, numbers, marked])
+        if then is not None:
+            then(bits[:some], numbers[first : first + some])
+    return numbers, met
 
 
 def full_blocks(pattern: OnDevice) -> frozenset[int]:

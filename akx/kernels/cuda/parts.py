@@ -120,6 +120,7 @@ __all__ = [
     "vector_groups",
     "waits_for_values",
     "waste",
+    "widest",
     "zone_nodes",
 ]
 

@@ -1,6 +1,16 @@
 // The kernels of `parts_layout.cuh`.
 #include "parts_layout.cuh"
 
+extern "C" __global__ void sort_parts(u32 longest, u32 bits, const u32 *cut, const u32 *pointer, const u8 *border,
+                                      u32 *key, u32 *node, u32 *next_key, u32 *next_node, u32 *on_border) {
+    AKX_DYNAMIC_SHARED(shared);
+    u32 *part = reinterpret_cast<u32 *>(shared);
+    sort_part(longest, bits, cut, pointer, border, {key, node, next_key, next_node}, on_border, part + WARP, part);
+}
+extern "C" __global__ void list_parts(u32 words, const u32 *bits, const u32 *begin, u32 *rows) {
+    AKX_DYNAMIC_SHARED(shared);
+    list_part(words, bits, begin, rows, reinterpret_cast<u32 *>(shared));
+}
 extern "C" __global__ void number_nodes(u32 parts, u32 count, const u32 *lists, const Part *part, const u32 *nodes,
                                         u32 *key, u16 *where) {
     number_node(parts, count, lists, part, nodes, key, where);

@@ -1,5 +1,7 @@
 // What is in the slots of parts, found on the device: to the bit that of akx/formats/parts_loops.py.
 //
+//   sort_part     own rows of a part: those on the border first, the longest first, ties as they come
+//   list_part     the rows that a part reads of others, ascending
 //   number_node   where each node of a part is in the part's list: a table by open addressing for each part
 //   lay_columns   columns of a slice, and which entries its slots have where these are single ones
 //   lay_blocks    which entries the slots of a slice have where these are dense blocks
@@ -10,7 +12,7 @@
 // Bytes: a node's row of the pattern read once, for each slot its columns and 4 for each entry written; in dense blocks
 // the pattern of all rows read besides. What a table has in a place depends on the order of threads, what is found does not.
 #pragma once
-#include "team.cuh"
+#include "block_sort.cuh"
 
 constexpr u32 NO_ROW = 0xffffffffu;
 
@@ -42,6 +44,39 @@ struct Listed {
 };
 
 __device__ __forceinline__ u32 scattered(u32 node, u32 shift) { return node * 2654435769u >> shift; }
+
+// A block for each part, which has the rows from cut[p] to cut[p + 1]; a key has so many `bits`. What is `sorted` has room
+// for all rows, and turns with each digit. `number` and `part` are shared, as sort_by_digit has them.
+__device__ __forceinline__ void sort_part(u32 longest, u32 bits, const u32 *cut, const u32 *pointer, const u8 *border,
+                                          Sorted sorted, u32 *on_border, u32 *number, u32 *part) {
+    const u32 first = load(cut + blockIdx.x), count = load(cut + blockIdx.x + 1) - first;
+    sorted.key += first, sorted.node += first, sorted.next_key += first, sorted.next_node += first;
+    u32 mine = 0, total;
+    for (u32 q = threadIdx.x; q < count; q += blockDim.x) {
+        const u32 row = first + q, is_inner = load(border + row) == 0;
+        mine += !is_inner;
+        sorted.node[q] = row;
+        sorted.key[q] = is_inner << (bits - 1) | (longest - (load(pointer + row + 1) - load(pointer + row)));
+    }
+    sums_before(mine, part, total);
+    if (threadIdx.x == 0) on_border[blockIdx.x] = total;
+    for (u32 shift = 0; shift < bits; shift += DIGIT_BITS) {
+        sort_by_digit(sorted, count, shift, number, part);
+        sorted.turn();
+    }
+}
+
+// A block for each part. `bits` has `words` words for each; its rows begin at begin[p]. `part` is (32,), shared.
+__device__ __forceinline__ void list_part(u32 words, const u32 *bits, const u32 *begin, u32 *rows, u32 *part) {
+    u32 tail = load(begin + blockIdx.x), total;
+    for (u64 base = 0; base < words; base += blockDim.x) {
+        const u64 w = base + threadIdx.x;
+        u32 left = w < words ? load(bits + u64(blockIdx.x) * words + w) : 0;
+        u32 at = tail + sums_before(u32(__popc(left)), part, total);
+        for (; left; left &= left - 1) rows[at++] = u32(w) * WARP + u32(__ffs(int(left)) - 1);
+        tail += total;
+    }
+}
 
 __device__ __forceinline__ void number_node(u32 parts, u32 count, const u32 *lists, const Part *part, const u32 *nodes,
                                             u32 *key, u16 *where) {

@@ -18,16 +18,24 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
+from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty, to_device, zeros
 from akx.formats.parts import WARP, Blocked, Fill, Nodes, Slots
+from akx.kernels.cuda import features
+from akx.kernels.cuda.features import OnDevice
+from akx.kernels.cuda.parts import nodes_there
 from akx.kernels.cuda.slots import pattern_there
 from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
+from akx.partition.halo import Halos
 
-__all__ = ["filled_there"]
+__all__ = ["filled_there", "halos_there"]
 
 _SOURCE = Path(__file__).with_name("parts_layout.cu")
 _BLOCK = 256
+#: Threads that sort the rows of a part; bytes of shared memory for sums, and for digits besides.
+_SORTING, _SUM_BYTES = 1024, 4 * WARP
+_DIGIT_BYTES = 4 * 256 * (_SORTING // WARP + 1)
 #: A part and a slice as the kernels read them.
 _PART = np.dtype([(name, np.uint32) for name in ("list", "computed", "table", "shift")])
 _SLICE = np.dtype(
@@ -46,7 +54,9 @@ def filled_there(matrix: Matrix, *, in_words: bool) -> Fill:
         nodes, shape, node = slots.nodes, slots.shape, blocked.pattern
         rows_there = pattern_there(matrix)
         whole = shape.bc > 1
-        pattern_of_nodes: list[Any] = [_sent(node.indptr), _sent(node.indices)] if whole else list(rows_there)
+        known = nodes_there(matrix, shape.bc)
+        sent = [_sent(node.indptr), _sent(node.indices)] if whole and known is None else rows_there
+        pattern_of_nodes: list[Any] = list(known or sent)
         listed: Any = _NONE if blocked.listed is None else to_device(blocked.listed.reshape(-1))
         sizes = _table_sizes(nodes) if local else None
         parts, slices = to_device(_parts(nodes, sizes)), to_device(not_empty(_slices(slots).view(np.uint32)))
@@ -73,6 +83,43 @@ def filled_there(matrix: Matrix, *, in_words: bool) -> Fill:
         return None if is_far.get()[0] else (columns, entry, base.get()[: slots.slots.size])
 
     return fill
+
+
+def halos_there(there: OnDevice, cuts: NDArray[np.int64], longest: int, *, alone: bool) -> Halos:
+    """What :func:`akx.partition.halo.halos` finds of runs of rows, from a pattern on the device; of `longest` entries.
+
+    `alone`: rows of a part are its own, without the halo.
+    """
+    own, border = np.diff(cuts), zeros(max(1, there.rows), np.uint8)
+    halo: list[NDArray[Any]] = []
+    counts: list[NDArray[Any]] = []
+
+    def list_halo(bits: DeviceArray, numbers: DeviceArray) -> None:
+        count = numbers.get()[:, 0].astype(np.int64)
+        found = empty(max(1, int(count.sum())), np.uint32)
+        begin = to_device((np.cumsum(count) - count).astype(np.uint32))
+        _kernel("list_parts").launch(
+            count.size, _SORTING, [np.uint32(bits.shape[1]), bits, begin, found], shared=_SUM_BYTES
+        )
+        halo.append(found.get()[: count.sum()])
+        counts.append(count)
+
+    _, met = features.mark_parts(there, cuts, border, None if alone else list_halo)
+    key_bits, on_border = 1 + longest.bit_length(), empty(own.size, np.uint32)
+    keys, nodes, next_keys, next_nodes = (empty(max(1, there.rows), np.uint32) for _ in range(4))
+    given: list[Any] = [np.uint32(longest), np.uint32(key_bits), to_device(cuts.astype(np.uint32)), there.pointer]
+    given += [border, keys, nodes, next_keys, next_nodes, on_border]
+    _kernel("sort_parts").launch(own.size, _SORTING, given, shared=_SUM_BYTES + _DIGIT_BYTES)
+    digits = -(-key_bits // 8)
+    rows, ptr = (next_nodes if digits % 2 else nodes).get()[: there.rows], cuts
+    if not alone:
+        ptr = cuts + np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+        parts = zip(np.split(rows, cuts[1:-1]), np.split(np.concatenate(halo), (ptr - cuts)[1:-1]), strict=True)
+        rows = np.concatenate([one for part in parts for one in part])
+    seen = np.unpackbits(met.get().view(np.uint8), axis=1, bitorder="little")
+    neighbours, readers = np.nonzero(seen)[1].astype(np.uint32), np.count_nonzero(seen, axis=1)
+    neighbour_ptr = np.concatenate([[0], np.cumsum(readers)])
+    return Halos(rows, ptr, own, on_border.get().astype(np.int64), neighbours, neighbour_ptr)
 
 
 def _parts(nodes: Nodes, sizes: NDArray[np.int64] | None) -> NDArray[np.uint32]:
@@ -121,4 +168,8 @@ def _sent(array: NDArray[Any]) -> DeviceArray:
 def _launch(name: str, warps: int, arguments: list[Any]) -> None:
     """Queue a kernel with so many warps, of which there may be none."""
     if warps:
-        load(_SOURCE, {}, device=cuda_device()).kernel(name).launch(-(-warps * WARP // _BLOCK), _BLOCK, arguments)
+        _kernel(name).launch(-(-warps * WARP // _BLOCK), _BLOCK, arguments)
+
+
+def _kernel(name: str) -> Kernel:
+    return load(_SOURCE, {}, device=cuda_device()).kernel(name)

@@ -56,6 +56,7 @@ from akx.kernels.cuda.parts import (
     lay_out_parts,
     may_wait_for_values,
     measured_nodes,
+    nodes_there,
     padding,
     results_apart,
     rows_follow,
@@ -65,9 +66,10 @@ from akx.kernels.cuda.parts import (
     stage_bytes,
     values_in,
     waste,
+    widest,
     zone_nodes,
 )
-from akx.kernels.cuda.parts_layout import filled_there
+from akx.kernels.cuda.parts_layout import filled_there, halos_there
 from akx.kernels.cuda.parts_work import Cut, fixed_bytes, likely_cut_of, natural_cut
 from akx.kernels.cuda.stored import (
     FULL,
@@ -299,10 +301,10 @@ class Resident(Schedule):
             laid_out, zones = lay_out_resident(matrix, plan, device, there=not by_host)
         depth, per_sm = plan.typed.depth, plan.typed.blocks_per_sm
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
-        indptr, indices, known = matrix.indptr, matrix.indices, matrix.pattern_cache
+        pattern, known = matrix.pattern, matrix.pattern_cache
 
         def stored_in_full(data: NDArray[Any]) -> PartsProgram:  # holds no values
-            fresh = Matrix(indptr, indices, data.view(), pattern_cache=known)
+            fresh = Matrix(pattern.indptr, pattern.indices, data.view(), pattern_cache=known)
             found = self.prepare(fresh, _in_full(plan, fresh, device))
             assert isinstance(found, PartsProgram)
             return found
@@ -403,14 +405,16 @@ def lay_out_resident(
 ) -> tuple[LaidOut, GhostZones | None]:
     """The matrix in one part per multiprocessor, and the ghost zones if the exchange is not in every step.
 
-    `there`: what is in slots is found on the device, and stays there.
+    `there`: what is in slots is found on the device, and stays there; so are parts of rows as they come, of a matrix
+    that is there.
     """
     shape = shape_of(plan)
     mode = SHARED if plan.typed.x == "shared" else GLOBAL
     per_sm = plan.typed.blocks_per_sm
     parts, depth = device.sms * per_sm, plan.typed.depth
-    nodes, zones = part_nodes(matrix, plan.partitioner, shape, parts, depth, beyond=mode == GLOBAL)
-    if mode == GLOBAL:
+    given = {"beyond": mode == GLOBAL, "there": there}
+    nodes, zones = part_nodes(matrix, plan.partitioner, shape, parts, depth, **given)
+    if mode == GLOBAL and nodes.rows.size > nodes.own.sum():
         nodes = Nodes(
             _own_rows(nodes),
             _starts(nodes.own),
@@ -427,27 +431,42 @@ def lay_out_resident(
 
 
 def part_nodes(
-    matrix: Matrix, partitioner: str, shape: Shape, parts: int, depth: int, *, beyond: bool = False
+    matrix: Matrix,
+    partitioner: str,
+    shape: Shape,
+    parts: int,
+    depth: int,
+    *,
+    beyond: bool = False,
+    there: bool = False,
 ) -> tuple[Nodes, GhostZones | None]:
     """The nodes of each part, and the zones where ghosts are computed along; memoised with the pattern.
 
-    `beyond`: blocks read what follows a small node as well (:meth:`akx.formats.parts.Blocked.read`).
+    `beyond`: blocks read what follows a small node as well (:meth:`akx.formats.parts.Blocked.read`). `there`: parts of
+    rows as they come are found on the device where the pattern of nodes is; with `beyond` these have own nodes alone.
     """
     blocked = blocked_of(matrix, shape.bc)
     assert blocked is not None
-    beyond &= blocked.listed is not None
+    on_device = nodes_there(matrix, shape.bc) if there and partitioner == "natural" and depth == 1 else None
+    beyond &= blocked.listed is not None or on_device is not None
     key = ("akx.kernels.cuda.resident", partitioner, shape.bc, parts, depth, beyond)
     if key not in matrix.pattern_cache:
         node = blocked.pattern
-        part = _part(node, partitioner, parts)
         if depth == 1:
-            read = blocked.read() if beyond else node
-            found = halos(read.indptr, read.indices, part, parts, np.diff(node.indptr))
+            if on_device is not None:
+                cuts = natural_cut(matrix, shape.bc, parts, _ROW_WORK).first
+                assert cuts is not None
+                cuts = np.pad(cuts, (0, parts + 1 - cuts.size), mode="edge")
+                found = halos_there(on_device, cuts, widest(matrix, shape.bc), alone=beyond)
+            else:
+                read, part = blocked.read() if beyond else node, _part(node, partitioner, parts)
+                found = halos(read.indptr, read.indices, part, parts, np.diff(node.indptr))
             nodes = Nodes(
                 found.rows, found.ptr, found.own, found.own, found.border, found.neighbours, found.neighbour_ptr
             )
             matrix.pattern_cache[key] = nodes, None
         else:
+            part = _part(node, partitioner, parts)
             indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
             try:
                 zones = ghost_zones(indptr, indices, order_by_part(part, parts), depth, most_rows=_MOST_ROWS)

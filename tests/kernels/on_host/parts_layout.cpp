@@ -3,6 +3,8 @@
 
 #include "../../../akx/kernels/cuda/parts_layout.cu"
 
+AKX_ON_HOST_KERNEL(sort_parts)
+AKX_ON_HOST_KERNEL(list_parts)
 AKX_ON_HOST_KERNEL(number_nodes)
 AKX_ON_HOST_KERNEL(lay_alone)
 AKX_ON_HOST_KERNEL(lay_beside)
