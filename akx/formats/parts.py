@@ -51,6 +51,8 @@ __all__ = [
 WARP = 32
 #: Rows that a thread lays out at least.
 _ROWS = 1 << 14
+#: Times as many where it only asks for their lengths: less takes no longer than to start a thread.
+_FEWER = 4
 #: One part, as the kernels read it; the last four are for :mod:`akx.formats.published`.
 PART = np.dtype(
     [
@@ -227,7 +229,7 @@ def slice_widths(nodes: Nodes, pattern: Pattern, shape: Shape) -> tuple[NDArray[
     def work(begin: int, end: int) -> None:
         find_widths(*of_nodes, height, per, shape.lanes, width, begin, end)
 
-    in_pieces(work, per_part.size, _least_parts(nodes))
+    in_pieces(work, per_part.size, _FEWER * _least_parts(nodes))
     return width, first
 
 

@@ -233,7 +233,6 @@ def device(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
     monkeypatch.setattr(interchange, "empty", host_engine.empty)
     monkeypatch.setattr(interchange, "_copy_strided", _copy_strided)
     monkeypatch.setattr(canonicals, "cuda_missing", lambda: None)
-    monkeypatch.setattr(device_matrix, "pinned", np.empty)
     monkeypatch.setattr(translate, "_LARGE", 128)
     return found
 

@@ -62,7 +62,6 @@ def device(monkeypatch: pytest.MonkeyPatch, built: Any) -> CompiledDevice:
 def predicting(monkeypatch: pytest.MonkeyPatch, built: Any) -> CompiledDevice:
     found = CompiledDevice(H100, built, "features", "transpose", "lengths", "slots", "translate", "canonical")
     found.install(monkeypatch, built, [features, transpose, lengths, slots, translate, device_matrix])
-    monkeypatch.setattr(device_matrix, "pinned", np.empty)
     for name, few in {"_BLOCK": 32, "_PER_PART": 1, "_PER_SLICE": 1}.items():  # each thread takes its time here
         monkeypatch.setattr(features, name, few)
     monkeypatch.setattr(translate, "_LARGE", 128)

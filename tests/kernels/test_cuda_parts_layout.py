@@ -46,7 +46,6 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
     found = CompiledDevice(small_gpu(), tmp_path_factory.mktemp("parts_layout"), *sources)
     modules = [parts_layout, slots, features, transpose, lengths, device_matrix, parts, resident]
     found.install(monkeypatch, found.threads.folder, modules)
-    monkeypatch.setattr(device_matrix, "pinned", np.empty)
     monkeypatch.setattr(memory, "to_device", to_device)
     monkeypatch.setattr(parts_layout, "_SORTING", 256)  # each thread takes its time here
     return found

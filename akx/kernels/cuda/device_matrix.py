@@ -21,7 +21,7 @@ from akx._canonical import check_finite
 from akx._pattern import LEAF, LEAF_DIGEST, PERSON, Pattern
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, zeros
+from akx.device.cuda.memory import DeviceArray, empty, to_device, zeros
 from akx.errors import DeviceMemoryError
 from akx.kernels.cuda.content import VALUES
 from akx.matrix import Matrix
@@ -215,11 +215,8 @@ def threads_for(count: int) -> int:
 
 
 def fetched(array: DeviceArray) -> NDArray[Any]:
-    """A read-only copy in host memory, page-locked where there is such, so that it comes by one transfer."""
-    try:
-        found = array.get(pinned(array.shape, array.dtype)) if array.nbytes else np.empty(array.shape, array.dtype)
-    except DeviceMemoryError:
-        found = array.get()
+    """A read-only copy in host memory; to page-lock that would take several times as long as the transfer saves."""
+    found = array.get()
     found.flags.writeable = False
     return found
 
