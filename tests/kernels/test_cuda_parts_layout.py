@@ -167,15 +167,18 @@ def test_there_are_more_parts_than_rows(device: CompiledDevice) -> None:
     matrix = Matrix.from_any(gallery.pentadiagonal(3))
     for x in ("shared", "global"):
         plan = resident_plan("1x1-1", "natural", {"x": x})
-        is_the_hosts(*(resident.lay_out_resident(matrix, plan, device.facts, there=t)[0] for t in (False, True)))
+        here = resident.lay_out_resident(matrix, plan, device.facts)[0]
+        for one in (matrix, sent(matrix)):
+            is_the_hosts(here, resident.lay_out_resident(one, plan, device.facts, there=True)[0])
 
 
 @on_a_gpu
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", ["pentadiagonal", "9-point", "27-point", "mc2depi", "brick", "shell"])
 def test_slots_are_the_hosts_on_a_gpu(name: str) -> None:
-    """Those of whole matrices, in the widest blocks that they are made of."""
+    """Those of whole matrices, of the host and there, in the widest blocks that they are made of."""
     matrix, facts = Matrix.from_any(gallery.GALLERY[name]()), cuda_device()
+    on_device = sent(matrix)
     variants = [f"{br}x{bc}-{lanes}" for br, bc in column_shapes(matrix) for lanes in (1, 4)]
     met = 0
     for variant in variants:
@@ -183,9 +186,10 @@ def test_slots_are_the_hosts_on_a_gpu(name: str) -> None:
             plan = resident_plan(variant, "natural", {"x": x})
             if resident.SCHEDULE.feasible(plan, matrix, facts) is None:
                 try:
-                    found = [resident.lay_out_resident(matrix, plan, facts, there=there)[0] for there in (False, True)]
+                    here = resident.lay_out_resident(matrix, plan, facts)[0]
                 except InfeasibleError:
                     continue
-                is_the_hosts(*found)
+                for one in (matrix, on_device):
+                    is_the_hosts(here, resident.lay_out_resident(one, plan, facts, there=True)[0])
                 met += 1
     assert met
