@@ -16,8 +16,10 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(homes[name]), name)
-        setattr(sys.modules[package], name, value)  # from now on it is there
-        return value
+        home = import_module(homes[name])
+        names = [one for one, of in homes.items() if of == homes[name]]
+        for one in names:  # from now on they are there; one may have the name of its home, which the import has set
+            setattr(sys.modules[package], one, getattr(home, one))
+        return getattr(home, name)
 
     return find

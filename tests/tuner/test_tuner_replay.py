@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -283,3 +285,8 @@ def test_the_clock_is_the_callers_again_behind_a_replay() -> None:
         measure.pause(100.0)
         assert measure.now() - before == 100.0
     assert measure.now() != clock.now()
+
+
+def test_a_name_that_its_home_has_too_is_the_function() -> None:
+    code = "from akx.tuner import ReplayResult, replay; assert callable(replay)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,8 +6,8 @@ For rows i of A in CSR, X (n, 8) with the entries of the vectors side by side, a
 
 where Z is X of the power before, whose place Y takes. Without a basis it is the sum alone. Products of blocks as others
 have them leave Y alone, and to turn it afterwards takes as long as the product. Here eight rows are in registers, and
-are turned there. Of sixteen vectors, two sums go along a row of A. Lanes without a vector have
-numbers of any kind; of four vectors all is half as wide.
+are turned there. Of sixteen vectors, two sums go along a row of A; of four, all is half as wide. What is in lanes
+without a vector does not matter.
 
 Sums have the order that SciPy's have, and no multiply-add is contracted, so that each vector has the bits that SciPy's
 product of it alone gives. A compiler may have contracted those of SciPy (GCC does on aarch64), so that the bits of some

@@ -22,7 +22,6 @@ from akx._pattern import LEAF, LEAF_DIGEST, PERSON, Pattern
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty, to_device, zeros
-from akx.errors import DeviceMemoryError
 from akx.kernels.cuda.content import VALUES
 from akx.matrix import Matrix
 
