@@ -86,7 +86,7 @@ _TESTS_OF_SWEEP = ("hubs", "sweep", "swept", "translate")
 _OF_RATES, _TESTS_OF_RATES = "rates", "tests.kernels.test_cuda_rates::"
 #: What fronts have in common with others, and what products have.
 _OF_BOTH = ("stored", "stored_program", "stored_values")
-_OF_PRODUCTS = (*_OF_BOTH, "team", "transpose", "values")
+_OF_PRODUCTS = (*_OF_BOTH, "device_matrix", "team", "transpose", "values")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = (
     *("backend", "choices", "timing", "work", "parts_work", "sweep_work", "wavefront_work"),

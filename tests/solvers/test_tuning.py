@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import akx.solvers
+import akx.solvers.auto
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
 from akx.plan import Plan
