@@ -332,6 +332,8 @@ def measured(case: Case, *, gpu: bool = False, tune: bool = False, processes: in
             some = [call for call in calls if (call in _OF_POWERS) == (kind == "powers") and call != "command"]
             if some:
                 _process(file, ",".join(some), "akx", _TIMES, gpu)
+                if gpu:  # CuPy compiles too
+                    _process(file, ",".join(dict.fromkeys(_BESIDE.get(call, call) for call in some)), "others", 1, gpu)
         beside = {call: _BESIDE.get(call, call) for call in calls}
         jobs = [*((call, "akx") for call in calls), *((call, "others") for call in dict.fromkeys(beside.values()))]
         if "powers" in calls:
