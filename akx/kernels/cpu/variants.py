@@ -17,8 +17,8 @@ _APART, _GATHERED = 0.2e-9, 0.37e-9
 _CSR, _SELL, _DIA = {4: 1.0, 8: 1.0, 16: 1.15}, {4: 0.9, 8: 1.0, 16: 1.35}, {4: 0.9, 8: 1.0, 16: 1.6}
 _BELL, _INODE = {4: 0.75, 8: 1.0, 16: 1.55}, {4: 1.1, 8: 1.0, 16: 1.2}
 
-#: What four (Zen 4, 2022), eight and sixteen vectors at once (Sapphire Rapids, 2023) cost: real numbers of 8 bytes, 4 to
-#: 60 entries a row.
+#: What four (Zen 4, 2022), eight and sixteen vectors at once (Sapphire Rapids, 2023) cost: real numbers of 8 bytes,
+#: 4 to 60 entries a row.
 _TOGETHER = {
     4: FormatCost(0.6e-9, 1e-9, uneven=_UNEVEN, scattered=0.3e-9),
     8: FormatCost(0.75e-9, 5e-9, uneven=_UNEVEN, scattered=0.5e-9),
