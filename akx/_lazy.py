@@ -19,7 +19,8 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         home = import_module(homes[name])
         names = [one for one, of in homes.items() if of == homes[name]]
         for one in names:  # from now on they are there; one may have the name of its home, which the import has set
-            setattr(sys.modules[package], one, getattr(home, one))
+            if hasattr(home, one):  # not yet where imports go in a circle
+                setattr(sys.modules[package], one, getattr(home, one))
         return getattr(home, name)
 
     return find

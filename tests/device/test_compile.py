@@ -161,3 +161,24 @@ def test_a_forked_child_compiles_itself_what_was_begun(tmp_path: Path, compiled_
     finally:
         may_end.set()
     assert compiling.load(source, {}, device=NEW).cubin == b"a"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_begins_nothing(tmp_path: Path, compiled_by: Any) -> None:
+    compiled_by(Path.read_bytes)
+
+    def begins_nothing() -> bool:
+        compiling.begin([(tmp_path / "a.cu", {})], device=NEW)
+        return not compiling._coming
+
+    assert succeeds_in_a_child(ForkSafeLock(), begins_nothing)
+
+
+def test_what_has_not_started_is_not_waited_for(
+    tmp_path: Path, compiled_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled_by(Path.read_bytes)
+    monkeypatch.setattr(compiling._Coming, "begin", lambda self: seen.append(dict(compiling._coming)))
+    seen: list[Any] = []
+    compiling.begin([(tmp_path / "a.cu", {})], device=NEW)
+    assert seen == [{}]

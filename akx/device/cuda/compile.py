@@ -45,6 +45,8 @@ _STANDARD = ("-std=c++17",)
 _modules: dict[_Named, Module] = {}
 #: Those that were begun, until they are loaded.
 _coming: dict[_Named, _Coming] = {}
+#: The one that imported this.
+_PROCESS = os.getpid()
 _SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 
 
@@ -83,11 +85,14 @@ def begin(wanted: Iterable[tuple[Path, Mapping[str, int | str]]], *, device: Cud
 
     What cannot be compiled is no error here, but where it is loaded.
     """
+    if os.getpid() != _PROCESS:  # a forked child cannot use the GPU, and may have NVRTC's lock from another thread
+        return
     for source, macros in wanted:
         named = source, options_for(macros), device.arch
         if named not in _modules and named not in _coming:
-            _coming[named] = coming = _Coming(named)
-            coming.begin()
+            coming = _Coming(named)
+            coming.begin()  # before others see it: what has not started cannot be waited for
+            _coming[named] = coming
 
 
 class _Coming(threading.Thread):

@@ -135,7 +135,7 @@ def group_powers(
     for first in range(0, vectors, code.lanes):
         (x, y), some, to = pair, min(vectors - first, code.lanes), out + first * apart
         if coefficients is not None:
-            work[skipped + n * code.lanes :] = 0
+            work[skipped + n * code.lanes : skipped + 2 * n * code.lanes] = 0
         if start is not None and where:
             code.spread(n, some, start.strides[1], apart, where + first * start.itemsize, to, x)
         else:
