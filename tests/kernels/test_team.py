@@ -250,6 +250,21 @@ def test_what_a_job_raises_is_raised_and_the_team_goes_on(monkeypatch: pytest.Mo
     assert _right(A, np.ones(_N), P(np.ones(_N)))
 
 
+def test_calls_of_one_thread_share_no_progress() -> None:
+    """Several threads may be in a job of one thread at a time: each would take the other's parts for done."""
+    seen: list[NDArray[Any]] = []
+
+    def calls_again(x: Any, out: Any, calls: NDArray[Any], thread: int, sent: bool) -> bool:
+        seen.append(calls)
+        if len(seen) < 2:
+            job.run(x, out)
+        return True
+
+    job = Job(calls_again, (), 1, np.float64)
+    job.run(np.ones((1, 4)), np.ones(8))
+    assert not np.shares_memory(*seen)
+
+
 def test_a_member_that_fails_alone_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     P, _ = _operator(3)
     x = np.ones(_N)

@@ -73,10 +73,8 @@ class Job:
         compile_for(self.function, (*self.arguments, *self.empty, self.calls, 0, True))
 
     def run(self, x: NDArray[Any], out: NDArray[Any]) -> None:
-        """Do the job on x (b, n), C-contiguous, with the result in `out`, flat. One call of a job at a time."""
-        if self.threads == 1:
-            self.function(*self.arguments, x, out, self.calls, 0, True)
-        elif is_alone():  # no call of another job waits for the team; the bits are the same
+        """Do the job on x (b, n), C-contiguous, with the result in `out`, flat; in several threads at once too."""
+        if self.threads == 1 or is_alone():  # no call of another job waits for the team; the bits are the same
             self.function(*self.arguments, x, out, new_calls(self.threads, 1), 0, True)
         else:
             team(self.threads).run(self, x, out)

@@ -165,17 +165,14 @@ class PlainProgram(CudaProgram):
 
 def _kernel(dtype: np.dtype[Any], lanes: int, vectors: int, uneven: bool) -> Kernel:
     """The kernel for so many start vectors of a type, with so many threads a row; `uneven`: some rows have blocks."""
-    macros = _macros(dtype, lanes, vectors)
-    if uneven:
-        macros = {name: macros[name] for name in ("AKX_VALUE", "AKX_VECTORS", "AKX_LANES")}
-        return load(_WITH_LONG_ROWS, macros, device=cuda_device()).kernel("step")
-    return load(_SOURCE, macros, device=cuda_device()).kernel("step")
+    source = _WITH_LONG_ROWS if uneven else _SOURCE
+    return load(source, _macros(dtype, lanes, vectors, uneven=uneven), device=cuda_device()).kernel("step")
 
 
-def _macros(dtype: np.dtype[Any], lanes: int, vectors: int) -> dict[str, int | str]:
+def _macros(dtype: np.dtype[Any], lanes: int, vectors: int, *, uneven: bool = False) -> dict[str, int | str]:
     name = C_TYPES[dtype.name]
     given: dict[str, int | str] = {"AKX_VALUE": name, "AKX_VECTORS": vectors, "AKX_LANES": lanes}
-    return given | {"AKX_STORED": name, "AKX_VARIANT": _CSR, "AKX_ONCE": 0}
+    return given if uneven else given | {"AKX_STORED": name, "AKX_VARIANT": _CSR, "AKX_ONCE": 0}
 
 
 def groups_of(vectors: int) -> list[int]:
