@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from akx._lazy import lazy_names
@@ -68,16 +67,6 @@ class _Solvers(Mapping[str, Callable[..., Any]]):
 SOLVERS: Mapping[str, Callable[..., Any]] = _Solvers()
 
 
-class _Package(ModuleType):
-    """The package, to which importing a module of a solver's name gives the solver."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _NAMES and isinstance(value, ModuleType):
-            value = getattr(value, name, value)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 __getattr__ = lazy_names(
     __name__,
     {
