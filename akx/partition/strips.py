@@ -21,7 +21,7 @@ the longer side, into parts of equal numbers (Berger, Bokhari 1987). Cost: O(n +
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -135,7 +135,7 @@ class Groups:
         return np.take(self.strip, place)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Strips:
     """Rows dealt to strips and blocks. What each row has is made when it is asked for.
 
@@ -284,7 +284,8 @@ def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[Strips], tu
             found=f"{max(ahead, behind)} blocks",
             hint="order the rows by levels, or take another schedule",
         )
-    return replace(made, ahead=ahead, behind=behind)
+    made.ahead, made.behind = ahead, behind
+    return made
 
 
 def fullest(indptr: NDArray[Any], found: Strips) -> tuple[int, int]:

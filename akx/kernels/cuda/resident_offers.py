@@ -78,7 +78,7 @@ def _in_blocks(
 ) -> list[Plan]:
     """A plan with a warp for each slice, with and without slots held; in the order of METIS where it has ghosts.
 
-    None where it is impossible, or cannot surely be laid out: with slots held it is no less so.
+    No plan where it is impossible, or cannot surely be laid out: with slots held it is no less so.
     """
     depth = int(chosen.get("depth", 1))
     order = "natural" if depth == 1 else "metis"
