@@ -186,7 +186,10 @@ def test_threads_that_are_kept_on_one_core_are_seen_to_share_it() -> None:
     try:
         for thread in [0, *members]:
             os.sched_setaffinity(thread, {min(mine)})
-        kept = core_state(2)
+        end, kept = time.monotonic() + 5.0, core_state(2)
+        while kept.together <= 1.8 and time.monotonic() < end:  # one thread alone had to share the core, too
+            time.sleep(0.01)
+            kept = core_state(2)
     finally:
         for thread in [0, *members]:
             os.sched_setaffinity(thread, mine)
