@@ -14,10 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from akx._progress import progress
-    from akx.basis import Basis, chebyshev, monomial, newton
-    from akx.device.cuda.memory import memory_pool
-    from akx.errors import (
+    from akx.backends.cuda.device.memory import memory_pool
+    from akx.core.basis import Basis, chebyshev, monomial, newton
+    from akx.core.errors import (
         AkxError,
         AkxWarning,
         ArgumentError,
@@ -39,12 +38,13 @@ if TYPE_CHECKING:
         PlanError,
         VerificationError,
     )
-    from akx.io import read_matrix
-    from akx.matrix import Matrix
+    from akx.core.io import read_matrix
+    from akx.core.matrix import Matrix
+    from akx.core.plan import Plan
+    from akx.core.progress import progress
+    from akx.core.spectrum import estimate_spectrum
     from akx.operator import MatrixPowers, clear_cache, matrix_powers
-    from akx.plan import Plan
     from akx.plandb import PlanDatabase
-    from akx.spectrum import estimate_spectrum
     from akx.tuner import tune
 
 __version__ = "0.1.0"
@@ -89,17 +89,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Basis", "chebyshev", "monomial", "newton"), "akx.basis"),
+    **dict.fromkeys(("Basis", "chebyshev", "monomial", "newton"), "akx.core.basis"),
     "MatrixPowers": "akx.operator.powers",
     "clear_cache": "akx.operator.cache",
     "matrix_powers": "akx.operator.call",
-    "Matrix": "akx.matrix",
-    "Plan": "akx.plan",
+    "Matrix": "akx.core.matrix",
+    "Plan": "akx.core.plan",
     "PlanDatabase": "akx.plandb",
-    "estimate_spectrum": "akx.spectrum",
-    "memory_pool": "akx.device.cuda.memory",
-    "progress": "akx._progress",
-    "read_matrix": "akx.io",
+    "estimate_spectrum": "akx.core.spectrum",
+    "memory_pool": "akx.backends.cuda.device.memory",
+    "progress": "akx.core.progress",
+    "read_matrix": "akx.core.io",
     "tune": "akx.tuner",
 }
 
@@ -109,7 +109,7 @@ def __getattr__(name: str) -> Any:
         return import_module("akx.solvers")
     if name not in __all__:
         raise AttributeError(f"module 'akx' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES.get(name, "akx.errors")), name)
+    value = getattr(import_module(_HOMES.get(name, "akx.core.errors")), name)
     globals()[name] = value
     return value
 

@@ -45,7 +45,7 @@ class Ablation:
 def _call(matrix: sparse.csr_array, **plan: Any) -> Any:
     """(operator, call into a result array of its own) of a plan on two threads, wavefront in SELL unless said."""
     import akx
-    from akx.plan import Plan
+    from akx.core.plan import Plan
 
     settings = {"schedule": "wavefront", "variant": "sell16", "k_per_pass": _K, "block_bytes": _BLOCK, "threads": 2}
     chosen = {**settings, **plan}
@@ -63,7 +63,7 @@ def _plans(with_it: dict[str, Any], without: dict[str, Any]) -> Callable[[sparse
 
 def _listening(matrix: sparse.csr_array) -> tuple[Call, Call]:
     """Without: the members are sent away before every call."""
-    from akx.kernels.cpu.team import team
+    from akx.backends.cpu.team import team
 
     _, call = _call(matrix, schedule="sweep")
 

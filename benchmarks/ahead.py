@@ -54,7 +54,7 @@ def compare(name: str, k: int, seed: int = 0) -> Json:
         with (
             tempfile.TemporaryDirectory() as store,
             mock.patch.dict(os.environ, {"AKX_CUBIN_DIR": store}),
-            mock.patch.dict("akx.device.cuda.compile._modules", clear=True),
+            mock.patch.dict("akx.backends.cuda.device.compile._modules", clear=True),
             mock.patch.object(tuning, "processes_ahead", ahead),
         ):
             result = tune(matrix, k, backend="cuda", seed=seed, db=False, name=name)

@@ -173,7 +173,7 @@ def _of_best(A: Any, x: Any, gpu: bool) -> Callable[[], Any] | None:
         return partial(mkl_powers(akx.Matrix.from_any(A), _POWERS, os.cpu_count() or 1), x, out)
     if cusparse_missing() is not None:
         return None
-    from akx.device.cuda.memory import to_device
+    from akx.backends.cuda.device.memory import to_device
 
     start = np.zeros((_POWERS + 1, 1, A.shape[0]))
     start[0] = x.get()

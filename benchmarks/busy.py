@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 import akx
-from akx.device.host import default_threads
-from akx.kernels.cpu.team import Team
+from akx.backends.cpu.team import Team
+from akx.backends.device.host import default_threads
 from benchmarks import markdown, record, solving
 from benchmarks.matrices import select
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from akx import Matrix, MatrixPowers
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner.measure import Measurement, Precision
 from benchmarks import gpu
 from benchmarks.calm import Calm

@@ -163,8 +163,8 @@ def compile_kernels(dtype: str, threads: int) -> int:
     plans that ran.
     """
     import akx
-    from akx.device.host import host_device
-    from akx.errors import AkxError
+    from akx.backends.device.host import host_device
+    from akx.core.errors import AkxError
     from akx.tuner.space import build_space
 
     ran = 0
@@ -206,9 +206,9 @@ def _prepare_seconds(akx: Any, matrix: Any, k: int, plan: Any, x: NDArray[Any], 
 
 
 def _error(matrix: Any, k: int, x: NDArray[Any], powers: NDArray[Any], best: Call) -> float:
-    from akx.basis import monomial
-    from akx.kernels.base import as_coefficients
-    from akx.kernels.reference import error_ratio
+    from akx.backends.reference import error_ratio
+    from akx.backends.schedule import as_coefficients
+    from akx.core.basis import monomial
 
     basis = monomial(k)
     best()

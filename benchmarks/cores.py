@@ -104,8 +104,8 @@ def table(document: Json) -> str:
 
 
 def _call(matrix: Any, plan: Any) -> Callable[[], None]:
-    from akx.kernels import registry
-    from akx.kernels.base import as_coefficients
+    from akx.backends import registry
+    from akx.backends.schedule import as_coefficients
 
     program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
     coefficients = as_coefficients(np.ones(plan.k), np.zeros(plan.k), np.zeros(plan.k), matrix.dtype)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from benchmarks.gallery import GALLERY, small
 
 __all__ = ["RESULTS", "main"]
@@ -43,7 +43,7 @@ def _times(matrix: Matrix, k: int) -> dict[str, dict[str, float]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, write, and return the exit code."""
-    from akx.device.cuda.runtime import cuda_missing
+    from akx.backends.cuda.device.runtime import cuda_missing
     from akx.report.cusparse import cusparse_missing
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cusparse", description="Measure cuSPARSE's products.")

@@ -33,13 +33,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from akx.device.cuda.facts import CudaDevice
-from akx.errors import InfeasibleError
-from akx.kernels import registry
-from akx.kernels.cuda import resident
-from akx.kernels.cuda.parts import shape_of
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.cuda import resident
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.parts import shape_of
+from akx.core.errors import InfeasibleError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.space import Space, build_space
 from akx.tuner.verify import Problem
@@ -168,7 +168,7 @@ def _can_be_laid_out(plan: Plan, matrix: Matrix, space: Space) -> bool:
 
 def work(matrix: Matrix, k: int, plans: Sequence[Plan], bar: float, log: Path, lock: Path, end: float) -> None:
     """Try plans and write a line for each: before it is tried, and after."""
-    from akx.kernels.cuda.timing import DeviceProblem
+    from akx.backends.cuda.timing import DeviceProblem
 
     done = {one["plan"] for one in _lines(log.parent.glob(f"{log.stem}.*"))}
     resident.lay_out_resident = _once(resident.lay_out_resident)  # of plans that follow one another here
@@ -342,7 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         listed = list_plans(matrix, space, options.schedules, options.bar, options.sample)
         options.list.write_text(json.dumps(listed))
         return 0
-    from akx.device.cuda.runtime import cuda_missing
+    from akx.backends.cuda.device.runtime import cuda_missing
 
     if cuda_missing() is not None:
         print(f"exhaustive_gpu: nothing measured: {cuda_missing()}", file=sys.stderr)

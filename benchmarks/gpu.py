@@ -21,9 +21,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from akx.kernels import registry
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.report.bench import BenchPower, bench_power
 from akx.tuner import TuneResult, tune
 from akx.tuner.verify import Problem
@@ -31,7 +31,7 @@ from benchmarks import record
 from benchmarks.matrices import Case, select
 
 if TYPE_CHECKING:
-    from akx.kernels.cuda.timing import DeviceCall
+    from akx.backends.cuda.timing import DeviceCall
 
 __all__ = ["MATRICES", "RESULTS", "calls_of", "entry", "main", "origin_of_table", "provenance"]
 
@@ -43,7 +43,7 @@ _SWEEP = "sweep"
 
 def calls_of(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[DeviceCall]:
     """What the tuner's clock times: calls of plans on the same vectors on the device, each done once already."""
-    from akx.kernels.cuda.timing import DeviceProblem
+    from akx.backends.cuda.timing import DeviceProblem
 
     device = DeviceProblem(Problem(matrix, k, basis="monomial", start_vectors=1, seed=0))
     calls = [device.call(registry.get("cuda", plan.schedule).prepare(matrix, plan)) for plan in plans]
@@ -61,8 +61,8 @@ def origin_of_table(threads: int) -> dict[str, Any]:
 
 def provenance() -> record.Provenance:
     """GPU, versions, commit and date of a run that starts now."""
-    from akx.device.cuda.compile import compiler_name
-    from akx.device.cuda.facts import cuda_device
+    from akx.backends.cuda.device.compile import compiler_name
+    from akx.backends.cuda.device.facts import cuda_device
     from akx.report.cusparse import cusparse_version
     from akx.report.cusparse_op import ABSENT, spmvop
 
@@ -120,7 +120,7 @@ def entry(case: Case, matrix: Matrix, power: BenchPower, tuned: TuneResult) -> d
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 1 where a measurement failed, 2 for a bad argument."""
-    from akx.device.cuda.runtime import cuda_missing
+    from akx.backends.cuda.device.runtime import cuda_missing
     from akx.report.cusparse import cusparse_missing
     from akx.report.cusparse_op import spmvop_note
 

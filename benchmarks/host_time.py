@@ -88,10 +88,10 @@ def measured(case: Case) -> Json:
     """``matrix``, ``rows``, ``nnz``; ``calls`` by name as :func:`times` has them; ``check``, ``upload``, ``pinned``."""
     cupy, on_gpu = import_module("cupy"), import_module("cupyx.scipy.sparse")
     import akx
-    from akx.device.cuda.callers import stream_of
-    from akx.device.cuda.memory import empty, pinned, to_device
-    from akx.kernels.cuda.canonical import there
-    from akx.kernels.cuda.content import Comparison, host_word, sums_of
+    from akx.backends.cuda.canonical import there
+    from akx.backends.cuda.content import Comparison, host_word, sums_of
+    from akx.backends.cuda.device.callers import stream_of
+    from akx.backends.cuda.device.memory import empty, pinned, to_device
 
     wait = cupy.cuda.Device().synchronize
     H = general(case.load())

@@ -29,13 +29,13 @@ from typing import Any
 
 import numpy as np
 
-from akx.errors import AkxError
-from akx.kernels import reference
-from akx.kernels.base import as_coefficients
-from akx.kernels.cuda.hybrid import FRONTS
-from akx.kernels.cuda.stream_space import SHARES
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import reference
+from akx.backends.cuda.hybrid import FRONTS
+from akx.backends.cuda.stream_space import SHARES
+from akx.backends.schedule import as_coefficients
+from akx.core.errors import AkxError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from benchmarks import elements, gallery, markdown, planned, solving
 from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.steps_gpu import parsed
@@ -64,8 +64,8 @@ class Bench:
     """Plans of one matrix, timed once each and checked."""
 
     def __init__(self, name: str, A: Any) -> None:
-        from akx.device.cuda.facts import cuda_device
-        from akx.kernels.cuda.stream import SCHEDULE
+        from akx.backends.cuda.device.facts import cuda_device
+        from akx.backends.cuda.stream import SCHEDULE
 
         self.name, self.matrix, self.device, self.schedule = name, Matrix.from_any(A), cuda_device(), SCHEDULE
         self.by = as_coefficients(np.ones(K), np.zeros(K), np.zeros(K), self.matrix.dtype)
@@ -74,7 +74,7 @@ class Bench:
 
     def timed(self, plan: Plan) -> Json | None:
         """Median seconds of a call and what it took; None where the plan is not feasible."""
-        from akx.device.cuda.launch import Event, default_stream
+        from akx.backends.cuda.device.launch import Event, default_stream
 
         if self.schedule.feasible(plan, self.matrix, self.device) is not None:
             return None
@@ -187,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.table:
         if not planned.has_gpu("hybrid"):
             return planned.NO_DEVICE
-        from akx.device.host import default_threads, host_device
+        from akx.backends.device.host import default_threads, host_device
         from benchmarks import gpu
 
         origin = gpu.provenance()

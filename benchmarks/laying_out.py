@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from akx import MatrixPowers
-from akx.device.host import default_threads
-from akx.errors import AkxError
-from akx.kernels import registry
-from akx.matrix import Matrix
+from akx.backends import registry
+from akx.backends.device.host import default_threads
+from akx.core.errors import AkxError
+from akx.core.matrix import Matrix
 from akx.tuner.measure import Precision
 from akx.tuner.predict import predict
 from benchmarks import each, markdown, solving

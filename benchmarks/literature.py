@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from akx.report.packets import LEAST_SET, SLOTS, schedule
 from akx.report.padding import paddings
 from benchmarks import markdown, padded, pcg_steps, planned, products

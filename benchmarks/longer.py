@@ -24,8 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from akx.device.host import default_threads
-from akx.plan import Plan
+from akx.backends.device.host import default_threads
+from akx.core.plan import Plan
 from akx.tuner import Settings, measure, tune
 from akx.tuner.measure import Precision
 from benchmarks import markdown, planned, samplers, solving

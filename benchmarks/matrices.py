@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from akx.errors import AkxError
+from akx.core.errors import AkxError
 from benchmarks.gallery import GALLERY, IRREGULAR, small
 
 __all__ = ["LEAST_ENTRIES", "REAL", "Case", "available", "select"]

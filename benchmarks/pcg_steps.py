@@ -39,8 +39,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import akx
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner.measure import now
 from akx.tuner.predict import predict
 from benchmarks import markdown, matrices, planned, solving

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from benchmarks import markdown
 from benchmarks.steps_gpu import parsed
 
@@ -49,7 +49,7 @@ def checked_call(device: Any, problem: Any, program: Any, what: str) -> Any:
 
     Parameters
     ----------
-    device : akx.kernels.cuda.timing.DeviceProblem
+    device : akx.backends.cuda.timing.DeviceProblem
         Of `problem`.
     problem : akx.tuner.verify.Problem
     """
@@ -71,7 +71,7 @@ def known(path: Path, name: str) -> Json:
 
 def has_gpu(name: str) -> bool:
     """Whether there is a GPU; where there is none the benchmark says why."""
-    from akx.device.cuda.runtime import cuda_missing
+    from akx.backends.cuda.device.runtime import cuda_missing
 
     reason = cuda_missing()
     if reason is not None:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
-from akx.kernels.base import Parameter
-from akx.matrix import Matrix
-from akx.plan import Option, Plan
+from akx.backends.schedule import Parameter
+from akx.core.matrix import Matrix
+from akx.core.plan import Option, Plan
 from akx.tuner.space import Space
 
 __all__ = ["MOST", "Choices", "feasible_plans", "portion", "shipped_plan"]

@@ -36,10 +36,10 @@ from typing import Any
 import numpy as np
 
 from akx import Matrix
-from akx.device.choose import device_of
-from akx.device.host import default_threads
-from akx.device.lock import device_lock
-from akx.plan import Plan
+from akx.backends.device.choose import device_of
+from akx.backends.device.host import default_threads
+from akx.backends.device.lock import device_lock
+from akx.core.plan import Plan
 from akx.tuner import Recording, measure, predict
 from akx.tuner.calibration import find_calibration
 from akx.tuner.measure import Precision
@@ -184,8 +184,8 @@ def _csr(matrix: Matrix, k: int, threads: int) -> Plan:
 
 
 def _csr_of_gpu(matrix: Matrix, k: int) -> Plan:
-    from akx.device.cuda.facts import cuda_device
-    from akx.kernels.cuda.sweep_space import preferred
+    from akx.backends.cuda.device.facts import cuda_device
+    from akx.backends.cuda.sweep_space import preferred
 
     variant = next(one for one in preferred(matrix, cuda_device()) if one.startswith("csr-"))
     return Plan("cuda", "sweep", variant, k=k)

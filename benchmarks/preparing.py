@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 import akx
-from akx.kernels import registry
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from benchmarks import markdown, planned, solving
 from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.matrices import select
@@ -83,13 +83,13 @@ def timed(call: Callable[[], object], repeats: int = _REPEATS) -> list[float]:
 
 
 def _synchronize() -> None:
-    from akx.device.cuda.launch import synchronize
+    from akx.backends.cuda.device.launch import synchronize
 
     synchronize()
 
 
 def _on_device(array: Any) -> Any:
-    from akx.device.cuda.memory import to_device
+    from akx.backends.cuda.device.memory import to_device
 
     return to_device(array)
 

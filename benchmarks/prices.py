@@ -4,7 +4,7 @@
     python -m benchmarks.prices FOLDER -o FILE           and add what was predicted for matrices left out to FILE
 
 FILE is one of `python -m benchmarks.predicted --recordings`. The constants are those of
-:mod:`akx.kernels.cuda.sweep_work`, :mod:`akx.kernels.cuda.parts_work` and :mod:`akx.kernels.cuda.ghost_offers`; in the
+`sweep_work`, `parts_work` and `ghost_offers`; in the
 code they are rounded. A fit is of the logarithm of modelled over measured seconds, least squares with a soft bound on
 what lies far out, over the faster plans of each way to work (products one after another, parts in the order given,
 parts in the order of METIS, ghost zones): a plan that takes three times as long as the best on record, or the best of
@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from akx.kernels.cuda import ghost_offers, parts_work, sweep_work
-from akx.plan import Plan
+from akx.backends.cuda import ghost_offers, parts_work, sweep_work
+from akx.core.plan import Plan
 from akx.tuner import Recording, read_recording
 from akx.tuner.predict import Model
 from akx.tuner.result import Trial

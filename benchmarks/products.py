@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from akx.errors import AkxError
-from akx.kernels import registry
-from akx.kernels.cuda.sweep_space import BLOCKS
-from akx.matrix import Matrix
-from akx.plan import Option, Plan
+from akx.backends import registry
+from akx.backends.cuda.sweep_space import BLOCKS
+from akx.core.errors import AkxError
+from akx.core.matrix import Matrix
+from akx.core.plan import Option, Plan
 from akx.report.cusparse import CusparsePowers
 from akx.tuner.verify import Problem
 from benchmarks import markdown, planned, preparing
@@ -90,7 +90,7 @@ class BsrPowers(CusparsePowers):
         super().__init__(matrix, out, "cusparse_alg1")
 
     def _make_matrix(self, matrix: Matrix) -> ctypes.c_void_p:
-        from akx.device.cuda.memory import to_device
+        from akx.backends.cuda.device.memory import to_device
 
         found = self._blocks
         self._arrays = [to_device(np.ascontiguousarray(one)) for one in (found.data, found.indptr, found.indices)]
@@ -114,9 +114,9 @@ class BsrPowers(CusparsePowers):
 
 def measure(name: str, A: Any, size: int, seconds: float) -> Json:
     """One entry."""
-    from akx.device.cuda.facts import cuda_device
-    from akx.device.cuda.memory import to_device
-    from akx.kernels.cuda.timing import DeviceCall, DeviceProblem
+    from akx.backends.cuda.device.facts import cuda_device
+    from akx.backends.cuda.device.memory import to_device
+    from akx.backends.cuda.timing import DeviceCall, DeviceProblem
     from akx.report.bench import cusparse_calls
     from akx.tuner.measure import Precision, interleave
 
@@ -161,7 +161,7 @@ def measure(name: str, A: Any, size: int, seconds: float) -> Json:
 
 def _costs(matrix: Matrix, variant: str, seconds: float) -> Json:
     """Seconds to prepare the variant, and for new values from the device; and in products of so many seconds."""
-    from akx.device.cuda.memory import to_device
+    from akx.backends.cuda.device.memory import to_device
 
     plan = Plan("cuda", "sweep", variant, k=K, k_per_pass=1)
     program, data = registry.get("cuda", "sweep").prepare(matrix, plan), to_device(matrix.data)
@@ -185,9 +185,9 @@ def _costs(matrix: Matrix, variant: str, seconds: float) -> Json:
 
 def _translating(matrix: Matrix, lanes: int) -> tuple[float, float]:
     """Seconds from the pattern on the device to its arrays there; and to these with values that are there too."""
-    from akx.device.cuda.memory import empty, to_device
-    from akx.kernels.cuda.translate import DeviceVbell, translated
-    from akx.kernels.cuda.values import PlacesOnDevice
+    from akx.backends.cuda.device.memory import empty, to_device
+    from akx.backends.cuda.translate import DeviceVbell, translated
+    from akx.backends.cuda.values import PlacesOnDevice
 
     pointer, index = (to_device(one.astype(np.uint32)) for one in (matrix.indptr, matrix.indices))
     data = to_device(matrix.data)
@@ -207,7 +207,7 @@ def _translating(matrix: Matrix, lanes: int) -> tuple[float, float]:
 
 def _queued(call: Callable[[], object]) -> float:
     """Seconds that each of many calls takes on the device, one right behind the other: by events, as a product's."""
-    from akx.device.cuda.launch import Event
+    from akx.backends.cuda.device.launch import Event
 
     def once() -> float:
         begin, end = Event(), Event()

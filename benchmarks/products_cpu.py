@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx import MatrixPowers
-from akx.basis import monomial
-from akx.device.host import default_threads, host_device
-from akx.kernels import registry
-from akx.kernels.base import as_coefficients
-from akx.kernels.reference import reference
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.device.host import default_threads, host_device
+from akx.backends.reference import reference
+from akx.backends.schedule import as_coefficients
+from akx.core.basis import monomial
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.report.mkl import mkl_powers
 from akx.tuner.measure import Measurement, Precision, interleave, paired_ratio
 from akx.tuner.space import build_space

@@ -36,13 +36,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from akx.errors import DeviceError, MissingDependencyError
-from akx.kernels import registry
-from akx.kernels.cuda.diagonals import DIA
-from akx.kernels.cuda.parts import entry_bytes, shape_of
-from akx.kernels.cuda.stored import FULL, is_storable, stored_bytes, way_of
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.cuda.diagonals import DIA
+from akx.backends.cuda.parts import entry_bytes, shape_of
+from akx.backends.cuda.stored import FULL, is_storable, stored_bytes, way_of
+from akx.core.errors import DeviceError, MissingDependencyError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from benchmarks import markdown, planned, solving
 from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.matrices import select
@@ -139,10 +139,10 @@ def floor_of(plan: Plan, matrix: Matrix, device: Any, bandwidth: float) -> dict[
 
 def call(name: str, A: Any, plan: Plan, *, timed: bool = True) -> Json:
     """Check a plan by three calls and time it: what an entry says beside counters, and which launches are the third."""
-    from akx.device.cuda.facts import cuda_device
-    from akx.device.cuda.launch import Kernel, synchronize
-    from akx.device.cuda.memory import empty, to_device
-    from akx.kernels.cuda.timing import DeviceCall
+    from akx.backends.cuda.device.facts import cuda_device
+    from akx.backends.cuda.device.launch import Kernel, synchronize
+    from akx.backends.cuda.device.memory import empty, to_device
+    from akx.backends.cuda.timing import DeviceCall
     from akx.tuner.calibration import figures_of
     from akx.tuner.measure import Precision, interleave
     from akx.tuner.verify import Problem

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner import Recording, Settings, read_recording, tune
 from benchmarks import record, samplers
 from benchmarks.gallery import GALLERY, small
@@ -96,7 +96,7 @@ def search_hash() -> str:
     import akx
 
     root, digest = Path(akx.__file__).parent, hashlib.sha256()
-    schedules = [root / "kernels" / "cuda" / f"{name}.py" for name in _SCHEDULES]
+    schedules = [root / "backends" / "cuda" / f"{name}.py" for name in _SCHEDULES]
     for path in sorted([*(root / "tuner").glob("*.py"), *schedules]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -26,8 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from akx.device.host import default_threads
-from akx.plan import Plan
+from akx.backends.device.host import default_threads
+from akx.core.plan import Plan
 from akx.tuner import measure, tune
 from akx.tuner.measure import Measurement, Precision
 from benchmarks import markdown, planned, samplers, solving

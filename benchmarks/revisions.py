@@ -1,4 +1,4 @@
-"""The lock of kernel sources, ``akx/kernels/revisions.json``: what it should say, and the command that writes it.
+"""The lock of kernel sources, ``akx/backends/revisions.json``: what it should say, and the command that writes it.
 
     python -m benchmarks.revisions           say what has changed; the exit code is 1 where something has
     python -m benchmarks.revisions --write   after revisions were raised where plans would be chosen anew
@@ -25,8 +25,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from akx.kernels import registry
-from akx.kernels.revisions import ALL, LOCK, SOLVERS
+from akx.backends import registry
+from akx.backends.revisions import ALL, LOCK, SOLVERS
 
 __all__ = ["changes", "declared", "digests", "is_of_searches", "main", "of_searches", "tokens"]
 
@@ -55,7 +55,7 @@ def is_of_searches(path: Path) -> bool:
 
 def of_searches(backend: str) -> frozenset[str]:
     """The names of such modules of a backend."""
-    return frozenset(path.stem for path in (_PACKAGE / "kernels" / backend).glob("*.py") if is_of_searches(path))
+    return frozenset(path.stem for path in (_PACKAGE / "backends" / backend).glob("*.py") if is_of_searches(path))
 
 
 def tokens(text: str, suffix: str) -> list[str]:
@@ -127,18 +127,22 @@ def digests(package: Path = _PACKAGE, modules: Mapping[str, Mapping[str, str]] |
     for backend, of_backend in modules.items():
         reached = {schedule: _reached(named, module) for schedule, module in of_backend.items()}
         reached[ALL] = set().union(*reached.values())
-        reached[SOLVERS] = {name for name in named if name.startswith(f"kernels/{backend}/")} - reached[ALL]
+        reached[SOLVERS] = {name for name in named if name.startswith(f"backends/{backend}/")} - reached[ALL]
         found |= {f"{backend}/{one}": _digest(sorted(lines[name] for name in names)) for one, names in reached.items()}
     return found
 
 
 def _sources(package: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
     """The texts of all sources, and by each of them that a plan may run the others that it names."""
-    kernels = package / "kernels"
+    kernels = package / "backends"
     folders = [path.parent for path in sorted(kernels.glob("*/__init__.py"))]
     places = (*folders, package / "formats")
     paths = [path for place in places for path in sorted(place.rglob("*")) if path.suffix in _SUFFIXES]
-    declared = [path for path in (kernels / "base.py", kernels / "program.py", package / "options.py") if path.exists()]
+    declared = [
+        path
+        for path in (kernels / "schedule.py", kernels / "program.py", package / "core" / "options.py")
+        if path.exists()
+    ]
     texts = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in (*declared, *paths)}
     run = {name for name in texts if not is_of_searches(Path(name))}
     return texts, {name: [one for one in _named_in(name, texts[name]) if one in run] for name in run}
@@ -149,7 +153,7 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 def _reached(named: Mapping[str, Sequence[str]], module: str) -> set[str]:
-    left, reached = ["kernels/base.py", _file_of(module)], set[str]()
+    left, reached = ["backends/schedule.py", _file_of(module)], set[str]()
     while left:
         name = left.pop()
         if name not in reached:
@@ -178,9 +182,9 @@ def _file_of(module: str) -> str:
 
 def declared() -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """The revisions of schedules and of solvers' vector work, and those of variants by backend, as declared."""
-    from akx.kernels.cpu import layout, vectors
-    from akx.kernels.cuda import choices
-    from akx.kernels.cuda import vectors as cuda_vectors
+    from akx.backends.cpu import layout, vectors
+    from akx.backends.cuda import choices
+    from akx.backends.cuda import vectors as cuda_vectors
 
     schedules = [one for backend in registry.backends() for one in registry.schedules(backend)]
     found = {f"{one.backend}/{one.name}": one.revision for one in schedules}

@@ -48,14 +48,14 @@ from typing import Any
 
 import numpy as np
 
-from akx.device.choose import device_of
-from akx.device.cuda.facts import CudaDevice
-from akx.device.host import HostDevice, default_threads
-from akx.device.lock import device_lock
-from akx.errors import AkxError, ArgumentError
-from akx.kernels import registry
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.device.choose import device_of
+from akx.backends.device.host import HostDevice, default_threads
+from akx.backends.device.lock import device_lock
+from akx.core.errors import AkxError, ArgumentError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner import Recording, Settings, exhaustive, predict, read_recording, replay
 from akx.tuner.calibration import figures_of
 from akx.tuner.ledger import Ledger

@@ -121,7 +121,7 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
     With what all include, and with what launches them, since that decides on extents and shared memory.
     """
     every = gpu_receipt.cuda_sources(root)
-    drivers = [path for path in (root / "akx" / "kernels" / "cuda").glob("*.py") if path.stem not in _NO_DRIVERS]
+    drivers = [path for path in (root / "akx" / "backends" / "cuda").glob("*.py") if path.stem not in _NO_DRIVERS]
     own = [path for path in every if path.stem in _OF_VECTORS]
     own += [path for path in drivers if path.stem in _DRIVERS_OF_VECTORS]
     both = [path for path in (*every, *drivers) if path.name in ("common.cuh", "program.py")]

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from akx import Matrix
-from akx.errors import AkxError
+from akx.core.errors import AkxError
 from akx.plandb import PlanDatabase
 from akx.tuner import tune
 from akx.tuner.calibration import calibrate

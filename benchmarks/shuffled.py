@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from akx.kernels import registry
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.report.bench import cusparse_calls
 from akx.tuner import TuneResult, tune
 from akx.tuner.verify import Problem
@@ -118,7 +118,7 @@ def _of_plan(tuned: TuneResult) -> Json:
 
 def _checked_call(matrix: Matrix, plan: Plan) -> Any:
     """A call of the plan on the device, which was right once. Raises ArithmeticError where it was not."""
-    from akx.kernels.cuda.timing import DeviceProblem
+    from akx.backends.cuda.timing import DeviceProblem
 
     problem = Problem(matrix, K)
     device = DeviceProblem(problem)
@@ -128,8 +128,8 @@ def _checked_call(matrix: Matrix, plan: Plan) -> Any:
 
 def _timed(calls: Mapping[str, Any]) -> dict[str, Json]:
     """Seconds of each call, microseconds of each of its steps, and their spread; in turns."""
-    from akx.device.choose import device_of
-    from akx.device.lock import device_lock
+    from akx.backends.device.choose import device_of
+    from akx.backends.device.lock import device_lock
     from akx.tuner.measure import Precision, interleave
 
     for call in calls.values():

@@ -19,7 +19,7 @@ from scipy.sparse import linalg
 
 import akx
 import akx.solvers
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
 from akx.solvers.preconditioners import Preconditioner, solve_folded
 from benchmarks.matrices import REAL
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from akx.solvers.preconditioners import spai
 from benchmarks import markdown, record, solving
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from akx.device.host import default_threads
-from akx.matrix import Matrix
+from akx.backends.device.host import default_threads
+from akx.core.matrix import Matrix
 from akx.solvers.preconditioners import spai
 from benchmarks import markdown, solving
 
@@ -71,8 +71,8 @@ def compare(name: str, A: Any, tau: float, *, threads: int) -> dict[str, Any]:
 
 def _parts(matrix: Matrix, tau: float) -> dict[str, float]:
     """Seconds of each part of a call on the GPU."""
-    from akx.device.cuda.launch import synchronize
-    from akx.kernels.cuda.spai import approximate_inverse
+    from akx.backends.cuda.device.launch import synchronize
+    from akx.backends.cuda.spai import approximate_inverse
 
     times: dict[str, float] = {}
     last = time.perf_counter()

@@ -37,9 +37,9 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 import akx.solvers
-from akx._collection import nothing_collected
-from akx.errors import AkxError
-from akx.matrix import Matrix
+from akx.core.collection import nothing_collected
+from akx.core.errors import AkxError
+from akx.core.matrix import Matrix
 from akx.tuner import tune
 from akx.tuner.measure import Measurement, median, now, paired_ratio
 from benchmarks import markdown, record, solving

@@ -21,10 +21,10 @@ from typing import Any
 
 import akx
 import akx.solvers
-from akx.errors import AkxError
-from akx.matrix import Matrix
+from akx.core.errors import AkxError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.operator.explain import time_on_device
-from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.solvers.chosen import powers_of
 from akx.tuner import plan_key, tune

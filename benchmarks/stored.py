@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from akx.errors import AkxError
-from akx.kernels import registry
-from akx.kernels.cuda.parts import holding
-from akx.kernels.cuda.stored import ways_of
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.cuda.parts import holding
+from akx.backends.cuda.stored import ways_of
+from akx.core.errors import AkxError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner.verify import Problem
 from benchmarks import markdown, planned, solving
 from benchmarks.gpu import RESULTS as POWERS
@@ -72,8 +72,8 @@ def candidates(matrix: Matrix, base: Plan, way: str, device: Any) -> Iterator[Pl
 
 def measure(name: str, A: Any, base: Plan) -> Json:
     """One entry."""
-    from akx.device.cuda.facts import cuda_device
-    from akx.kernels.cuda.timing import DeviceProblem
+    from akx.backends.cuda.device.facts import cuda_device
+    from akx.backends.cuda.timing import DeviceProblem
     from akx.tuner.measure import Precision, interleave
 
     A = A.copy()

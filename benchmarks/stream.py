@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import AkxError
-from akx.kernels import reference
-from akx.kernels.base import Coefficients, as_coefficients
-from akx.matrix import Matrix
+from akx.backends import reference
+from akx.backends.schedule import Coefficients, as_coefficients
+from akx.core.errors import AkxError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.operator import MatrixPowers
-from akx.plan import Plan
 from benchmarks import record
 from benchmarks.gpu import RESULTS, provenance
 from benchmarks.matrices import Case, select
@@ -58,7 +58,7 @@ _LARGE = ("9-point", 16, 0.04)
 
 def timed(call: Callable[[], None]) -> float:
     """The median time of a call by the device's clock, after one that is not counted."""
-    from akx.device.cuda.launch import Event, default_stream
+    from akx.backends.cuda.device.launch import Event, default_stream
 
     times, begin, end = [], Event(), Event()
     for _ in range(_REPEATS + 1):
@@ -72,8 +72,8 @@ def timed(call: Callable[[], None]) -> float:
 
 def measure(case: Case, matrix: Matrix, powers: Sequence[int], fraction: float) -> list[dict[str, Any]]:
     """The entries of one matrix. Raises ValueError for a wrong result."""
-    from akx.device.cuda.facts import cuda_device
-    from akx.kernels.cuda import stream
+    from akx.backends.cuda import stream
+    from akx.backends.cuda.device.facts import cuda_device
     from benchmarks.streamed import StreamedProducts
 
     device, found = cuda_device(), []
@@ -193,9 +193,9 @@ def measure_large(case: Case, matrix: Matrix, k: int, fraction: float) -> dict[s
 
     Raises ValueError where the two differ in a bit, or the error is beyond its bound.
     """
-    from akx.device.cuda.facts import cuda_device
-    from akx.kernels import registry
-    from akx.kernels.cuda import stream
+    from akx.backends import registry
+    from akx.backends.cuda import stream
+    from akx.backends.cuda.device.facts import cuda_device
 
     device, coefficients = cuda_device(), as_coefficients(np.ones(k), np.zeros(k), np.zeros(k), matrix.dtype)
     x = np.random.default_rng(11).standard_normal((1, matrix.n))
@@ -227,7 +227,7 @@ def measure_large(case: Case, matrix: Matrix, k: int, fraction: float) -> dict[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 1 where a measurement failed, 3 without a GPU."""
-    from akx.device.cuda.runtime import cuda_missing
+    from akx.backends.cuda.device.runtime import cuda_missing
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stream", description="Measure stream on a GPU.")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=list(MATRICES), help="matrices, or a group")

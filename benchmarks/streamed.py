@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.copies import bring_rows, send
-from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.launch import Graph, Mark, Stream, capture, default_stream
-from akx.device.cuda.memory import empty, pinned
-from akx.kernels.base import Coefficients
-from akx.kernels.cuda.stream_program import step_kernel
-from akx.kernels.cuda.window import SLICE, Window, pack, stored_bytes
-from akx.matrix import Matrix
+from akx.backends.cuda.device.copies import bring_rows, send
+from akx.backends.cuda.device.facts import cuda_device
+from akx.backends.cuda.device.launch import Graph, Mark, Stream, capture, default_stream
+from akx.backends.cuda.device.memory import empty, pinned
+from akx.backends.cuda.stream_program import step_kernel
+from akx.backends.cuda.window import SLICE, Window, pack, stored_bytes
+from akx.backends.schedule import Coefficients
+from akx.core.matrix import Matrix
 
 __all__ = ["StreamedProducts", "blocks_of"]
 

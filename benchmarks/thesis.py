@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from akx.errors import AkxError
-from akx.matrix import Matrix
+from akx.core.errors import AkxError
+from akx.core.matrix import Matrix
 from akx.partition.base import Partition
 from akx.partition.ghost import ghost_zones
 from akx.partition.rows import cut_rows
@@ -96,12 +96,12 @@ def measure_ghosts(fraction: float) -> list[Json]:
 
 def measure_shared() -> Json:
     """The schedule `ghost` on the pentadiagonal matrix beside the best plain sweep, both on the device, by events."""
-    from akx.device.cuda.facts import cuda_device
-    from akx.device.cuda.memory import empty, to_device
-    from akx.kernels import registry
-    from akx.kernels.base import as_coefficients
-    from akx.kernels.cuda.timing import DeviceCall
-    from akx.plan import Plan
+    from akx.backends import registry
+    from akx.backends.cuda.device.facts import cuda_device
+    from akx.backends.cuda.device.memory import empty, to_device
+    from akx.backends.cuda.timing import DeviceCall
+    from akx.backends.schedule import as_coefficients
+    from akx.core.plan import Plan
     from akx.tuner.measure import interleave
     from benchmarks.gpu import provenance
 

@@ -29,12 +29,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from akx.device.choose import device_of
-from akx.device.host import default_threads
-from akx.device.lock import device_lock
-from akx.errors import AkxError
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.device.choose import device_of
+from akx.backends.device.host import default_threads
+from akx.backends.device.lock import device_lock
+from akx.core.errors import AkxError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.predict import predict

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from postgres import PostgresServer, missing_for_postgres
 
-from akx.kernels import facts, revisions
-from akx.kernels.cpu import rates
+from akx.backends import facts, revisions
+from akx.backends.cpu import rates
 from akx.plandb import ShippedPlans, layers
 from akx.tuner import calibration, machine
 
@@ -62,7 +62,7 @@ def _graphs_from_the_second_call_on(request: pytest.FixtureRequest) -> Iterator[
     """On a GPU tests call three times, to have all that a call may be: kernel by kernel, recorded, and by the graph."""
     with pytest.MonkeyPatch.context() as patched:
         if request.node.get_closest_marker("cuda") is not None:
-            patched.setattr("akx.kernels.cuda.program._PAYS", 1)
+            patched.setattr("akx.backends.cuda.program._PAYS", 1)
         yield
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.io import mmread
 
-from akx.basis import (
+from akx.core.basis import (
     Basis,
     Ellipse,
     capacity,
@@ -21,7 +21,7 @@ from akx.basis import (
     monomial,
     newton,
 )
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.core.errors import ArgumentError, ArgumentTypeError
 
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
 

@@ -21,10 +21,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akx import _harwell_boeing, _matrix_market, _process, _stream
-from akx._content import _Choice
-from akx.errors import ArgumentError, FileFormatError, listed
-from akx.io import read_matrix
+from akx.core import process as _process
+from akx.core.errors import ArgumentError, FileFormatError, listed
+from akx.core.io import harwell_boeing as _harwell_boeing
+from akx.core.io import matrix_market as _matrix_market
+from akx.core.io import read_matrix
+from akx.core.io import stream as _stream
+from akx.core.io.content import _Choice
 
 HEAD = b"%%MatrixMarket matrix coordinate real general\n"
 ONE = HEAD + b"1 1 1\n1 1 5\n"
@@ -127,7 +130,7 @@ class TestBounds:
             content = gzip.compress(content) if name.endswith(".gz") else content
         path = put(content, name)
         assert read_matrix(path).nnz == n
-        for module in ("akx._stream", "akx.io"):
+        for module in ("akx.core.io.stream", "akx.core.io"):
             monkeypatch.setattr(f"{module}.available_bytes", lambda: 400_000)
         with pytest.raises(FileFormatError, match=r"does not fit the memory, expected at most 0\.(08|2) MB"):
             read_matrix(path)

@@ -21,13 +21,13 @@ import scipy.sparse as sp
 from device.fake_driver import FakeDriver, seen
 
 import akx
-from akx.device.cuda import memory
-from akx.device.cuda.launch import CallerStream, Graph, Module, default_stream
-from akx.device.cuda.runtime import give_back
-from akx.errors import AkxWarning, ArgumentError, DeviceError, DeviceMemoryError, MatrixError
-from akx.kernels.cuda import canonical, content, csr_powers, program, values
-from akx.kernels.cuda import plain as plain_products
-from akx.kernels.cuda.program import CudaProgram
+from akx.backends.cuda import canonical, content, csr_powers, program, values
+from akx.backends.cuda import plain as plain_products
+from akx.backends.cuda.device import memory
+from akx.backends.cuda.device.launch import CallerStream, Graph, Module, default_stream
+from akx.backends.cuda.device.runtime import give_back
+from akx.backends.cuda.program import CudaProgram
+from akx.core.errors import AkxWarning, ArgumentError, DeviceError, DeviceMemoryError, MatrixError
 from akx.operator import cache, kept, overflow, spares, tiers
 from akx.operator.prepared import Prepared
 from akx.plandb import changes
@@ -346,7 +346,7 @@ def test_a_stream_that_may_be_gone_is_never_used_later(case: Case) -> None:
 
 
 def test_memory_given_out_again_waits_for_callers(case: Case, cupy: Any) -> None:
-    from akx.device.cuda.memory import empty
+    from akx.backends.cuda.device.memory import empty
 
     x, out = case.arrays()
     cupy.current = Stream(11)

@@ -15,9 +15,9 @@ import pytest
 import scipy.sparse as sp
 
 import akx
-from akx.device.cuda.runtime import cuda_missing
-from akx.errors import ArgumentError, DeviceError, MatrixError
-from akx.plan import Plan
+from akx.backends.cuda.device.runtime import cuda_missing
+from akx.core.errors import ArgumentError, DeviceError, MatrixError
+from akx.core.plan import Plan
 
 pytestmark = [
     pytest.mark.cuda,
@@ -195,7 +195,7 @@ def test_a_capture_by_cupy(cupy: Any, plan: str, way: str) -> None:
 
 def test_a_capture_by_the_driver(cupy: Any) -> None:
     """With nothing but handles, in the strictest mode."""
-    from akx.device.cuda.runtime import runtime
+    from akx.backends.cuda.device.runtime import runtime
 
     live, A = runtime(), matrix()
     P, (x, out) = akx.MatrixPowers(A, K, backend="cuda"), vector(cupy, 1)
@@ -510,9 +510,9 @@ def test_a_process_ends_without_a_word() -> None:
 
 def test_a_capture_stands_what_is_given_back_meanwhile(cupy: Any) -> None:
     """The strictest kind of capture; whatever a collection of garbage finds may go in the midst of it."""
-    from akx.device.cuda.graphs import Graph, capture
-    from akx.device.cuda.memory import empty, pinned
-    from akx.device.cuda.streams import Event, Mark, default_stream
+    from akx.backends.cuda.device.graphs import Graph, capture
+    from akx.backends.cuda.device.memory import empty, pinned
+    from akx.backends.cuda.device.streams import Event, Mark, default_stream
 
     made = [pinned(1000, np.float64), Event(), Mark(default_stream())]
     words = empty(1000, np.uint64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from akx.errors import CompileError, PlanError, brief, shown
+from akx.core.errors import CompileError, PlanError, brief, shown
 
 _DEEP: list[object] = []
 for _ in range(100_000):

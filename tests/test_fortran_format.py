@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from akx._fortran_format import parse_format
-from akx.errors import FileFormatError
-from akx.io import read_matrix
+from akx.core.errors import FileFormatError
+from akx.core.io import read_matrix
+from akx.core.io.fortran_format import parse_format
 
 
 @pytest.fixture

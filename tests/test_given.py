@@ -17,9 +17,9 @@ from scipy.sparse.linalg import LinearOperator
 
 import akx
 from akx import solvers
-from akx._given import check_count, check_number, converted, numbers_of, scipy_matrix
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
-from akx.matrix import Matrix
+from akx.core.arguments import check_count, check_number, converted, numbers_of, scipy_matrix
+from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.core.matrix import Matrix
 
 _A = sp.csr_array(np.array([[4.0, 1.0, 0.0], [0.0, 5.0, 2.0], [1.0, 0.0, 6.0]]))
 _X = np.array([1.0, 2.0, 3.0])

@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from scipy.sparse import _sparsetools
 
 import akx
-from akx.basis import Basis
-from akx.kernels.cpu import groups
+from akx.backends.cpu import groups
+from akx.core.basis import Basis
+from akx.core.plan import Plan
 from akx.operator import products, tiers
-from akx.plan import Plan
 
 NUMBERS = np.float64, np.float32, np.complex128, np.complex64
 TYPES = [(number, index) for number in NUMBERS for index in (np.int32, np.int64)]

@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, FileMissingError
-from akx.io import list_variables, read_matrix, read_vector, write_matrix, write_vector
-from akx.matrix import Matrix
+from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, FileMissingError
+from akx.core.io import list_variables, read_matrix, read_vector, write_matrix, write_vector
+from akx.core.matrix import Matrix
 
 fast = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -855,7 +855,7 @@ class TestWriting:
 
 def test_a_long_file_is_scanned_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are counted over all parts, wherever the fault is; parts may hold no line of their own."""
-    from akx import _scan
+    from akx.core.io import scan as _scan
 
     kinds = (_scan.INDEX, _scan.INDEX, _scan.REAL)
     good = "".join(f"{i + 1} {i + 1} {i}.5e-1\n" for i in range(200)).encode()

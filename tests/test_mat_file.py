@@ -14,9 +14,9 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from akx import _mat_file
-from akx.errors import AkxError, FileFormatError
-from akx.io import list_variables, read_matrix
+from akx.core.errors import AkxError, FileFormatError
+from akx.core.io import list_variables, read_matrix
+from akx.core.io import mat_file as _mat_file
 
 A = sp.csc_array(np.array([[1.0, 0, 2], [0, 3, 0], [0, 0, 4]]))
 
@@ -101,7 +101,7 @@ def test_a_script_without_a_guard_or_standard_streams(tmp_path: Path) -> None:
         import os
         for place in (0, 1, 2):
             os.close(place)
-        from akx.io import read_matrix
+        from akx.core.io import read_matrix
         with open({str(tmp_path / "runs")!r}, "a") as file:
             file.write(f"{{read_matrix({str(put(tmp_path, saved()))!r}).sum()}}\\n")
     """

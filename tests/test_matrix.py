@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components, shortest_path
 from scipy.sparse.linalg import aslinearoperator
 
-import akx._canonical
-from akx import _checksum
-from akx._checksum import checksums
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, CompileError, MatrixError
-from akx.matrix import Features, Matrix, checksum, content_token
+import akx.core.canonical
+from akx.core import checksum as _checksum
+from akx.core.checksum import checksums
+from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, CompileError, MatrixError
+from akx.core.matrix import Features, Matrix, checksum, content_token
 
 FORMATS = ("csr", "csc", "coo", "bsr", "dia", "lil", "dok")
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -235,7 +235,7 @@ class TestFromAny:
         assert len(M.fingerprint) == 48
 
     def test_wide_indices_where_narrow_do_not_fit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(akx._canonical, "_INT32_LIMIT", 25)
+        monkeypatch.setattr(akx.core.canonical, "_INT32_LIMIT", 25)
         assert Matrix.from_any(grid(3)).indices.dtype == np.int64  # 9 rows, 33 entries
         small = Matrix.from_any(sp.eye_array(9))
         assert small.indptr.dtype == small.indices.dtype == np.int32
@@ -500,7 +500,7 @@ class TestFeatures:
 
     def test_wide_indices_give_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
         narrow = Matrix.from_any(grid(4)).features
-        monkeypatch.setattr(akx._canonical, "_INT32_LIMIT", 0)
+        monkeypatch.setattr(akx.core.canonical, "_INT32_LIMIT", 0)
         assert Matrix.from_any(grid(4)).features == narrow
 
 
@@ -606,7 +606,7 @@ class TestChecksum:
             checksum(np.array([None]))
 
     def test_is_fast(self) -> None:
-        pytest.importorskip("akx.kernels.cpu.jit")  # compiled where anything else is
+        pytest.importorskip("akx.backends.cpu.jit")  # compiled where anything else is
         a = np.zeros(10_000_000)
         checksum(a[:8])
         best = min(self.seconds(a) for _ in range(3))
@@ -682,14 +682,14 @@ def test_indices_that_another_thread_changes_after_the_check_are_not_followed(
     A = good.copy().asformat(form)
     arrays = (A.row, A.col) if form == "coo" else (A.indices, A.indptr)
     name = "_check_coordinates" if form == "coo" else "_check_compressed"
-    original = getattr(akx._canonical, name)
+    original = getattr(akx.core.canonical, name)
 
     def then_changed(*given: Any) -> None:
         original(*given)
         for array in arrays:
             array[:] = 10**6
 
-    monkeypatch.setattr(akx._canonical, name, then_changed)
+    monkeypatch.setattr(akx.core.canonical, name, then_changed)
     assert (Matrix.from_any(A).to_scipy() != good).nnz == 0
     with pytest.raises(MatrixError, match="broken"):
         Matrix.from_any(A)

@@ -10,12 +10,12 @@ import scipy.sparse as sp
 
 import akx
 from akx import solvers
-from akx.device.cuda.memory import to_device
-from akx.device.cuda.runtime import cuda_missing
-from akx.errors import ArgumentTypeError, MatrixError
-from akx.matrix import Matrix, content_token
+from akx.backends.cuda.device.memory import to_device
+from akx.backends.cuda.device.runtime import cuda_missing
+from akx.core.errors import ArgumentTypeError, MatrixError
+from akx.core.matrix import Matrix, content_token
+from akx.core.plan import Plan
 from akx.operator import live
-from akx.plan import Plan
 
 pytestmark = [
     pytest.mark.cuda,

@@ -19,10 +19,13 @@ import pytest
 import scipy.sparse as sp
 
 import akx
-from akx.basis import chebyshev
-from akx.device.choose import device_of
-from akx.device.host import host_device, resolve_threads
-from akx.errors import (
+from akx.backends import registry
+from akx.backends.cpu.run import run_tasks
+from akx.backends.device.choose import device_of
+from akx.backends.device.host import host_device, resolve_threads
+from akx.backends.schedule import Program
+from akx.core.basis import chebyshev
+from akx.core.errors import (
     AkxError,
     AkxWarning,
     ArgumentError,
@@ -33,15 +36,12 @@ from akx.errors import (
     MissingDependencyError,
     PlanError,
 )
-from akx.kernels import registry
-from akx.kernels.base import Program
-from akx.kernels.cpu.run import run_tasks
+from akx.core.plan import Plan
 from akx.operator import cache, freshness, planner
 from akx.operator import powers as prepared_powers
 from akx.operator.cache import CACHE
 from akx.operator.planner import Choice
 from akx.operator.prepared import Prepared
-from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.solvers import ca_gmres
 from akx.tuner import ladder, measure, plan_key
@@ -282,8 +282,8 @@ def test_operator_copies_and_update_values() -> None:
 
 def test_values_from_a_device_reach_plans_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are fetched when a plan of the host is used, once, and not before; bytes are counted meanwhile."""
-    from akx.device.cuda import interchange
-    from akx.kernels.cuda import values
+    from akx.backends.cuda import values
+    from akx.backends.cuda.device import interchange
 
     fetched: list[int] = []
 
@@ -331,8 +331,8 @@ def test_values_from_a_device_reach_plans_of_the_host(monkeypatch: pytest.Monkey
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is sent to a GPU that is not there."""
-    from akx.device.cuda import memory
-    from akx.kernels.cuda import values
+    from akx.backends.cuda import values
+    from akx.backends.cuda.device import memory
 
     class OnDevice:
         def __init__(self, data: Any) -> None:
@@ -476,8 +476,8 @@ def test_a_predicted_plan_that_cannot_keep_new_values_as_planned_is_predicted_an
 def test_values_of_the_host_that_do_not_fit_the_device_or_are_not_finite(
     sent: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from akx.device.cuda import memory
-    from akx.errors import DeviceMemoryError
+    from akx.backends.cuda.device import memory
+    from akx.core.errors import DeviceMemoryError
 
     A = sp.csr_array(grid())
     P, program = akx.MatrixPowers(A, 3), Laid()
@@ -921,7 +921,7 @@ def test_another_basis_for_one_call() -> None:
 def test_x_may_be_the_first_vector_of_out(b: int) -> None:
     A, rng = grid(), np.random.default_rng(0)
     matrix = akx.Matrix.from_any(A)
-    from akx.device.host import host_device
+    from akx.backends.device.host import host_device
     from akx.tuner.space import build_space
 
     space = build_space(matrix, 4, host_device(), backend="cpu", threads=2)

@@ -15,9 +15,9 @@ import pytest
 import scipy.sparse as sp
 
 import akx
-from akx.device.cuda.runtime import cuda_missing
-from akx.errors import AkxWarning, ArgumentError, ArgumentTypeError, MatrixError
-from akx.plan import Plan
+from akx.backends.cuda.device.runtime import cuda_missing
+from akx.core.errors import AkxWarning, ArgumentError, ArgumentTypeError, MatrixError
+from akx.core.plan import Plan
 from akx.tuner import beside, candidates
 from benchmarks.gallery import stencil
 
@@ -100,8 +100,8 @@ def test_new_values_of_the_same_entries_are_laid_out_on_the_device(monkeypatch: 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 def test_new_values_in_a_table_stay_on_the_device(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same ones at other entries, and others; more of them than there is room for come to the host."""
-    from akx.device.cuda.memory import DeviceArray, to_device
-    from akx.kernels.cuda import stored_program
+    from akx.backends.cuda import stored_program
+    from akx.backends.cuda.device.memory import DeviceArray, to_device
 
     A = sp.csr_array(stencil((71, 73), 9)).astype(dtype)
     A.sort_indices()
@@ -209,7 +209,7 @@ def test_results_by_dlpack(cupy: Any) -> None:
 
 
 def test_memory_taken_by_dlpack_goes_back_to_the_pool(cupy: Any) -> None:
-    from akx.device.cuda.memory import empty, memory_pool
+    from akx.backends.cuda.device.memory import empty, memory_pool
 
     gc.collect()
     before = memory_pool().used

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.errors import AkxError, PlanError
-from akx.options import Words, traits
-from akx.plan import PLAN_SCHEMA, Plan
+from akx.core.errors import AkxError, PlanError
+from akx.core.options import Words, traits
+from akx.core.plan import PLAN_SCHEMA, Plan
 
 PLAN = Plan("cpu", "wavefront", "sell16", "rcm", 8, 4, 65536, 2, {"split": "contiguous", "sigma": 32})
 
@@ -111,7 +111,7 @@ def test_a_number_of_thousands_of_digits_is_named_by_its_size() -> None:
 
 @pytest.mark.parametrize("schedule", ["ghost", "resident", "stream", "sweep", "wavefront"])
 def test_what_kernels_are_written_for_is_in_range(schedule: str) -> None:
-    choices = import_module(f"akx.kernels.cuda.{schedule}_space").OPTIONS
+    choices = import_module(f"akx.backends.cuda.{schedule}_space").OPTIONS
     declared = traits("cuda", schedule).allowed
     assert set(choices) <= set(declared)
     for name, values in choices.items():

@@ -12,9 +12,9 @@ from typing import Any
 import platformdirs
 import pytest
 
-from akx import _process
-from akx._process import beside, user_folder
-from akx.device.cuda.compile import store_folder
+from akx.backends.cuda.device.compile import store_folder
+from akx.core import process as _process
+from akx.core.process import beside, user_folder
 from akx.plandb import database_path
 from akx.tuner.calibration import calibration_folder, find_calibration
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx import _process
+from akx.core import process as _process
 from akx.operator import products
 
 

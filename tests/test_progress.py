@@ -18,8 +18,8 @@ import scipy.sparse as sp
 from numba.core import event
 
 import akx
-from akx import _progress
-from akx._progress import COMPILING, shown_by, working
+from akx.core import progress as _progress
+from akx.core.progress import COMPILING, shown_by, working
 
 
 class Told:
@@ -134,7 +134,7 @@ def test_its_thread_ends_and_costs_next_to_nothing(told: Told) -> None:
 
 
 def test_reading_a_file_says_which(told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from akx import io
+    from akx.core import io
 
     path = tmp_path / "slow.mtx"
     scipy.io.mmwrite(path, sp.eye_array(5).tocoo())

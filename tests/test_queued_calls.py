@@ -16,11 +16,11 @@ from device.fake_driver import FakeDriver
 from test_device_calls import DTYPE, LAUNCH, A, Array, Case, K, N, Steps, Stream, case, cupy, driver  # noqa: F401
 
 import akx
-from akx.device.cuda.memory import DeviceArray
-from akx.kernels.cuda import program
+from akx.backends.cuda import program
+from akx.backends.cuda.device.memory import DeviceArray
+from akx.core.plan import Plan
 from akx.operator.online import Held
 from akx.operator.planner import Choice
-from akx.plan import Plan
 from akx.tuner import exploration, first_runs, queued
 from akx.tuner.first_runs import Candidate
 from akx.tuner.queued import Queued
@@ -58,7 +58,7 @@ class Few:
         self.given = case.P._prepared.values.of(DTYPE)
         self.problem, self.left = Problem(self.given, K), list(enumerate(programs))
         self.kept: list[Plan] = []
-        self.vectors = akx.device.choose.backend_of("cuda").trial_vectors(self.problem)
+        self.vectors = akx.backends.device.choose.backend_of("cuda").trial_vectors(self.problem)
 
     def next(self, incumbent: Plan, seconds: float, left: float, matrix: Any) -> Candidate | None:
         if not self.left:
@@ -69,7 +69,7 @@ class Few:
         if program.factor == 1.0:
             program.update_values(matrix.data)
         self.problem = Problem(matrix, K)
-        self.vectors = akx.device.choose.backend_of("cuda").trial_vectors(self.problem)
+        self.vectors = akx.backends.device.choose.backend_of("cuda").trial_vectors(self.problem)
         self.problem.poison()
         del self.left[0]
         return Candidate(_plan(place), "given", program, self.problem, seconds, 0.0)

@@ -8,7 +8,7 @@ from akx.cli.guard import EXIT_INTERRUPTED
 from akx.cli.load import check_amount, check_error, check_powers, check_seconds, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note
 from akx.cli.tune import progress
-from akx.errors import ArgumentError, brief
+from akx.core.errors import ArgumentError, brief
 
 __all__ = ["BenchRequest", "parse_powers", "run_bench"]
 
@@ -52,7 +52,7 @@ def run_bench(request: BenchRequest, *, as_json: bool) -> int:
     check_amount("--trials", request.trials, 100)
     check_seconds(request.seconds)
     check_error(request.value_error)
-    from akx.device.host import resolve_threads
+    from akx.backends.device.host import resolve_threads
     from akx.report.bench import BenchResult, bench_power
     from akx.tuner import tune
 

@@ -13,7 +13,7 @@ from akx.cli.output import data_console, emit_json, note, status_console
 from akx.report.text import counted, duration
 
 if TYPE_CHECKING:
-    from akx.matrix import Matrix
+    from akx.core.matrix import Matrix
 
 __all__ = ["DOCTOR_SCHEMA", "run_doctor"]
 
@@ -64,9 +64,9 @@ def run_doctor(db: str | None, *, calibrate: bool = False, warm: bool = False, a
 
 
 def _calibrate() -> None:
-    """Measure and keep; says what it does on stderr. Raises :class:`akx.errors.AkxError` where that fails."""
-    from akx.device.choose import is_usable
-    from akx.kernels import registry
+    """Measure and keep; says what it does on stderr. Raises :class:`akx.core.errors.AkxError` where that fails."""
+    from akx.backends import registry
+    from akx.backends.device.choose import is_usable
     from akx.tuner.calibration import calibrate, check_writable
 
     check_writable()
@@ -79,7 +79,7 @@ def _calibrate() -> None:
 
 def _warm(*, as_json: bool) -> int:
     """Compile what is not there yet, on all cores. Ctrl-C ends it; what was compiled by then is kept."""
-    from akx.device.choose import BACKENDS, device_of, is_usable
+    from akx.backends.device.choose import BACKENDS, device_of, is_usable
     from akx.solvers.system import compiling_job
     from akx.tuner.rehearsal import job
     from akx.tuner.warmup import Warmup, every_plan, job_of
@@ -112,7 +112,7 @@ def _grid(dtype: str) -> Matrix:
     import numpy as np
     import scipy.sparse as sp
 
-    from akx.matrix import Matrix
+    from akx.core.matrix import Matrix
 
     line = sp.diags_array([[-1.0] * (_SIDE - 1), [2.5] * _SIDE, [-1.0] * (_SIDE - 1)], offsets=[-1, 0, 1])
     points = sp.kronsum(line, line)

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from akx.cli.output import emit_json, note, standard_streams, words_of_a_command
-from akx.errors import AkxError, shown
+from akx.core.errors import AkxError, shown
 
 __all__ = [
     "ERROR_SCHEMA",

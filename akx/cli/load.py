@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from akx.errors import ArgumentError, FileFormatError
+from akx.core.errors import ArgumentError, FileFormatError
 
 if TYPE_CHECKING:
-    from akx.matrix import Matrix
+    from akx.core.matrix import Matrix
     from akx.plandb import PlanDatabase
 
 _ENDINGS = re.compile(r"(\.(mtx|npz|mat|hb|rb|tar|tgz|[rcpi][suhzr][ae]))?(\.(gz|bz2|xz))?$", re.IGNORECASE)
@@ -80,8 +80,8 @@ def open_database(path: str | None) -> PlanDatabase:
 
 def load_matrix(file: str, *, dtype: str | None = None, variable: str | None = None) -> Matrix:
     """The canonical matrix in `file`."""
-    from akx.io import read_matrix
-    from akx.matrix import Matrix
+    from akx.core.io import read_matrix
+    from akx.core.matrix import Matrix
 
     try:
         return Matrix.from_any(read_matrix(file, variable=variable), dtype=dtype)

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from akx._progress import shown_by, working
-from akx.errors import AkxError, shown, shown_lines
+from akx.core.errors import AkxError, shown, shown_lines
+from akx.core.progress import shown_by, working
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from akx.cli.guard import EXIT_UNMET
 from akx.cli.load import check_powers, check_seconds, load_matrix, open_database
 from akx.cli.output import data_console, emit_json, note
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
 from akx.plandb import PlanDatabase, SolverTiming, aged, stale_fields
 from akx.plandb.layers import SHIPPED
 from akx.report.text import ID_DIGITS, counted, duration, half_width, ratio

@@ -8,7 +8,7 @@ from pathlib import Path
 from akx.cli.load import load_matrix, matrix_name, open_database
 from akx.cli.output import emit_json, note
 from akx.cli.target import cannot_be_written, check_target
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
 from akx.report.text import count
 
 __all__ = ["REPORT_SCHEMA", "write_report"]
@@ -77,7 +77,7 @@ def write_report(
 
 
 def _write(target: Path, page: str) -> None:
-    from akx.io import write_whole
+    from akx.core.io import write_whole
 
     try:
         write_whole(target, page.encode())

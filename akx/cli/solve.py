@@ -14,13 +14,13 @@ from akx.cli.guard import EXIT_UNMET, AnsweredError
 from akx.cli.load import check_amount, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note, status_console
 from akx.cli.target import cannot_be_written, check_picture, check_target
-from akx.errors import AkxError, ArgumentError, MatrixError
+from akx.core.errors import AkxError, ArgumentError, MatrixError
 from akx.report.text import count, counted, duration
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from akx.matrix import Matrix
+    from akx.core.matrix import Matrix
     from akx.plandb import PlanDatabase
     from akx.solvers import SolveStats
 
@@ -66,7 +66,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
     ):
         check_amount(option, value, example)
     _check_files(request)
-    from akx.device.choose import HOST, device_of
+    from akx.backends.device.choose import HOST, device_of
     from akx.solvers.places import TOO_MUCH
 
     if request.backend != "auto":
@@ -143,7 +143,7 @@ def _right_hand_side(rhs: str, matrix: Matrix) -> NDArray[Any]:
         rng = np.random.default_rng(0)
         b = rng.standard_normal(matrix.n)
         return (b + 1j * rng.standard_normal(matrix.n) if matrix.dtype.kind == "c" else b).astype(matrix.dtype)
-    from akx.io import read_vector
+    from akx.core.io import read_vector
 
     found = read_vector(rhs)
     if found.size != matrix.n:
@@ -158,7 +158,7 @@ def _right_hand_side(rhs: str, matrix: Matrix) -> NDArray[Any]:
 
 def _backend(request: SolveRequest, matrix: Matrix) -> str:
     """Where to solve: what was asked for, or what suits the matrix."""
-    from akx.device.choose import suited
+    from akx.backends.device.choose import suited
 
     return suited(lambda one: one.solving_entries, matrix.nnz) if request.backend == "auto" else request.backend
 
@@ -184,7 +184,7 @@ def watched(matrix: Matrix, b: Any, backend: str, *, as_json: bool) -> Iterator[
 
     Nothing where steps are queued ahead, as on a GPU: it would wait for the host after each.
     """
-    from akx.device.choose import backend_of
+    from akx.backends.device.choose import backend_of
 
     console = status_console()
     if backend_of(backend).queues:
@@ -262,7 +262,7 @@ class _Files:
         """Write what was asked for, and say what is there."""
         output, plot = self.request.output, self.request.plot
         if output is not None:
-            from akx.io import write_vector
+            from akx.core.io import write_vector
 
             write_vector(output, self.x)
             self.output = output
@@ -321,7 +321,7 @@ def _print(request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared
     ]
     if M is not None:
         pairs.insert(2, ("preconditioner", f"{request.precond}, made in {duration(prepared)}"))
-    from akx.device.choose import HOST, device_of
+    from akx.backends.device.choose import HOST, device_of
 
     if backend != HOST:
         pairs.insert(1, ("device", device_of(backend).name))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
 
 __all__ = ["cannot_be_written", "check_picture", "check_target"]
 

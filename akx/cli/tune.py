@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from akx.cli.guard import EXIT_INTERRUPTED
 from akx.cli.load import check_amount, check_error, check_powers, check_seconds, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note, status_console
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
 from akx.report.text import counted, duration, ratio, share
 
 if TYPE_CHECKING:

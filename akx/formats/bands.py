@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
-from akx.errors import InfeasibleError
+from akx.core.errors import InfeasibleError
+from akx.core.numba_jit import njit
 from akx.formats.base import Pattern
 from akx.formats.diagonals import WARP, Diagonals, Extents
 from akx.partition.pieces import in_pieces

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._canonical import read_only
-from akx.matrix import Matrix
+from akx.core.canonical import read_only
+from akx.core.matrix import Matrix
 
 __all__ = [
     "Format",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
+from akx.core.numba_jit import njit
 from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
 from akx.formats.shares import in_shares
 

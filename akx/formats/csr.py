@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
+from akx.core.numba_jit import njit
 from akx.formats.base import Format, Pattern, index_dtype
 
 __all__ = ["GROUP", "CsrAheadArrays", "CsrArrays", "csr_fits", "from_csr"]

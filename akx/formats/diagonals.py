@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
+from akx.core.numba_jit import njit
 from akx.formats.base import Pattern
 
 __all__ = ["WARP", "Diagonals", "Extents", "diagonals_of"]

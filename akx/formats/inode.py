@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._canonical import read_only
-from akx._numba import njit
+from akx.core.canonical import read_only
+from akx.core.numba_jit import njit
 from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
 from akx.formats.csr import GROUP, csr_fits
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
+from akx.core.numba_jit import njit
 from akx.formats.base import Pattern
 
 __all__ = ["INDEX_BYTES", "MOST", "VALUE_BYTES", "Nodes", "alike_rows", "compared_rows", "natural_nodes"]

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import InfeasibleError
+from akx.core.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.blocked import NOWHERE, Blocked, blocks_of, cut_blocks, full_blocks
 from akx.formats.parts_loops import fill_slots, find_widths

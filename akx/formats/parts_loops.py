@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from akx._numba import njit
+from akx.core.numba_jit import njit
 from akx.formats.blocked import NOWHERE
 
 __all__ = ["fill_slots", "find_widths"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
+from akx.core.numba_jit import njit
 from akx.formats.base import Format, Pattern
 
 __all__ = ["PARTITION", "PcsrArrays", "cuts_of", "from_csr", "pcsr_slots"]

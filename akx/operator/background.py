@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 from scipy.sparse import eye_array
 
-from akx._numba import is_loaded
-from akx.device.choose import HOST
-from akx.errors import CompileError
-from akx.matrix import Matrix
+from akx.backends.device.choose import HOST
+from akx.core.errors import CompileError
+from akx.core.matrix import Matrix
+from akx.core.numba_jit import is_loaded
 from akx.operator.freshness import Summing
 from akx.operator.tiers import ALWAYS
 
 if TYPE_CHECKING:
-    from akx.plan import Plan
+    from akx.core.plan import Plan
     from akx.tuner.warmup import Job, Warmup
 
 __all__ = [
@@ -123,7 +123,7 @@ def look(job: Job, matrix: Matrix, vectors: int = 1) -> None:
 def summing_by(threads: int, nbytes: int) -> Summing | None:
     """What forms checksums of a matrix while a device works, by at most so many threads; `nbytes` are of its values.
 
-    That is a team whose threads listen for the next call (:mod:`akx.kernels.cpu.sums`), once its code is there; None
+    That is a team whose threads listen for the next call (:mod:`akx.backends.cpu.sums`), once its code is there; None
     before, and for few.
     """
     global _read, _has_team
@@ -153,7 +153,7 @@ def summing_by(threads: int, nbytes: int) -> Summing | None:
 
 def _bring_team() -> None:
     global _sums_of
-    _sums_of = import_module("akx.kernels.cpu.sums").sums_of
+    _sums_of = import_module("akx.backends.cpu.sums").sums_of
 
 
 @cache

@@ -27,11 +27,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from akx._process import resolve_threads
-from akx.basis import Basis
-from akx.device import results
-from akx.errors import MatrixError
-from akx.matrix import Matrix
+from akx.backends.device import results
+from akx.core.basis import Basis
+from akx.core.errors import MatrixError
+from akx.core.matrix import Matrix
+from akx.core.process import resolve_threads
 from akx.operator import freshness
 from akx.operator.freshness import Token, database_of, is_changing, place_of_plans
 from akx.operator.spares import KEPT, KEPT_BYTES, Spares, hold_in_graph
@@ -39,8 +39,8 @@ from akx.operator.tiers import FIXED, setting
 from akx.operator.values import same_pattern
 
 if TYPE_CHECKING:
+    from akx.core.plan import Plan
     from akx.operator.powers import MatrixPowers
-    from akx.plan import Plan
 
 __all__ = ["CACHE", "ORIGIN", "Cache", "Entry", "Origin", "clear_cache"]
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from akx._given import check_count
-from akx.basis import Basis
-from akx.device.choose import HOST, array_backend
-from akx.matrix import Matrix, content_token
-from akx.matrix import there as matrix_there
+from akx.backends.device.choose import HOST, array_backend
+from akx.core.arguments import check_count
+from akx.core.basis import Basis
+from akx.core.matrix import Matrix, content_token
+from akx.core.matrix import there as matrix_there
 from akx.operator.freshness import read
 from akx.operator.tiers import CSR, ended, plain_powers
 from akx.operator.vectors import is_matrix_there, is_on_device
 
 if TYPE_CHECKING:
+    from akx.core.plan import Plan
     from akx.operator.kept import Recent
     from akx.operator.powers import MatrixPowers
-    from akx.plan import Plan
 
 __all__ = ["matrix_powers"]
 
@@ -143,7 +143,7 @@ def matrix_powers(
             return answer
     is_captured = False
     if is_elsewhere:
-        from akx.device.cuda import callers
+        from akx.backends.cuda.device import callers
 
         is_captured = callers.is_captured(x)
     if is_usual and isinstance(backend, str) and backend not in ("auto", HOST):
@@ -213,7 +213,7 @@ def _read_beside(known: Recent, operator: MatrixPowers, A: Any, x: Any, out: Any
         if out is not None and np.may_share_memory(x, out):  # x has to be there still where it is done again
             return None
         return operator._of_host(x, out, meanwhile=is_same)
-    from akx.device.cuda import callers
+    from akx.backends.cuda.device import callers
 
     if callers.is_captured(x):
         return None

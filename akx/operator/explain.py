@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from akx.device.choose import backend_of
-from akx.errors import shown
-from akx.kernels import registry
+from akx.backends import registry
+from akx.backends.device.choose import backend_of
+from akx.core.errors import shown
 from akx.operator.online import reason_against_online
 from akx.operator.prepared import Prepared
 from akx.tuner.calibration import best_figures

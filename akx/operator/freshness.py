@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._given import scipy_matrix
-from akx._numba import is_loaded
-from akx._parts import Parts
-from akx.matrix import Matrix, content_token, there
+from akx.core.arguments import scipy_matrix
+from akx.core.device_arrays import Parts
+from akx.core.matrix import Matrix, content_token, there
+from akx.core.numba_jit import is_loaded
 
 if TYPE_CHECKING:
     from akx.plandb import PlanDatabase

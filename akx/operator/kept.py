@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import issparse
 
-from akx._canonical import check_shape, check_value_error, target_dtype
-from akx._process import resolve_threads
-from akx.basis import Basis
-from akx.device.budget import parse_limits
-from akx.errors import DeviceError
-from akx.matrix import Matrix, sent
+from akx.backends.device.budget import parse_limits
+from akx.core.basis import Basis
+from akx.core.canonical import check_shape, check_value_error, target_dtype
+from akx.core.errors import DeviceError
+from akx.core.matrix import Matrix, sent
+from akx.core.process import resolve_threads
 from akx.operator import freshness
 from akx.operator.background import summing_by
 from akx.operator.cache import CACHE, ORIGIN, Cache, Entry, Origin
@@ -32,8 +32,8 @@ from akx.operator.freshness import (
 from akx.operator.tiers import CSR
 
 if TYPE_CHECKING:
+    from akx.core.plan import Plan
     from akx.operator.powers import MatrixPowers
-    from akx.plan import Plan
 
 __all__ = [
     "Recent",
@@ -84,7 +84,7 @@ def operator_for(
     named = basis if isinstance(basis, str) else id(basis)
     limits = parse_limits(*limits)  # before it is part of a key: equal ones are to be equal, and wrong ones named
     if plan is not None:
-        from akx.plan import check_plan
+        from akx.core.plan import check_plan
 
         check_plan(plan)
     own = A.value_error if isinstance(A, Matrix) else 0.0
@@ -182,7 +182,7 @@ def recent(operator: MatrixPowers, x: Any) -> Recent | None:
         return None
     if isinstance(x, np.ndarray):
         return Recent(entry, lambda x: True)
-    from akx.device.cuda.callers import library_of
+    from akx.backends.cuda.device.callers import library_of
 
     return Recent(entry, library_of(type(x)).is_there)
 

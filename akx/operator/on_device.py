@@ -1,7 +1,7 @@
 """Calls with arrays on the GPU: on the stream of the caller, and into a graph that they record.
 
 A call is one launch of a graph. What has to be looked at is looked at in the first call with arrays of a kind; of
-later ones with arrays that look the same, wherever they are (:mod:`akx.device.cuda.callers`), it is remembered. Host,
+later ones with arrays that look the same, wherever they are (`callers`), it is remembered. Host,
 per such call: two arrays read, two locks taken, three calls of the driver (which context is current, is the stream
 captured, the launch), and where arrays are not where they were one more for each kernel of the graph. Nothing waits.
 
@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from akx.basis import Basis
-from akx.device.choose import array_backend
-from akx.device.cuda import interchange
-from akx.device.cuda.callers import library_of, stream_of
-from akx.device.cuda.launch import CallerStream, Stream, default_stream
-from akx.device.cuda.memory import DeviceArray, wrap
-from akx.device.cuda.runtime import runtime
-from akx.errors import ArgumentError, ArgumentTypeError, DeviceError
-from akx.kernels.base import Coefficients
-from akx.kernels.cuda.program import CudaProgram
+from akx.backends.cuda.device import interchange
+from akx.backends.cuda.device.callers import library_of, stream_of
+from akx.backends.cuda.device.launch import CallerStream, Stream, default_stream
+from akx.backends.cuda.device.memory import DeviceArray, wrap
+from akx.backends.cuda.device.runtime import runtime
+from akx.backends.cuda.program import CudaProgram
+from akx.backends.device.choose import array_backend
+from akx.backends.schedule import Coefficients
+from akx.core.basis import Basis
+from akx.core.errors import ArgumentError, ArgumentTypeError, DeviceError
 from akx.operator.overflow import OverflowWatch
 from akx.operator.prepared import Prepared
 from akx.operator.vectors import overlap

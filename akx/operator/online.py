@@ -6,14 +6,14 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from akx._given import unknown_name
-from akx.device.choose import backend_of, plan_threads
-from akx.errors import ArgumentError
-from akx.kernels.base import Program
-from akx.matrix import Matrix
+from akx.backends.device.choose import backend_of, plan_threads
+from akx.backends.schedule import Program
+from akx.core.arguments import unknown_name
+from akx.core.errors import ArgumentError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.operator.planner import Asked, Call, Choice, Planner
 from akx.operator.tiers import FIXED, setting
-from akx.plan import Plan
 from akx.tuner.verify import BASIS_KINDS
 
 if TYPE_CHECKING:

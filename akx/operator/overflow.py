@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import AkxWarning
+from akx.core.errors import AkxWarning
 
 __all__ = ["OverflowWatch", "is_looked_at", "levels_to_caller"]
 
@@ -75,7 +75,7 @@ class OverflowWatch:
         calls, watch = self._calls, self._on_device
         self._calls = calls + 1
         if watch is None:
-            from akx.kernels.cuda.values import FiniteWatch
+            from akx.backends.cuda.values import FiniteWatch
 
             watch = self._on_device = FiniteWatch(self._k + 1)
         first = watch.first

@@ -12,13 +12,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from akx._canonical import check_shape, check_value_error, target_dtype
-from akx._process import resolve_threads
-from akx.basis import Basis, make_basis
-from akx.device.choose import HOST, backend_of
-from akx.errors import DeviceMemoryError
-from akx.kernels.program import Coefficients, PlainProducts, Program
-from akx.matrix import Matrix, there
+from akx.backends.device.choose import HOST, backend_of
+from akx.backends.program import Coefficients, PlainProducts, Program
+from akx.core.basis import Basis, make_basis
+from akx.core.canonical import check_shape, check_value_error, target_dtype
+from akx.core.errors import DeviceMemoryError
+from akx.core.matrix import Matrix, there
+from akx.core.process import resolve_threads
 from akx.operator.cache import CACHE
 from akx.operator.freshness import has_other_threads
 from akx.operator.kept import cache_of, canonical, content_of, derived, origin_of, owner_of
@@ -279,7 +279,7 @@ class _Call:
 
     def captured(self, operator: PlainOperator) -> Any:
         """V, whose kernels go into the graph that the caller records on the stream of x."""
-        from akx.device.cuda.runtime import runtime
+        from akx.backends.cuda.device.runtime import runtime
         from akx.operator.on_device import in_place, stream_for
 
         block, powers, answer = in_place(self.x, self.out, self.start, self.single, self.dtype, self.k + 1)
@@ -341,6 +341,6 @@ class _Call:
 
 def _interchange() -> Any:
     """What reads arrays of the device, where there is one."""
-    from akx.device.cuda import interchange as arrays
+    from akx.backends.cuda.device import interchange as arrays
 
     return arrays

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from akx.device.budget import within
-from akx.device.choose import device_of, plan_threads, resolve_backend
-from akx.device.host import resolve_threads
-from akx.errors import AkxError, DeviceError, InfeasibleError
-from akx.kernels import registry
-from akx.kernels.base import Program
-from akx.matrix import Matrix
-from akx.options import unknown_option
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.device.budget import within
+from akx.backends.device.choose import device_of, plan_threads, resolve_backend
+from akx.backends.device.host import resolve_threads
+from akx.backends.schedule import Program
+from akx.core.errors import AkxError, DeviceError, InfeasibleError
+from akx.core.matrix import Matrix
+from akx.core.options import unknown_option
+from akx.core.plan import Plan
 from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, aged, database_of
 from akx.plandb.layers import origin
 from akx.tuner import plan_key, predict

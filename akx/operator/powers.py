@@ -1,6 +1,6 @@
 """`MatrixPowers`: matrix powers prepared once and applied often.
 
-The way of a call: user's matrix -> :class:`akx.matrix.Matrix` -> plan (given, else from the plan database, else that of
+The way of a call: user's matrix -> `Matrix` -> plan (given, else from the plan database, else that of
 a like device where it is faster than the predicted one, else predicted; never tuned unasked) -> program -> V.
 V[..., j] = p_j(A) x, v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}.
 """
@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from akx._canonical import target_dtype
-from akx._given import check_count
-from akx.basis import Basis, make_basis
-from akx.device.budget import budgeted_backend, resolve_budget
-from akx.device.choose import HOST, array_backend, backend_of
-from akx.device.results import rows_of
-from akx.errors import PlanError
-from akx.kernels.base import Coefficients, Program
-from akx.matrix import Matrix
+from akx.backends.device.budget import budgeted_backend, resolve_budget
+from akx.backends.device.choose import HOST, array_backend, backend_of
+from akx.backends.device.results import rows_of
+from akx.backends.schedule import Coefficients, Program
+from akx.core.arguments import check_count
+from akx.core.basis import Basis, make_basis
+from akx.core.canonical import target_dtype
+from akx.core.errors import PlanError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan, check_plan
 from akx.operator.explain import explained
 from akx.operator.online import check_tune
 from akx.operator.overflow import OverflowWatch
@@ -31,7 +32,6 @@ from akx.operator.planner import Asked, Call, Choice, Planner
 from akx.operator.prepared import Prepared, result_for
 from akx.operator.recurrence import Recurrence
 from akx.operator.vectors import check_out, is_matrix_there, is_on_device, is_same, start_block
-from akx.plan import Plan, check_plan
 from akx.plandb import PlanDatabase
 
 if TYPE_CHECKING:

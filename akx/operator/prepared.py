@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from akx._progress import working
-from akx.device.choose import array_backend
-from akx.device.forks import ForkSafeLock
-from akx.device.results import new_result
-from akx.errors import (
+from akx.backends import registry
+from akx.backends.device.choose import array_backend
+from akx.backends.device.forks import ForkSafeLock
+from akx.backends.device.results import new_result
+from akx.backends.schedule import Coefficients, Program, check_feasible, held_bytes
+from akx.core.errors import (
     AkxWarning,
     BudgetError,
     DeviceError,
@@ -31,9 +32,9 @@ from akx.errors import (
     MatrixError,
     MissingDependencyError,
 )
-from akx.kernels import registry
-from akx.kernels.base import Coefficients, Program, check_feasible, held_bytes
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
+from akx.core.progress import working
 from akx.operator.background import check_code, check_first
 from akx.operator.overflow import levels_to_caller
 from akx.operator.planner import Call, Choice, Choices, Planner
@@ -41,10 +42,9 @@ from akx.operator.recurrence import Recurrence
 from akx.operator.tuned import Tuned
 from akx.operator.values import Values, same_pattern
 from akx.operator.vectors import wrong_layout
-from akx.plan import Plan
 
 if TYPE_CHECKING:
-    from akx.device.cuda.memory import DeviceArray
+    from akx.backends.cuda.device.memory import DeviceArray
     from akx.tuner.online import Online
 
 __all__ = ["Prepared", "result_for"]
@@ -192,7 +192,7 @@ class Prepared(Tuned):
         until they are known again, these are the sums of nothing, and so they are for ever where a graph has values
         that are not renewed.
         """
-        from akx.device.cuda.memory import to_device
+        from akx.backends.cuda.device.memory import to_device
 
         there = np.array(sums, dtype=np.uint64)
         with self.lock:
@@ -231,8 +231,8 @@ class Prepared(Tuned):
 
     def update_on_device(self, values: Any, *, check_finite: bool) -> None:
         """Take values from an array on the GPU, one for each entry."""
-        from akx.device.cuda import interchange
-        from akx.kernels.cuda.values import all_finite
+        from akx.backends.cuda.device import interchange
+        from akx.backends.cuda.values import all_finite
 
         matrix = self.values.matrix
         data = interchange.values_of(values, matrix.nnz, matrix.dtype)
@@ -266,8 +266,8 @@ class Prepared(Tuned):
             return None
         if not same_pattern(A, matrix):
             return None
-        from akx.device.cuda.memory import to_device
-        from akx.kernels.cuda.values import all_finite
+        from akx.backends.cuda.device.memory import to_device
+        from akx.backends.cuda.values import all_finite
 
         try:
             data = to_device(np.ascontiguousarray(values[: matrix.nnz]))
@@ -306,7 +306,7 @@ class Prepared(Tuned):
 
     def _wait_for_captured(self) -> None:
         if self.captured:
-            from akx.device.cuda.launch import synchronize
+            from akx.backends.cuda.device.launch import synchronize
 
             synchronize()
 

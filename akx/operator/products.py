@@ -14,10 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx._process import resolve_threads, share_out
-from akx.basis import Basis
-from akx.device.results import new_result, turn
-from akx.kernels.cpu.groups import (
+from akx.backends.cpu.groups import (
     LANES,
     LEAST,
     Code,
@@ -28,6 +25,9 @@ from akx.kernels.cpu.groups import (
     lanes_for,
     work_size,
 )
+from akx.backends.device.results import new_result, turn
+from akx.core.basis import Basis
+from akx.core.process import resolve_threads, share_out
 
 __all__ = ["APART", "csr_product", "is_finite", "is_for_groups", "powers_into", "product_into"]
 
@@ -77,7 +77,7 @@ def powers_into(
     Few vectors are done one after another, where they will be. Of more, some at a time are side by side, as SciPy has
     them, and are put where they will be after each product: entries of A are read once for all of these. Vectors have
     nothing to do with one another, so that threads can share them. When blocks have taken as long as it takes to make
-    machine code for groups of them (:mod:`akx.kernels.cpu.groups`), that does them, with the same bits.
+    machine code for groups of them (:mod:`akx.backends.cpu.groups`), that does them, with the same bits.
     """
     k, vectors = len(powers) - 1, powers.shape[1]
     is_long = A[1].size * k * vectors >= _SHARED

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from akx.basis import Basis
-from akx.errors import ArgumentError, ArgumentTypeError
-from akx.kernels.program import Coefficients, as_coefficients
+from akx.backends.program import Coefficients, as_coefficients
+from akx.core.basis import Basis
+from akx.core.errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["Recurrence"]
 

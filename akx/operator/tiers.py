@@ -33,14 +33,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from akx._canonical import check_shape, check_value_error, target_dtype
-from akx._numba import is_loaded
-from akx._process import resolve_threads
-from akx.basis import Basis
-from akx.device.results import new_result
-from akx.errors import ArgumentError, brief
-from akx.kernels.cpu.groups import LANES
-from akx.matrix import Matrix
+from akx.backends.cpu.groups import LANES
+from akx.backends.device.results import new_result
+from akx.core.basis import Basis
+from akx.core.canonical import check_shape, check_value_error, target_dtype
+from akx.core.errors import ArgumentError, brief
+from akx.core.matrix import Matrix
+from akx.core.numba_jit import is_loaded
+from akx.core.process import resolve_threads
 from akx.operator.overflow import OverflowWatch, is_looked_at
 from akx.operator.products import APART, is_finite, is_for_groups, powers_into
 from akx.operator.sound import SoundPattern
@@ -147,7 +147,7 @@ class Rent:
     def goes_on(self, k: int, vectors: int = 1, *, in_groups: bool = False) -> bool:
         """Whether a call of k products is better done without preparing; it counts as one that was.
 
-        Of vectors in groups (:mod:`akx.kernels.cpu.groups`) what counts is how often the matrix comes from memory:
+        Of vectors in groups (:mod:`akx.backends.cpu.groups`) what counts is how often the matrix comes from memory:
         where it is in a cache no plan is quicker.
         """
         global _lost

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from akx.kernels.base import Coefficients, Program
+from akx.backends.schedule import Coefficients, Program
+from akx.core.plan import Plan
 from akx.operator.online import make_online, reason_against_online
 from akx.operator.planner import Call, Choice, Choices, Planner
 from akx.operator.values import Values
-from akx.plan import Plan
 
 if TYPE_CHECKING:
     from akx.tuner.online import Online

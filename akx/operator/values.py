@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.forks import ForkSafeLock
-from akx.matrix import Matrix
+from akx.backends.device.forks import ForkSafeLock
+from akx.core.matrix import Matrix
 
 __all__ = ["Values", "same_pattern"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._given import numbers_of
-from akx.errors import ArgumentError
-from akx.matrix import Matrix, there
+from akx.core.arguments import numbers_of
+from akx.core.errors import ArgumentError
+from akx.core.matrix import Matrix, there
 
 __all__ = ["check_out", "is_matrix_there", "is_on_device", "is_same", "overlap", "start_block", "wrong_layout"]
 
@@ -21,7 +21,7 @@ def is_on_device(x: Any) -> bool:
     """Whether x is an array on a GPU."""
     if type(x) is np.ndarray or isinstance(x, Matrix):  # which have nothing that could be looked for
         return False
-    from akx.device.cuda import interchange
+    from akx.backends.cuda.device import interchange
 
     return interchange.is_on_device(x)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.core.errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["ROW_FLOPS", "IndexArray", "Partition", "inverse_permutation", "order_by_part"]
 

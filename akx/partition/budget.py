@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError, BudgetError, InfeasibleError
+from akx.core.errors import ArgumentError, BudgetError, InfeasibleError
 from akx.partition.base import ROW_FLOPS, IndexArray, Partition, order_by_part
 from akx.partition.fitting import block_bytes, blocks_fit, diagonal_block, split_cuts
 from akx.partition.ghost import ghost_zones

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
+from akx.core.numba_jit import njit
 from akx.partition.ghost import GhostZones
 from akx.partition.graph import metis_partition
 

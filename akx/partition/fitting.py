@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
+from akx.core.numba_jit import njit
 
 __all__ = ["block_bytes", "blocks_fit", "diagonal_block", "split_cuts"]
 

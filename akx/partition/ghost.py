@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
-from akx.errors import ArgumentError, InfeasibleError
+from akx.core.errors import ArgumentError, InfeasibleError
+from akx.core.numba_jit import njit
 from akx.partition.base import IndexArray, Partition
 from akx.partition.pattern import signed, unsigned_pattern
 from akx.partition.reach import permute

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from akx.errors import ArgumentError, MissingDependencyError
+from akx.core.errors import ArgumentError, MissingDependencyError
 from akx.partition.base import ROW_FLOPS, IndexArray
 from akx.partition.pattern import off_diagonal, symmetrized, unsigned_pattern
 from akx.partition.rows import even_cuts

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
+from akx.core.numba_jit import njit
 
 __all__ = ["ball_sizes", "closure_and_work"]
 

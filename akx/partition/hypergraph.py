@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from akx._numba import njit
-from akx.errors import MissingDependencyError
+from akx.core.errors import MissingDependencyError
+from akx.core.numba_jit import njit
 from akx.partition.base import IndexArray
 from akx.partition.graph import checked_parts, checked_weights, flop_weights
 from akx.partition.pattern import transposed, unsigned_pattern

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
+from akx.core.numba_jit import njit
 from akx.partition.base import IndexArray
 from akx.partition.pattern import symmetrized, unsigned_pattern
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.core.errors import ArgumentError, ArgumentTypeError
+from akx.core.numba_jit import njit
 from akx.partition.base import IndexArray
 
 __all__ = ["off_diagonal", "signed", "symmetrized", "transposed", "unsigned_pattern"]

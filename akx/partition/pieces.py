@@ -13,8 +13,8 @@ from contextvars import ContextVar
 from itertools import pairwise
 from typing import TypeVar
 
-from akx._numba import named_threads
-from akx._process import available_cores
+from akx.core.numba_jit import named_threads
+from akx.core.process import available_cores
 
 __all__ = ["alone", "in_pieces", "is_alone"]
 

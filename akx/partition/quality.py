@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
+from akx.core.numba_jit import njit
 from akx.partition.base import ROW_FLOPS, IndexArray, Partition
 from akx.partition.ghost import GhostZones, ghost_zones
 from akx.partition.pattern import unsigned_pattern

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
+from akx.core.numba_jit import njit
 from akx.partition.base import IndexArray, Partition, inverse_permutation
 from akx.partition.pattern import signed, unsigned_pattern
 

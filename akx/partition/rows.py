@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError, InfeasibleError
+from akx.core.errors import ArgumentError, InfeasibleError
 from akx.partition.base import ROW_FLOPS, IndexArray, Partition
 from akx.partition.ghost import ghost_zones
 

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
-from akx.errors import InfeasibleError
+from akx.core.errors import InfeasibleError
+from akx.core.numba_jit import njit
 from akx.partition.levels import levels
 from akx.partition.pieces import in_pieces
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from akx.errors import DatabaseError
+from akx.core.errors import DatabaseError
 from akx.plandb.files import database_path
 
 __all__ = ["ServerAddress", "database_place"]

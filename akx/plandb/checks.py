@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from akx.errors import PlanError, brief
+from akx.core.errors import PlanError, brief
 
 __all__ = ["LONGEST_NAME", "check_time", "checked_object", "checked_seconds", "checked_text"]
 

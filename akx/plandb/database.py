@@ -23,7 +23,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from akx.errors import ArgumentError, ArgumentTypeError, DatabaseError, FileFormatError, MissingDependencyError, brief
+from akx.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DatabaseError,
+    FileFormatError,
+    MissingDependencyError,
+    brief,
+)
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning

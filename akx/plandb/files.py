@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from akx._process import user_folder
-from akx.device.forks import lock_file, unlock_file
-from akx.errors import AkxWarning, DatabaseError, brief, shown
+from akx.backends.device.forks import lock_file, unlock_file
+from akx.core.errors import AkxWarning, DatabaseError, brief, shown
+from akx.core.process import user_folder
 
 __all__ = [
     "SQLITE_ERRORS",

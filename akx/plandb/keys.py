@@ -1,7 +1,7 @@
 """What a plan is keyed by, so that no stale plan is ever used, and what it was made with, by which it may be aged.
 
 A plan holds for one pattern, dtype, index type, basis kind, k, number of start vectors, class of device, and for the
-revisions of its schedule and its variant (:mod:`akx.kernels.revisions`). All are fields of :class:`PlanKey`; a lookup
+revisions of its schedule and its variant (:mod:`akx.backends.revisions`). All are fields of :class:`PlanKey`; a lookup
 succeeds only where all of them are equal, and otherwise names those that are not.
 
 A search is over all schedules, so its key has no revisions; the plan that it finds is kept under those of its own
@@ -22,15 +22,15 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from akx.device.choose import BACKENDS, HOST, backend_of
-from akx.errors import PlanError, brief
-from akx.kernels.revisions import ALL, revision, sources, variant_revision
-from akx.plan import PLAN_SCHEMA, Plan, check_fields
+from akx.backends.device.choose import BACKENDS, HOST, backend_of
+from akx.backends.revisions import ALL, revision, sources, variant_revision
+from akx.core.errors import PlanError, brief
+from akx.core.plan import PLAN_SCHEMA, Plan, check_fields
 from akx.plandb.legacy import OLD_FIELDS
 
 if TYPE_CHECKING:
-    from akx.device.host import HostDevice
-    from akx.matrix import Matrix
+    from akx.backends.device.host import HostDevice
+    from akx.core.matrix import Matrix
 
 __all__ = [
     "FIELD_MEANINGS",

@@ -21,8 +21,8 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
-from akx.device.forks import ForkSafeLock
-from akx.errors import AkxError
+from akx.backends.device.forks import ForkSafeLock
+from akx.core.errors import AkxError
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.records import PlanRecord
 from akx.plandb.timings import SolverTiming

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from akx.errors import DatabaseError
+from akx.core.errors import DatabaseError
 from akx.plandb.legacy import marked_timings, modern_plan, modern_trial, newest_timings, unmarked, untried_timings
 from akx.plandb.records import now
 

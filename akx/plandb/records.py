@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from akx.errors import PlanError, brief
-from akx.plan import Plan, check_fields
+from akx.core.errors import PlanError, brief
+from akx.core.plan import Plan, check_fields
 from akx.plandb.checks import LONGEST_NAME, check_time, checked_object, checked_seconds, checked_text
 from akx.plandb.keys import PlanKey, aged_by, key_of_plan, made_with, revisions_of
 from akx.plandb.legacy import modern_record

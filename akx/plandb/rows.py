@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from akx._pattern import FORMER_DIGITS
-from akx.errors import DatabaseError, PlanError, brief, shown
-from akx.plan import Plan
+from akx.core.errors import DatabaseError, PlanError, brief, shown
+from akx.core.pattern import FORMER_DIGITS
+from akx.core.plan import Plan
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, search_key
 from akx.plandb.legacy import (

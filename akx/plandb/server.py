@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from akx.errors import DatabaseError, MissingDependencyError
+from akx.core.errors import DatabaseError, MissingDependencyError
 from akx.plandb.address import ServerAddress
 
 __all__ = ["ServerConnection", "connecting", "make_engine", "may_pass", "server_errors", "translate"]

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from akx.device.forks import ForkSafeLock
-from akx.errors import DatabaseError, MissingDependencyError
+from akx.backends.device.forks import ForkSafeLock
+from akx.core.errors import DatabaseError, MissingDependencyError
 from akx.plandb.address import ServerAddress
 from akx.plandb.legacy import modern_trial
 from akx.plandb.migrate import (

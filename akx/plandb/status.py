@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from akx.errors import DatabaseError, MissingDependencyError
+from akx.core.errors import DatabaseError, MissingDependencyError
 from akx.plandb.database import PlanDatabase
 from akx.plandb.layers import USER, PlanLayer
 from akx.plandb.migrate import SCHEMA_VERSION

@@ -20,9 +20,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from akx.errors import PlanError, brief, shown
-from akx.kernels.revisions import SOLVERS, revision
-from akx.plan import check_fields
+from akx.backends.revisions import SOLVERS, revision
+from akx.core.errors import PlanError, brief, shown
+from akx.core.plan import check_fields
 from akx.plandb.checks import LONGEST_NAME, check_time, checked_object, checked_seconds, checked_text
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.keys import aged_of, made_of

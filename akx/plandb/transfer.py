@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from akx._process import user_folder
-from akx.errors import DatabaseError, FileFormatError, PlanError, brief
+from akx.core.errors import DatabaseError, FileFormatError, PlanError, brief
+from akx.core.process import user_folder
 from akx.plandb.legacy import marked_timings, newest_timings, unmarked
 from akx.plandb.records import PlanRecord, now
 from akx.plandb.rows import encode

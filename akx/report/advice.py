@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from akx.options import schedule_with
+from akx.core.options import schedule_with
 from akx.report.text import count, counted, share, size
 
 if TYPE_CHECKING:
-    from akx.device.host import HostDevice
-    from akx.matrix import Features
+    from akx.backends.device.host import HostDevice
+    from akx.core.matrix import Features
 
 __all__ = ["Advice", "advise", "matrix_bytes"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from akx.operator.products import csr_product
 from akx.report.mkl import mkl_missing, mkl_powers
 

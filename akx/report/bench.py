@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.choose import backend_of
-from akx.errors import AkxError, VerificationError
+from akx.backends.device.choose import backend_of
+from akx.core.errors import AkxError, VerificationError
 from akx.report.baselines import baselines
 from akx.report.cusparse import ALGORITHMS, CusparsePowers, cusparse_missing
 from akx.report.cusparse_op import KNOWN, OP_ALGORITHMS, CusparseOpPowers, spmvop, spmvop_note
 from akx.report.mkl import mkl_missing
 
 if TYPE_CHECKING:
-    from akx.kernels.base import Coefficients, Program
-    from akx.matrix import Matrix
-    from akx.plan import Plan
+    from akx.backends.schedule import Coefficients, Program
+    from akx.core.matrix import Matrix
+    from akx.core.plan import Plan
     from akx.tuner import TuneResult
 
 __all__ = ["BENCH_SCHEMA", "BenchPower", "BenchResult", "BenchRow", "bench_power", "cusparse_calls"]
@@ -224,8 +224,8 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int, *, within_budge
     VerificationError
         The plan's result is wrong.
     """
-    from akx.device.choose import device_of
-    from akx.device.lock import device_lock
+    from akx.backends.device.choose import device_of
+    from akx.backends.device.lock import device_lock
     from akx.tuner.measure import Precision, interleave
 
     k, coefficients = tuned.k, _monomial(tuned.k, matrix.dtype)
@@ -278,7 +278,7 @@ _DETAILS = {
 
 def _default_sweep(matrix: Matrix, k: int, tuned: TuneResult) -> Plan:
     """Plain products by the schedule's own defaults, where the record of a plan does not name its baseline."""
-    from akx.device.choose import device_of
+    from akx.backends.device.choose import device_of
     from akx.tuner.space import build_space
 
     space = build_space(matrix, k, device_of(tuned.backend), backend=tuned.backend, threads=tuned.threads)
@@ -287,15 +287,15 @@ def _default_sweep(matrix: Matrix, k: int, tuned: TuneResult) -> Plan:
 
 
 def _monomial(k: int, dtype: np.dtype[Any]) -> Coefficients:
-    from akx.basis import monomial
-    from akx.kernels.base import as_coefficients
+    from akx.backends.schedule import as_coefficients
+    from akx.core.basis import monomial
 
     basis = monomial(k)
     return as_coefficients(basis.a, basis.b, basis.c, dtype)
 
 
 def _prepare(matrix: Matrix, plan: Plan) -> Program:
-    from akx.kernels.registry import get
+    from akx.backends.registry import get
 
     return get(plan.backend, plan.schedule).prepare(matrix, plan)
 
@@ -310,8 +310,8 @@ def cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[C
     k : int
         Products, one after another.
     """
-    from akx.device.cuda.memory import to_device
-    from akx.kernels.cuda.timing import DeviceCall
+    from akx.backends.cuda.device.memory import to_device
+    from akx.backends.cuda.timing import DeviceCall
 
     calls: dict[str, tuple[Callable[[], object], str]] = {}
     for name in ALGORITHMS if cusparse_missing() is None else ():
@@ -329,8 +329,8 @@ def cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[C
 
 def _checked_op(matrix: Matrix, x: NDArray[Any], k: int, name: str) -> CusparseOpPowers:
     """k products by ``cusparseSpMVOp``, run once from a poisoned output. Raises AkxError where a result is wrong."""
-    from akx.device.cuda.memory import to_device
-    from akx.kernels import reference
+    from akx.backends import reference
+    from akx.backends.cuda.device.memory import to_device
 
     held = to_device(_aligned_result(matrix, x, k))
     powers = CusparseOpPowers(matrix, held, name)
@@ -369,8 +369,8 @@ def _start_vector(matrix: Matrix) -> NDArray[Any]:
 
 def _stored_error(matrix: Matrix, program: Program, plan: Plan) -> float:
     """The largest relative error of a stored value: that of the plan, or of its program where that is less."""
-    from akx.device.choose import device_of
-    from akx.kernels.registry import get, stored_error
+    from akx.backends.device.choose import device_of
+    from akx.backends.registry import get, stored_error
 
     planned = stored_error(get(plan.backend, plan.schedule), plan, matrix, device_of(plan.backend))
     return min(planned, program.stored_error)
@@ -379,7 +379,7 @@ def _stored_error(matrix: Matrix, program: Program, plan: Plan) -> float:
 def _verify(
     matrix: Matrix, program: Program, x: NDArray[Any], coefficients: Coefficients, plan: Plan, stored_error: float
 ) -> float:
-    from akx.kernels import reference
+    from akx.backends import reference
 
     out = _result(matrix, coefficients.a.size)
     program.run(x[None, :], out, coefficients)

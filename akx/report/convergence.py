@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from akx.errors import ArgumentError, MissingDependencyError, shown
+from akx.core.errors import ArgumentError, MissingDependencyError, shown
 
 if TYPE_CHECKING:
     from akx.solvers import SolveStats

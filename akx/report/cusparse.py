@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from akx.device.cuda.launch import Graph, capture, default_stream
-from akx.device.cuda.libraries import open_library
-from akx.device.cuda.memory import DeviceArray, empty, to_device
-from akx.device.cuda.runtime import runtime
-from akx.errors import DeviceError, MissingDependencyError
-from akx.matrix import Matrix
+from akx.backends.cuda.device.launch import Graph, capture, default_stream
+from akx.backends.cuda.device.libraries import open_library
+from akx.backends.cuda.device.memory import DeviceArray, empty, to_device
+from akx.backends.cuda.device.runtime import runtime
+from akx.core.errors import DeviceError, MissingDependencyError
+from akx.core.matrix import Matrix
 
 __all__ = ["ALGORITHMS", "CusparsePowers", "cusparse_library", "cusparse_missing", "cusparse_version"]
 

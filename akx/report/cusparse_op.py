@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.device.cuda.memory import empty
+from akx.backends.cuda.device.memory import empty
 from akx.report.cusparse import CusparsePowers, cusparse_library, cusparse_version
 
 __all__ = ["ABSENT", "FOREIGN", "KNOWN", "OP_ALGORITHMS", "CusparseOpPowers", "spmvop", "spmvop_note"]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from akx.errors import AkxError, ArgumentError, brief
+from akx.core.errors import AkxError, ArgumentError, brief
 from akx.plandb import shipped_plans
 from akx.tuner.calibration import Calibration, calibration_folder
 

@@ -16,8 +16,8 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from akx._numba import check_numba, code_folder, is_writable
-from akx.errors import AkxError
+from akx.core.errors import AkxError
+from akx.core.numba_jit import check_numba, code_folder, is_writable
 from akx.report.mkl import mkl_missing, mkl_version
 from akx.report.text import counted, size
 
@@ -252,8 +252,8 @@ def _driver() -> Check:
 
 
 def _backends() -> Check:
-    from akx.device.choose import is_usable
-    from akx.kernels.registry import backends
+    from akx.backends.device.choose import is_usable
+    from akx.backends.registry import backends
 
     usable = [name for name in backends() if is_usable(name)]
     lacking = [name for name in backends() if name not in usable]
@@ -264,8 +264,8 @@ def _backends() -> Check:
 
 def _gpu() -> Iterator[Check]:
     """The GPU that akx would use, its compiler, and what `akx bench` compares with."""
-    from akx.device.cuda.compile import compiler_name, store_folder
-    from akx.device.cuda.facts import cuda_device, cuda_missing
+    from akx.backends.cuda.device.compile import compiler_name, store_folder
+    from akx.backends.cuda.device.facts import cuda_device, cuda_missing
     from akx.report.cusparse import cusparse_missing, cusparse_version
 
     reason = cuda_missing()
@@ -290,7 +290,7 @@ def _gpu() -> Iterator[Check]:
 
 def _gpu_memory() -> Iterator[Check]:
     """What variables say about the GPU's memory, where they say anything."""
-    from akx.device.cuda.memory import memory_pool
+    from akx.backends.cuda.device.memory import memory_pool
 
     given = [name for name in ("AKX_GPU_MEMORY", "AKX_GPU_POOL") if os.environ.get(name, "").strip()]
     if not given:
@@ -306,7 +306,7 @@ def _gpu_memory() -> Iterator[Check]:
 
 
 def _machine() -> Iterator[Check]:
-    from akx.device.host import default_threads, host_device
+    from akx.backends.device.host import default_threads, host_device
 
     device = host_device()
     there = os.cpu_count() or device.cores
@@ -327,8 +327,8 @@ def _machine() -> Iterator[Check]:
 
 def _calibrations() -> Iterator[Check]:
     """What predictions go by, for every device that akx can use."""
-    from akx.device.choose import backend_of, device_of, is_usable
-    from akx.kernels.registry import backends
+    from akx.backends.device.choose import backend_of, device_of, is_usable
+    from akx.backends.registry import backends
     from akx.plandb.keys import of_other_kernels
     from akx.tuner.calibration import best_figures, find_calibration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from akx.errors import shown
+from akx.core.errors import shown
 from akx.report.story import Group, PlanStory, mapping
 from akx.report.text import BEYOND_BOUND, count, counted, duration, half_width, over_untuned, ratio, share
 from akx.tuner.space import is_baseline

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from akx.errors import InfeasibleError, MissingDependencyError
+from akx.core.errors import InfeasibleError, MissingDependencyError
 from akx.partition.base import Partition, order_by_part
 from akx.partition.rows import cut_rows
 from akx.report.text import count, counted, size
@@ -24,7 +24,7 @@ from akx.report.text import count, counted, size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from akx.matrix import Matrix
+    from akx.core.matrix import Matrix
     from akx.partition.ghost import GhostZones
 
 __all__ = ["BLOCK_BYTES", "GhostCurve", "GhostGrowth", "ghost_growth"]

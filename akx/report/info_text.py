@@ -14,7 +14,7 @@ from akx.report.tables import print_pairs, print_rows
 from akx.report.text import count, ratio, share
 
 if TYPE_CHECKING:
-    from akx.matrix import Matrix
+    from akx.core.matrix import Matrix
     from akx.report.outlook import Outlook
 
 __all__ = ["print_outlook", "print_spy"]

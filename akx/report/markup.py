@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from akx.errors import shown_lines
+from akx.core.errors import shown_lines
 
 __all__ = ["Markup", "element", "join", "text"]
 

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import DeviceError, MissingDependencyError
-from akx.matrix import Matrix
+from akx.core.errors import DeviceError, MissingDependencyError
+from akx.core.matrix import Matrix
 
 __all__ = ["mkl_missing", "mkl_powers", "mkl_version"]
 

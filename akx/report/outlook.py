@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.choose import device_of, plan_threads
-from akx.errors import InfeasibleError
+from akx.backends.device.choose import device_of, plan_threads
+from akx.core.errors import InfeasibleError
 from akx.formats.base import Pattern, pattern_of
 from akx.formats.nodes import MOST, Nodes, natural_nodes
 from akx.formats.supervariables import Supervariables, supervariables, twins
@@ -33,8 +33,8 @@ from akx.tuner.record import usable
 from akx.tuner.space import resolve_backend
 
 if TYPE_CHECKING:
-    from akx.matrix import Matrix
-    from akx.plan import Plan
+    from akx.core.matrix import Matrix
+    from akx.core.plan import Plan
     from akx.plandb import PlanRecord
     from akx.tuner.machine import Figures
 

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
+from akx.core.numba_jit import njit
 
 __all__ = ["LEAST_SET", "PADDING", "SLOTS", "TERMINATION", "Packets", "Schedule", "pack", "schedule"]
 

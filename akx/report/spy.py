@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import njit
-from akx.errors import ArgumentError, MissingDependencyError
+from akx.core.errors import ArgumentError, MissingDependencyError
+from akx.core.numba_jit import njit
 
 __all__ = ["braille", "cell_counts", "plain", "plot_spy", "require_plotting", "text_grid"]
 

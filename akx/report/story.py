@@ -15,9 +15,9 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from akx.errors import AkxError
-from akx.kernels import registry
-from akx.plan import Plan
+from akx.backends import registry
+from akx.core.errors import AkxError
+from akx.core.plan import Plan
 from akx.plandb import aged, stale_fields
 from akx.tuner.result import FEW_CALLS, Untuned
 

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from akx.errors import shown
+from akx.core.errors import shown
 from akx.plandb.layers import USER, origin
 from akx.report.text import BEYOND_BOUND, ID_DIGITS, count, counted, duration, half_width, over_untuned, ratio, share
 
 if TYPE_CHECKING:
-    from akx.matrix import Features
+    from akx.core.matrix import Features
     from akx.report.advice import Advice
     from akx.report.bench import BenchResult
     from akx.report.environment import Check

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from akx import _given
-from akx.errors import ArgumentError
+from akx.core import arguments as _given
+from akx.core.errors import ArgumentError
 
 __all__ = ["check_count", "check_hermitian"]
 

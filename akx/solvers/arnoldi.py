@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.basis import Basis
-from akx.plan import Plan
+from akx.core.basis import Basis
+from akx.core.plan import Plan
 from akx.solvers.orthogonalize import Block, Orthogonalizer
 from akx.solvers.system import Rows, System
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from akx._given import unknown_name
-from akx.device.choose import HOST, backend_of, is_usable
-from akx.matrix import Matrix
+from akx.backends.device.choose import HOST, backend_of, is_usable
+from akx.core.arguments import unknown_name
+from akx.core.matrix import Matrix
 from akx.operator.freshness import state_of_plans
 from akx.operator.vectors import is_matrix_there, is_on_device
 from akx.solvers.arguments import check_count

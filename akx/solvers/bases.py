@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._given import unknown_name
-from akx.basis import Basis, chebyshev, newton
-from akx.spectrum import Ellipse
+from akx.core.arguments import unknown_name
+from akx.core.basis import Basis, chebyshev, newton
+from akx.core.spectrum import Ellipse
 
 __all__ = ["CHOICES", "basis_from_ritz", "check_basis"]
 

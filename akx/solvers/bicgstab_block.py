@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.basis import Basis
+from akx.core.basis import Basis
 
 __all__ = ["Coordinates", "ritz_values"]
 

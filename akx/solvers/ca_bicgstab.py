@@ -53,10 +53,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.basis import Basis
-from akx.errors import PlanError
-from akx.kernels.vectors import MOST_ROWS
-from akx.plan import Plan, check_plan
+from akx.backends.vectors import MOST_ROWS
+from akx.core.basis import Basis
+from akx.core.errors import PlanError
+from akx.core.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.bicgstab import NOISE, Recurrence, iterate

@@ -46,8 +46,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from akx.errors import PlanError
-from akx.plan import Plan, check_plan
+from akx.core.errors import PlanError
+from akx.core.plan import Plan, check_plan
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg_ahead import BlocksAhead

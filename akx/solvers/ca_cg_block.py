@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import jit_later
-from akx.basis import Basis
+from akx.core.basis import Basis
+from akx.core.numba_jit import jit_later
 from akx.solvers.bases import basis_from_ritz
 from akx.solvers.stats import SolveStats
 

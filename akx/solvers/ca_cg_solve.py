@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.solvers.ca_cg_block import Block, Pace, Shifts, block_steps, local_recurrences
 from akx.solvers.cg import Steps, first_residual
 from akx.solvers.stopping import Claims

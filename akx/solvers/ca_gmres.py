@@ -32,11 +32,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import jit_later
-from akx.basis import Basis
-from akx.errors import ArgumentError
+from akx.core.basis import Basis
+from akx.core.errors import ArgumentError
+from akx.core.numba_jit import jit_later
+from akx.core.plan import Plan, check_plan
 from akx.operator.kept import derived
-from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import arnoldi_of
 from akx.solvers.bases import basis_from_ritz, check_basis

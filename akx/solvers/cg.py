@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.errors import PlanError
+from akx.core.errors import PlanError
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.scaling import eps_of
 from akx.solvers.stopping import NO_SOLUTION, Best, Claims, why_no_solution
@@ -354,7 +354,7 @@ class AheadSteps(Steps):
     With a callback they are queued one by one.
 
     The device ends by itself where the norm is reached or a step cannot be done, and where `quota` steps are done, so
-    that vectors are those after the last step that was reported; see :mod:`akx.kernels.cuda.conjugate`.
+    that vectors are those after the last step that was reported; see :mod:`akx.backends.cuda.conjugate`.
 
     Attributes
     ----------

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from akx.device.choose import HOST, backend_of
-from akx.device.host import resolve_threads
-from akx.errors import AkxError
-from akx.kernels.revisions import SOLVERS, revision
-from akx.matrix import Matrix
+from akx.backends.device.choose import HOST, backend_of
+from akx.backends.device.host import resolve_threads
+from akx.backends.revisions import SOLVERS, revision
+from akx.core.errors import AkxError
+from akx.core.matrix import Matrix
 from akx.operator.freshness import database_of, state_of_plans
 from akx.solvers.system import System
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from akx._given import unknown_name
+from akx.core.arguments import unknown_name
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import Arnoldi
 from akx.solvers.hessenberg import HessenbergQR

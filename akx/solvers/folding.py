@@ -6,8 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from akx.errors import ArgumentError
-from akx.matrix import Matrix
+from akx.core.errors import ArgumentError
+from akx.core.matrix import Matrix
 from akx.operator.kept import derived
 from akx.solvers.system import Answer
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import jit_later
+from akx.core.numba_jit import jit_later
 
 __all__ = ["HessenbergQR"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
+from akx.core.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.operator.vectors import is_on_device
 
 __all__ = ["TOO_MUCH", "answer_in_kind", "callback_in_kind", "of_host"]
@@ -22,7 +22,7 @@ def of_host(v: Any, name: str) -> Any:
     """A vector of the GPU copied to the host; anything else as it is."""
     if not is_on_device(v):
         return v
-    from akx.device.cuda import interchange
+    from akx.backends.cuda.device import interchange
 
     shape = interchange.shape_of(v)
     return interchange.vector_of(v, prod(shape), interchange.dtype_of(v), name).get().reshape(shape)
@@ -32,8 +32,8 @@ def answer_in_kind(given: Any, x: NDArray[Any]) -> Any:
     """x where the caller's right-hand side was, and in kind; x itself where `given` is None."""
     if given is None:
         return x
-    from akx.device.cuda.interchange import answer_like
-    from akx.device.cuda.memory import to_device
+    from akx.backends.cuda.device.interchange import answer_like
+    from akx.backends.cuda.device.memory import to_device
 
     return answer_like(given, to_device(x.reshape(-1)), x.shape)
 

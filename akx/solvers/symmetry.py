@@ -5,7 +5,7 @@
 A product D A D rounds a_ij and a_ji differently, by some eps of their own size. A sum of element matrices, as in
 B^T K B, does so by some eps of its largest terms, which may cancel: in a sum of positive semidefinite ones these are at
 most sqrt(a_ii a_jj), hence the third size. The measure does not change under symmetric scaling, and bounds what is not
-Hermitian in D^-1/2 A D^-1/2 entry by entry. :attr:`akx.matrix.Features.value_symmetry` is exact, and remains so.
+Hermitian in D^-1/2 A D^-1/2 entry by entry. :attr:`akx.core.matrix.Features.value_symmetry` is exact, and remains so.
 
 One pass: each entry is read twice, and four words for each row.
 """
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._numba import is_loaded, jit_later
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
+from akx.core.numba_jit import is_loaded, jit_later
 
 __all__ = ["is_hermitian", "real_diagonal"]
 

@@ -27,16 +27,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from akx._given import check_number, converted, numbers_of
-from akx._numba import is_loaded
-from akx._process import resolve_threads
-from akx._progress import working
-from akx.basis import Basis
-from akx.device.choose import HOST, array_backend, backend_of, is_usable, resolve_backend
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
-from akx.kernels.numpy_vectors import NumpyVectors
-from akx.kernels.vectors import Vectors
-from akx.matrix import Matrix
+from akx.backends.device.choose import HOST, array_backend, backend_of, is_usable, resolve_backend
+from akx.backends.numpy_vectors import NumpyVectors
+from akx.backends.vectors import Vectors
+from akx.core.arguments import check_number, converted, numbers_of
+from akx.core.basis import Basis
+from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
+from akx.core.matrix import Matrix
+from akx.core.numba_jit import is_loaded
+from akx.core.process import resolve_threads
+from akx.core.progress import working
 from akx.operator import products, tiers
 from akx.operator.background import Coming, compiled_in_background, is_noted, look, notes_of
 from akx.operator.cache import CACHE, Cache, Entry
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
     from scipy.sparse.linalg import LinearOperator
 
+    from akx.core.plan import Plan
     from akx.operator.plain import PlainOperator, PlainPowers
     from akx.operator.powers import MatrixPowers
-    from akx.plan import Plan
 
 __all__ = [
     "Answer",
@@ -535,7 +535,7 @@ class System:
             return (x if x.base is None else x.copy()).reshape(shape)  # not a row that keeps all others
         if self.like is None:
             return self.work.to_host(x).reshape(shape)
-        from akx.device.cuda.interchange import answer_like
+        from akx.backends.cuda.device.interchange import answer_like
 
         return answer_like(self.like, x, shape)
 
@@ -944,7 +944,7 @@ class _Given:
         self.name = name
         self.on_device = type(v) is not np.ndarray and is_on_device(v)
         if self.on_device:
-            from akx.device.cuda import interchange
+            from akx.backends.cuda.device import interchange
 
             self.v, self.shape, self.dtype = v, interchange.shape_of(v), interchange.dtype_of(v)
         else:
@@ -969,7 +969,7 @@ class _Given:
                     held = work.from_host(self.v.reshape(-1).astype(work.dtype))
             norm = float(work.norm(held))
         else:
-            from akx.device.cuda import interchange
+            from akx.backends.cuda.device import interchange
 
             if not work.on_device:
                 raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint="use backend='cuda'")

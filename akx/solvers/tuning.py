@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from akx.device.choose import HOST, backend_of, device_of, is_usable
-from akx.errors import ArgumentError, brief
-from akx.kernels import registry
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.device.choose import HOST, backend_of, device_of, is_usable
+from akx.core.errors import ArgumentError, brief
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, database_of
 from akx.solvers.bases import check_basis
 from akx.solvers.chosen import (

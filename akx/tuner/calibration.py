@@ -36,11 +36,12 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
-from akx._files import write_in_one_step
-from akx._process import user_folder
-from akx.device.choose import HOST, backend_of
-from akx.device.lock import device_lock
-from akx.errors import (
+from akx.backends import registry
+from akx.backends.device.choose import HOST, backend_of
+from akx.backends.device.lock import device_lock
+from akx.backends.revisions import ALL, sources
+from akx.backends.schedule import Schedule, as_coefficients
+from akx.core.errors import (
     AkxError,
     ArgumentError,
     DatabaseError,
@@ -49,12 +50,11 @@ from akx.errors import (
     InfeasibleError,
     brief,
 )
-from akx.kernels import registry
-from akx.kernels.base import Schedule, as_coefficients
-from akx.kernels.revisions import ALL, sources
-from akx.matrix import Matrix
-from akx.options import schedule_with
-from akx.plan import Plan
+from akx.core.files import write_in_one_step
+from akx.core.matrix import Matrix
+from akx.core.options import schedule_with
+from akx.core.plan import Plan
+from akx.core.process import user_folder
 from akx.plandb.records import now
 from akx.tuner import measure
 from akx.tuner.machine import FORMATS, Figures, FormatCost, derived_figures, faster, measured_figures
@@ -273,7 +273,7 @@ def calibrate(backend: str = HOST) -> Calibration:
     AkxError
         Where there is no such device, or other work disturbs it.
     """
-    from akx.device.choose import device_of, plan_threads
+    from akx.backends.device.choose import device_of, plan_threads
 
     device, asked = device_of(backend), backend_of(backend)
     most = plan_threads(backend, device.cores)  # whatever the environment says: it is a figure of the machine

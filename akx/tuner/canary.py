@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner import processes
 from akx.tuner.processes import receive, send
 from akx.tuner.verify import Problem
@@ -164,7 +164,7 @@ class Canary:
 
 def _prepared(plan: Plan, matrix: Any, vectors: int) -> Any:
     """The program of a plan, compiled."""
-    from akx.kernels import registry
+    from akx.backends import registry
 
     program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
     program.ready(vectors)
@@ -175,7 +175,7 @@ def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any, program: Any = None
     """Prepare a plan, where it is not, and run it twice; the text that :meth:`Canary.reason_against` gets."""
     import numpy as np
 
-    from akx.errors import IllegalAddressError, LaunchError
+    from akx.core.errors import IllegalAddressError, LaunchError
 
     try:
         out = np.empty((plan.k + 1, *x.shape), dtype=matrix.dtype)
@@ -191,7 +191,7 @@ def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any, program: Any = None
 
 def _trim() -> None:
     """Give the memory of programs that are gone back to the device: others need it."""
-    memory = sys.modules.get("akx.device.cuda.memory")
+    memory = sys.modules.get("akx.backends.cuda.device.memory")
     if memory is not None:
         with contextlib.suppress(Exception):
             memory.memory_pool().trim()
@@ -207,8 +207,8 @@ def main(parent: int | None = None) -> None:
 def _answer_all() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a compiler prints must not get between the answers
-    from akx.kernels.base import as_coefficients
-    from akx.matrix import Matrix
+    from akx.backends.schedule import as_coefficients
+    from akx.core.matrix import Matrix
 
     try:
         problem = receive(sys.stdin.buffer)

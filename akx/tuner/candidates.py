@@ -18,12 +18,12 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import Any
 
-from akx.device.backend import TrialVectors
-from akx.device.choose import HOST
-from akx.errors import AkxError, CapturingError, DatabaseError
-from akx.kernels import registry
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.base import TrialVectors
+from akx.backends.device.choose import HOST
+from akx.core.errors import AkxError, CapturingError, DatabaseError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, aged
 from akx.tuner import measure
 from akx.tuner.calibration import figures_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.measure import Measurement
 from akx.tuner.result import COMPLETE, Finalist

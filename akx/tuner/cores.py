@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from akx.errors import AkxError
-from akx.kernels.cpu.jit import jit, jit_inner
-from akx.kernels.cpu.sync import advanced, all_reached, begin, finish, first_part, hold, let_go, position, turn
-from akx.kernels.cpu.team import Job, team
+from akx.backends.cpu.jit import jit, jit_inner
+from akx.backends.cpu.sync import advanced, all_reached, begin, finish, first_part, hold, let_go, position, turn
+from akx.backends.cpu.team import Job, team
+from akx.core.errors import AkxError
 
 __all__ = ["CoreState", "CoreWatch", "core_state"]
 

@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, Self
 
-from akx.errors import CapturingError, shown
-from akx.kernels.base import Program
-from akx.matrix import Matrix
+from akx.backends.schedule import Program
+from akx.core.errors import CapturingError, shown
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.partition.pieces import alone
-from akx.plan import Plan
 from akx.tuner import beside, measure
 from akx.tuner.bandit import Budget, Duel
 from akx.tuner.candidates import REUSED, Candidates

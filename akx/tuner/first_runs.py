@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from akx.device.backend import TrialVectors
-from akx.device.choose import backend_of
-from akx.kernels.base import Program, Schedule
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.base import TrialVectors
+from akx.backends.device.choose import backend_of
+from akx.backends.schedule import Program, Schedule
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner.canary import Canary
 from akx.tuner.processes import available_bytes
 from akx.tuner.verify import Problem

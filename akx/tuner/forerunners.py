@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from akx.device.forks import ForkSafeLock
-from akx.device.host import host_device
-from akx.plan import Plan
+from akx.backends.device.forks import ForkSafeLock
+from akx.backends.device.host import host_device
+from akx.core.plan import Plan
 from akx.tuner.canary import UNANSWERED, Canary
 from akx.tuner.processes import SHARE, SPARED_CORES, available_bytes
 from akx.tuner.verify import Problem

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from akx.errors import DatabaseError, MissingDependencyError
-from akx.plan import Plan
+from akx.core.errors import DatabaseError, MissingDependencyError
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, TrialRecord, aged
 from akx.plandb.records import now
 from akx.tuner import measure
@@ -39,7 +39,7 @@ __all__ = [
     "without_figures",
 ]
 
-#: What refusals say that go by the values, which are no part of the key (:mod:`akx.kernels.cuda.stored`).
+#: What refusals say that go by the values, which are no part of the key (:mod:`akx.backends.cuda.stored`).
 _SAME = " is the same as "
 #: Seconds between two changes of the database, and how many times what the last one took, if that is more.
 _PAUSE, _PAUSE_SHARE = 2.0, 20.0

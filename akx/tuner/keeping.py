@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from akx.errors import DatabaseError
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.errors import DatabaseError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.plandb.sketches import FEATURES
 from akx.tuner.ledger import Ledger

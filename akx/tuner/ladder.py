@@ -4,7 +4,7 @@
                       basis, which changes a few operations a row and nothing of what is read for an entry. One that is
                       aged, made with other kernel sources or versions than those of today, has to prove itself once in
                       a process, as on rung 2, and is believed until it is slower (:func:`renewed`)
-2. a like device,     a plan for this very key but for the device class, of a like device (:mod:`akx.device.likeness`),
+2. a like device,     a plan for this very key but for the device class, of a like device (`likeness`),
    another k          or for k within a factor of two, or for several of these and the basis: believed after one
                       measurement against rung 4, in this process, on this matrix
 3. similar matrices   never used unmeasured: where a search begins (:mod:`akx.tuner.similar`)
@@ -46,15 +46,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from akx.device.choose import backend_of
-from akx.device.forks import ForkSafeLock
-from akx.device.lock import device_lock
-from akx.errors import AkxError, VerificationError
-from akx.kernels import registry
-from akx.kernels.base import Program
-from akx.kernels.facts import fact, keep
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.device.choose import backend_of
+from akx.backends.device.forks import ForkSafeLock
+from akx.backends.device.lock import device_lock
+from akx.backends.facts import fact, keep
+from akx.backends.schedule import Program
+from akx.core.errors import AkxError, VerificationError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, aged
 from akx.tuner import measure
 from akx.tuner.likes import Like, fitted, like_plans, limited

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from akx.plan import Option, Plan
+from akx.core.plan import Option, Plan
 from akx.tuner.measure import median
 from akx.tuner.result import COMPLETE, EARLIER, FAILED, Trial
 from akx.tuner.space import Space, is_baseline

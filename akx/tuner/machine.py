@@ -2,8 +2,8 @@
 
 Derived figures cost nothing and are careful guesses from the facts of a device. Measured bandwidths take about a fifth
 of a second; a share of the roofline is given against these. Both are the backend's
-(:meth:`akx.device.backend.Backend.measured_figures`). What kernels of a GPU cost in cycles is theirs
-(:mod:`akx.kernels.cuda.work`); here are its rates, and what a kernel and an exchange take. All that a model wants to
+(:meth:`akx.backends.base.Backend.measured_figures`). What kernels of a GPU cost in cycles is theirs
+(:mod:`akx.backends.cuda.work`); here are its rates, and what a kernel and an exchange take. All that a model wants to
 know is measured once for a device by ``akx doctor --calibrate`` (:mod:`akx.tuner.calibration`), and then takes the
 place of the guesses.
 """
@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from akx.device.choose import backend_of
-from akx.device.figures import Figures, FormatCost
-from akx.kernels.cpu.rates import FORMATS
+from akx.backends.cpu.rates import FORMATS
+from akx.backends.device.choose import backend_of
+from akx.backends.device.figures import Figures, FormatCost
 
 __all__ = ["FORMATS", "Figures", "FormatCost", "derived_figures", "faster", "measured_figures"]
 

@@ -22,9 +22,9 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Protocol
 
-from akx._collection import nothing_collected
-from akx.errors import ArgumentError, brief
-from akx.kernels.base import TimedCall
+from akx.backends.schedule import TimedCall
+from akx.core.collection import nothing_collected
+from akx.core.errors import ArgumentError, brief
 
 __all__ = [
     "DISTURBED_FACTOR",
@@ -76,7 +76,7 @@ class Clock(Protocol):
 class Watch(Protocol):
     """What looks at the machine after each round, and says which of them it spoilt.
 
-    :class:`akx.device.clocks.ClockWatch` on a GPU, :class:`akx.tuner.cores.CoreWatch` for threads of a host.
+    :class:`akx.backends.device.clocks.ClockWatch` on a GPU, :class:`akx.tuner.cores.CoreWatch` for threads of a host.
     """
 
     @property
@@ -286,7 +286,7 @@ def interleave(
     ----------
     calls : sequence of callables without arguments
         Each has been called before, so that nothing is left to compile; each is called at least once more, untimed.
-        A :class:`akx.kernels.program.TimedCall` has a clock of its own.
+        A :class:`akx.backends.program.TimedCall` has a clock of its own.
     precision : Precision, optional
         When to stop.
     hopeless : callable, optional

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner import measure
 
 __all__ = ["CompileClock", "Meter", "compiling"]

@@ -14,16 +14,16 @@ cores read from the last-level cache: what a pass reads, once for all its powers
 the matrix and all vectors which the own caches of the plan's cores do not hold, the size a factor that depends on the
 bytes of a value. Formats without column indices ask for nothing that has not been fetched ahead: the larger of both
 takes the place of the root. Slots are the values that the format stores, padding included, over all powers, redundant
-ones too; what a slot and a row take a core is known for each format (:class:`akx.kernels.traits.FormatCost`), and what
+ones too; what a slot and a row take a core is known for each format (:class:`akx.backends.traits.FormatCost`), and what
 a row takes more whose end the processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted, and an
 entry whose entry of x is not in the nearest cache. Where start vectors are done in groups
-(:meth:`akx.kernels.base.Schedule.at_once`), the matrix comes once for a group, which has a price of its own; threads
+(`Schedule.at_once`), the matrix comes once for a group, which has a price of its own; threads
 share the groups, and vectors are moved once more, since they are side by side meanwhile. Where a price is not known,
 seconds are the largest of slow bytes / slow bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and
 what waits. It is a roofline with a price list, so it is optimistic; it ranks plans.
 
 On a GPU, formats and schedules differ in more than that, and each schedule says what a plan makes the device do
-(:class:`akx.kernels.base.Work`; :mod:`akx.kernels.cuda.work`): bytes by tier, cycles of the busiest multiprocessor,
+(`Work`; `work`): bytes by tier, cycles of the busiest multiprocessor,
 loads that wait for one another, kernels and exchanges::
 
     seconds = loaded / slow bandwidth + sqrt(max(memory / slow, cache / last-level bandwidth)^2 + (cycles / clock)^2)
@@ -38,11 +38,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
-from akx.kernels import registry
-from akx.kernels.base import Traffic, Work
-from akx.kernels.traits import FormatCost, VariantTraits
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.schedule import Traffic, Work
+from akx.backends.traits import FormatCost, VariantTraits
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner.machine import Figures
 from akx.tuner.result import Roofline
 from akx.tuner.rows import missed, surprises
@@ -197,7 +197,7 @@ class Model:
     def _near(self, plan: Plan, traffic: Traffic) -> float:
         """Seconds of all threads for what they read from the last-level cache: what a pass reads, once.
 
-        Each part of the matrix comes once for all start vectors, which have it in turns (:mod:`akx.kernels.cpu.run`).
+        Each part of the matrix comes once for all start vectors, which have it in turns (:mod:`akx.backends.cpu.run`).
         """
         more = 2.0 * (self.start_vectors - 1) * self.matrix.n * self.matrix.dtype.itemsize * plan.k * traffic.redundancy
         return (traffic.cache_bytes + more) / plan.k_per_pass / self.figures.last_level_bandwidth

@@ -24,7 +24,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from akx.kernels.base import Coefficients, Program
+from akx.backends.schedule import Coefficients, Program
 from akx.tuner.exploration import DUEL, HOPELESS, Exploration
 from akx.tuner.measure import median
 
@@ -46,19 +46,19 @@ class Online(Exploration, Program):
         """Whoever holds the programs gives them new values."""
 
     def ready(self, vectors: int) -> None:
-        """See :meth:`akx.kernels.program.Program.ready`."""
+        """See :meth:`akx.backends.program.Program.ready`."""
         self.program.ready(vectors)
 
     def new_result(self, vectors: int) -> NDArray[Any] | None:
-        """See :meth:`akx.kernels.program.Program.new_result`."""
+        """See :meth:`akx.backends.program.Program.new_result`."""
         return self.program.new_result(vectors)
 
     def is_own_result(self, out: NDArray[Any]) -> bool:
-        """See :meth:`akx.kernels.program.Program.is_own_result`."""
+        """See :meth:`akx.backends.program.Program.is_own_result`."""
         return self.program.is_own_result(out)
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        """See :meth:`akx.kernels.program.Program.run`; what is due behind a call is done then."""
+        """See :meth:`akx.backends.program.Program.run`; what is due behind a call is done then."""
         self.untimed += 1
         if self.untimed < self.every:
             self.program.run(x, out, coefficients)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.model import Model
 from akx.tuner.prospects import Prospects

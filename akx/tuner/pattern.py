@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from operator import itemgetter
 
-from akx.device.likeness import likeness
-from akx.plan import Plan
+from akx.backends.device.likeness import likeness
+from akx.core.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, aged, mismatch
 from akx.tuner.similar import carried_over
 from akx.tuner.space import Space

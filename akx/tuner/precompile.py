@@ -30,12 +30,12 @@ from typing import Any
 
 import numpy as np
 
-from akx._numba import njit
-from akx.device.forks import lock_file, unlock_file
-from akx.device.host import host_device
-from akx.kernels import registry
-from akx.matrix import Matrix
-from akx.plan import Option, Plan
+from akx.backends import registry
+from akx.backends.device.forks import lock_file, unlock_file
+from akx.backends.device.host import host_device
+from akx.core.matrix import Matrix
+from akx.core.numba_jit import njit
+from akx.core.plan import Option, Plan
 from akx.tuner import processes
 from akx.tuner.space import Space, build_space
 

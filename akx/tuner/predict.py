@@ -3,7 +3,7 @@
 On a GPU the plan is the best of the plain products in every variant, values as they are, and of paddings of its rows
 that promise the same the widest, unless one of the plans that schedules offer unseen (``offers``) promises to be 1.15
 times as fast: another schedule, or plain products with values in fewer bytes. A large matrix is looked at there
-(:mod:`akx.kernels.cuda.features`).
+(:mod:`akx.backends.cuda.features`).
 
 A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
 offers unseen (``untuned``) is looked at, in each format that fits the pattern and whose price is known, in the order
@@ -13,7 +13,7 @@ the rows have: another format must promise to be 1.02 times as fast as plain CSR
 slower. Where the entries of a sweep would wait for x, which is read anywhere and lies beyond the own caches, it is that
 which asks for x ahead of use. In doubt it is the plain sweep. What it costs is what `feasible` and `traffic` of these
 plans cost, some passes over the column indices, which preparing the plan does not pay for again. A plan is predicted
-once: it is kept with the pattern, and on disk (:mod:`akx.kernels.facts`), under all that it depends on.
+once: it is kept with the pattern, and on disk (:mod:`akx.backends.facts`), under all that it depends on.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from akx.device.choose import backend_of, device_of, plan_threads
-from akx.errors import BudgetError, InfeasibleError
-from akx.kernels import registry
-from akx.kernels.base import Schedule
-from akx.kernels.facts import fact, keep
-from akx.matrix import Matrix
-from akx.options import Options, traits
-from akx.plan import Option, Plan
+from akx.backends import registry
+from akx.backends.device.choose import backend_of, device_of, plan_threads
+from akx.backends.facts import fact, keep
+from akx.backends.schedule import Schedule
+from akx.core.errors import BudgetError, InfeasibleError
+from akx.core.matrix import Matrix
+from akx.core.options import Options, traits
+from akx.core.plan import Option, Plan
 from akx.tuner.calibration import figures_of
 from akx.tuner.machine import Figures
 from akx.tuner.model import Model, traits_of

@@ -1,7 +1,7 @@
 """A Python process of akx's own beside this one: what it imports, how the two talk, and when it ends.
 
 They talk through pipes, in pickles, each behind its length. A process ends soon after the one that started it, however
-that was. What it is started with is in :mod:`akx._process`.
+that was. What it is started with is in :mod:`akx.core.process`.
 
 Several of them compile the same functions at the same time, and may be ended while they write. Numba numbers the files
 of its cache, and writes that a file belongs to a signature before it writes the file. So a file of two processes, or
@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any
 
-from akx._process import available_bytes, command, environment
+from akx.core.process import available_bytes, command, environment
 
 __all__ = [
     "SHARE",

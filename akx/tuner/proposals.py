@@ -23,7 +23,7 @@ from itertools import islice
 
 import numpy as np
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.model import Model
 from akx.tuner.opening import Opening

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.meter import Meter
 from akx.tuner.model import Model

@@ -24,12 +24,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.launch import Event, Stream, default_stream
-from akx.device.cuda.memory import DeviceArray
-from akx.device.cuda.runtime import beside_captures
-from akx.errors import CapturingError
-from akx.kernels.base import Coefficients
-from akx.kernels.cuda.program import CudaProgram
+from akx.backends.cuda.device.launch import Event, Stream, default_stream
+from akx.backends.cuda.device.memory import DeviceArray
+from akx.backends.cuda.device.runtime import beside_captures
+from akx.backends.cuda.program import CudaProgram
+from akx.backends.schedule import Coefficients
+from akx.core.errors import CapturingError
 from akx.tuner.exploration import DUEL, FIRST, HOPELESS, IDLE, OVER
 from akx.tuner.first_runs import Candidate
 from akx.tuner.measure import median
@@ -47,7 +47,7 @@ _UNTIMED_SECONDS, _UNTIMED = 20e-3, 1024
 #: Runs of a candidate before it meets the incumbent.
 _RUNS = 3
 #: Calls of a duel that do not count, A B B A A B B A: in one of these the graph of the candidate is recorded, behind as
-#: many runs and calls as a program queues kernel by kernel (:mod:`akx.kernels.cuda.program`).
+#: many runs and calls as a program queues kernel by kernel (:mod:`akx.backends.cuda.program`).
 _WARM = 8
 #: The last intervals between calls by which it is known whether calls come later; beyond so many times, a caller rests.
 _PACES, _IDLE_PACES = 15, 20.0
@@ -85,7 +85,7 @@ class Queued(Online):
 
     @property
     def is_recordable(self) -> bool:
-        """See :meth:`akx.kernels.program.Program.is_recordable`."""
+        """See :meth:`akx.backends.program.Program.is_recordable`."""
         return self.program.is_recordable
 
     @property
@@ -93,7 +93,7 @@ class Queued(Online):
         return cast(CudaProgram, self.program)
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        """See :meth:`akx.kernels.program.Program.run`; with vectors of the host."""
+        """See :meth:`akx.backends.program.Program.run`; with vectors of the host."""
         self._are_at(hosted=True)
         super().run(x, out, coefficients)
 

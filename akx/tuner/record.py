@@ -14,12 +14,12 @@ from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
-from akx.device.choose import backend_of
-from akx.errors import AkxError, DatabaseError, PlanError
-from akx.kernels import registry
-from akx.matrix import Matrix
-from akx.options import unknown_option
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.device.choose import backend_of
+from akx.core.errors import AkxError, DatabaseError, PlanError
+from akx.core.matrix import Matrix
+from akx.core.options import unknown_option
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, made_with
 from akx.plandb.sketches import FEATURES
 from akx.plandb.transfer import keep_aside

@@ -22,10 +22,10 @@ from itertools import cycle
 from types import SimpleNamespace
 from typing import Any, cast
 
-from akx.errors import AkxError, FileFormatError
-from akx.kernels.base import Parameter, Program, Schedule, TimedCall, Traffic
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.schedule import Parameter, Program, Schedule, TimedCall, Traffic
+from akx.core.errors import AkxError, FileFormatError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner.machine import Figures
 from akx.tuner.measure import DISTURBED_SECONDS, Watch
 from akx.tuner.model import Model

@@ -16,9 +16,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from akx.device.forks import lock_file, unlock_file
-from akx.errors import ArgumentError, FileFormatError
-from akx.kernels.base import Parameter
+from akx.backends.device.forks import lock_file, unlock_file
+from akx.backends.schedule import Parameter
+from akx.core.errors import ArgumentError, FileFormatError
 from akx.plandb import PlanKey
 from akx.plandb.records import now
 from akx.tuner.model import Model

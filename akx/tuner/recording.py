@@ -23,8 +23,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from akx.errors import AkxError, FileFormatError, FileMissingError, PlanError, brief
-from akx.plan import Plan
+from akx.core.errors import AkxError, FileFormatError, FileMissingError, PlanError, brief
+from akx.core.plan import Plan
 from akx.plandb.keys import PlanKey
 from akx.tuner.result import COMPLETE, EXHAUSTED, Trial
 from akx.tuner.seeds import Seeds

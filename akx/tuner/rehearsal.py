@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from itertools import chain, islice
 
-from akx.device.base import Device
-from akx.device.choose import plan_threads
-from akx.device.host import host_device
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.device.base import Device
+from akx.backends.device.choose import plan_threads
+from akx.backends.device.host import host_device
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner.calibration import figures_of
 from akx.tuner.ledger import Ledger
 from akx.tuner.predict import Model

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from akx.errors import FileFormatError
-from akx.plan import Plan
+from akx.core.errors import FileFormatError
+from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.recorded import RecordedSpace, recorded_world
 from akx.tuner.recording import Recording, read_recording

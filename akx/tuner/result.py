@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from akx.errors import PlanError, brief
-from akx.plan import Plan
+from akx.core.errors import PlanError, brief
+from akx.core.plan import Plan
 from akx.plandb.records import PlanRecord, break_even_calls
 
 __all__ = [

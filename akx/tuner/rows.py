@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from akx.kernels.cuda.work import SECTOR, gathered_share
-from akx.matrix import Matrix
+from akx.backends.cuda.work import SECTOR, gathered_share
+from akx.core.matrix import Matrix
 
 __all__ = ["branches", "is_scattered", "missed", "surprises", "uneven_rows"]
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from akx.plan import Option, Plan
+from akx.core.plan import Option, Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.result import COMPLETE, PRUNED, Trial
 from akx.tuner.space import Space, is_numeric

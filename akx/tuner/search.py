@@ -36,8 +36,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from akx.errors import InfeasibleError
-from akx.plan import Plan
+from akx.core.errors import InfeasibleError
+from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.choice import choose, finalists
 from akx.tuner.history import NO_HISTORY, History, as_measured_here, may_be_otherwise, without_figures

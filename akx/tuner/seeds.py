@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from akx.errors import DatabaseError, MissingDependencyError, PlanError, brief
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.errors import DatabaseError, MissingDependencyError, PlanError, brief
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey
 from akx.tuner.ladder import like_plans
 from akx.tuner.pattern import pattern_plans

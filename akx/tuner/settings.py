@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from akx._given import ANY_COUNT, check_count, check_number
-from akx.device.choose import backend_of
-from akx.errors import ArgumentError, brief
+from akx.backends.device.choose import backend_of
+from akx.core.arguments import ANY_COUNT, check_count, check_number
+from akx.core.errors import ArgumentError, brief
 from akx.tuner.measure import Precision
 
 __all__ = ["Settings"]

@@ -35,8 +35,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from akx.errors import AkxError, DatabaseError
-from akx.plan import Plan
+from akx.core.errors import AkxError, DatabaseError
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabaseWarning, PlanKey
 from akx.plandb.keys import build_of, search_key
 from akx.tuner.measure import median

@@ -25,12 +25,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from akx._features import dense_block_size
-from akx.device.choose import backend_of
-from akx.device.likeness import likeness
-from akx.errors import DatabaseError, MissingDependencyError, PlanError
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.device.choose import backend_of
+from akx.backends.device.likeness import likeness
+from akx.core.errors import DatabaseError, MissingDependencyError, PlanError
+from akx.core.features import dense_block_size
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey
 from akx.plandb.sketches import Sketch
 from akx.tuner.ladder import fitted
@@ -60,7 +60,7 @@ def features_of(matrix: Matrix) -> Mapping[str, float]:
     """
     found: Mapping[str, float] | None = matrix.pattern_cache.get(_MEMO)
     if found is None:
-        from akx import _structure
+        from akx.core import structure as _structure
 
         found = {
             "rows": matrix.n,

@@ -1,6 +1,6 @@
 """The search space: what each schedule says of itself, put together, and walked.
 
-A schedule gives a tuple of discrete parameters (:class:`akx.kernels.base.Parameter`); a plan is a schedule and one
+A schedule gives a tuple of discrete parameters (:class:`akx.backends.schedule.Parameter`); a plan is a schedule and one
 choice of each. The space knows no parameter's meaning: it only fixes the number of threads where a schedule leaves it
 open, drops choices beyond the threads or the powers allowed, and tells which choices are neighbours: next to one
 another in the order given where the choices are numbers, any other one where they are names.
@@ -15,13 +15,13 @@ from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
-from akx.device.choose import device_of, plan_threads, resolve_backend
-from akx.errors import ArgumentError, brief
-from akx.kernels import registry
-from akx.kernels.base import Parameter, Schedule
-from akx.matrix import Matrix
-from akx.options import traits, unknown_option
-from akx.plan import Option, Plan
+from akx.backends import registry
+from akx.backends.device.choose import device_of, plan_threads, resolve_backend
+from akx.backends.schedule import Parameter, Schedule
+from akx.core.errors import ArgumentError, brief
+from akx.core.matrix import Matrix
+from akx.core.options import traits, unknown_option
+from akx.core.plan import Option, Plan
 from akx.plandb import PlanKey, make_key
 
 __all__ = [

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import ndtr
 
-from akx.plan import Option, Plan
+from akx.core.plan import Option, Plan
 from akx.tuner.meter import Meter
 from akx.tuner.model import Model
 from akx.tuner.result import FAILED, Trial

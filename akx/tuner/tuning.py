@@ -16,16 +16,16 @@ from functools import partial, wraps
 from itertools import islice
 from typing import Any, Literal, ParamSpec
 
-from akx._given import check_count, unknown_name
-from akx._progress import working
-from akx.device.budget import budgeted_backend, resolve_budget, within
-from akx.device.choose import backend_of, is_usable
-from akx.device.lock import device_lock
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, brief
-from akx.kernels import registry
-from akx.matrix import Matrix
-from akx.options import traits
-from akx.plan import Option, Plan
+from akx.backends import registry
+from akx.backends.device.budget import budgeted_backend, resolve_budget, within
+from akx.backends.device.choose import backend_of, is_usable
+from akx.backends.device.lock import device_lock
+from akx.core.arguments import check_count, unknown_name
+from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, brief
+from akx.core.matrix import Matrix
+from akx.core.options import traits
+from akx.core.plan import Option, Plan
+from akx.core.progress import working
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, aged, default_database
 from akx.tuner import measure
 from akx.tuner.calibration import ceiling_of, figures_of
@@ -69,7 +69,7 @@ _LOOK = 1.0
 
 
 def _told(tuning: Callable[_P, TuneResult]) -> Callable[_P, TuneResult]:
-    """Without a callback, what it is at is said where that takes long (:mod:`akx._progress`)."""
+    """Without a callback, what it is at is said where that takes long (:mod:`akx.core.progress`)."""
 
     @wraps(tuning)
     def tell(*args: _P.args, **options: _P.kwargs) -> TuneResult:
@@ -164,7 +164,7 @@ def tune(
         Everything else about the search; `trials`, `seconds` and `seed` override it where given.
     memory_budget : int or str, optional
         Bytes of the GPU's memory that a plan may take, vectors included, e.g. ``"512M"`` or ``"80GiB"``; see
-        :func:`akx.device.budget.parse_bytes`. Vectors are then at home in the host's memory, the baseline is plain
+        `parse_bytes`. Vectors are then at home in the host's memory, the baseline is plain
         products, streamed or not, and the plan is kept for exactly this budget. For the backend ``"cuda"``, which it
         also means.
     fraction : float, optional

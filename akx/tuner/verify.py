@@ -4,14 +4,14 @@ The start vectors are random and the coefficients typical of the basis kind: the
 which of them vanish does. The powers of a matrix whose norm is far from one leave the range of the dtype, which would
 time denormal numbers and compare infinities; then A is scaled by a power of two, through the coefficients.
 
-The reference and its componentwise bound (:mod:`akx.kernels.reference`) are computed once. A result passes where
+The reference and its componentwise bound (:mod:`akx.backends.reference`) are computed once. A result passes where
 |w - ref| <= bound in every entry, the output having been filled with NaN before, so that an entry that nobody wrote
 cannot pass. Where the matrix allows an error of stored values, the bound is still that of values as they are; a second,
 wider one is formed when the first plan is judged that really stores them with an error, for just that error.
 
 Where a reference would take too long, one program is compared with another that is trusted (:class:`Comparison`). With
 the absolute powers m_{j+1} = |a_j| |A| m_j + |b_j| m_j + |c_j| m_{j-1}, m_0 = |x|, any order of summation is off by
-((1 + gamma)^j - 1) m_j at most (:mod:`akx.kernels.reference`; gamma is that of the longest row), and m is what the
+((1 + gamma)^j - 1) m_j at most (:mod:`akx.backends.reference`; gamma is that of the longest row), and m is what the
 trusted program itself computes of |A|, |x| and the absolute coefficients: so the bound costs one call. A program that
 stores values with a relative error of d has A + E, |E| <= d |A|: ((1 + gamma + d)^j - 1) m_j, to first order
 j (gamma + d) m_j. Two programs with d and d' may differ by j (2 gamma + d + d') m_j.
@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._given import unknown_name
-from akx.errors import VerificationError
-from akx.kernels.base import Coefficients, as_coefficients
-from akx.kernels.reference import reference, widened
-from akx.matrix import Matrix
+from akx.backends.reference import reference, widened
+from akx.backends.schedule import Coefficients, as_coefficients
+from akx.core.arguments import unknown_name
+from akx.core.errors import VerificationError
+from akx.core.matrix import Matrix
 
 __all__ = ["BASIS_KINDS", "Comparison", "Problem", "typical_coefficients"]
 
@@ -101,7 +101,7 @@ class Problem:
         ----------
         stored_error : float
             The largest relative error of a value as the program that wrote the output has it
-            (:func:`akx.kernels.registry.stored_error`). The first time that it is not 0 takes about as long as the
+            (:func:`akx.backends.registry.stored_error`). The first time that it is not 0 takes about as long as the
             reference took, and one more array as large as the bound, which is kept.
         """
         return self._largest(self._bound if stored_error == 0 else self._bound_with(stored_error))

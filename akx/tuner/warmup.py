@@ -28,13 +28,13 @@ from typing import Any
 
 import numpy as np
 
-from akx.device.choose import HOST
-from akx.device.forks import ForkSafeLock
-from akx.device.host import host_device
-from akx.kernels import registry
-from akx.kernels.base import as_coefficients
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.device.choose import HOST
+from akx.backends.device.forks import ForkSafeLock
+from akx.backends.device.host import host_device
+from akx.backends.schedule import as_coefficients
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner import processes
 from akx.tuner.precompile import note_of, part_of
 from akx.tuner.space import build_space
@@ -354,7 +354,7 @@ def _play(data: Any, matrix: Matrix, vectors: int) -> None:
 
 def _meet(_: Any, matrix: Matrix, vectors: int) -> None:
     """What looks at the cores (:mod:`akx.tuner.cores`), which has all that teams of threads share; and checksums."""
-    from akx.kernels.cpu.sums import sums_of
+    from akx.backends.cpu.sums import sums_of
     from akx.tuner.cores import core_state
 
     core_state(2)

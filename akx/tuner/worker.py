@@ -28,12 +28,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from akx.device.choose import backend_of
-from akx.errors import AkxError, InfeasibleError, VerificationError
-from akx.kernels import registry
-from akx.kernels.base import Program, held_bytes
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.device.choose import backend_of
+from akx.backends.schedule import Program, held_bytes
+from akx.core.errors import AkxError, InfeasibleError, VerificationError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.choice import CHANCE
 from akx.tuner.cores import CoreWatch

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from akx.device.cuda.facts import CudaDevice
-from akx.device.host import HostDevice
-from akx.kernels.base import Parameter
-from akx.kernels.cuda import timing
-from akx.plan import Plan
+from akx.backends.cuda import timing
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.device.host import HostDevice
+from akx.backends.schedule import Parameter
+from akx.core.plan import Plan
 from akx.tuner import Recording, measure, space, tuning
 from akx.tuner.machine import Figures, FormatCost
 from akx.tuner.recorded import UNKNOWN, RecordedBench, RecordedClock

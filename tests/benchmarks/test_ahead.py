@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner import forerunners, tuning
 from benchmarks import ahead, gpu, record, samplers
 from benchmarks.gallery import small

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from akx.kernels.base import TimedCall
+from akx.backends.schedule import TimedCall
 from akx.tuner.cores import CoreState, CoreWatch
 from akx.tuner.measure import Precision
 from benchmarks.calm import Calm

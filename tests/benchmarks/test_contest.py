@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import akx
-from akx.device.host import host_device
-from akx.errors import InfeasibleError
-from akx.plan import Plan
+from akx.backends.device.host import host_device
+from akx.core.errors import InfeasibleError
+from akx.core.plan import Plan
 from akx.tuner.space import build_space
 from benchmarks.contest import AkxContest, Contest, check_agreement, compile_kernels, start_vector
 from benchmarks.gallery import small

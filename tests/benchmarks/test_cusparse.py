@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from akx.device.cuda.runtime import cuda_missing
+from akx.backends.cuda.device.runtime import cuda_missing
 from benchmarks import cusparse
 
 

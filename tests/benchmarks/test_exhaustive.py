@@ -11,7 +11,7 @@ from pretended import Seconds
 
 import akx
 import akx.tuner
-from akx.plan import Plan
+from akx.core.plan import Plan
 from benchmarks import clock, exhaustive
 from benchmarks.clock import Settings
 from benchmarks.gallery import small

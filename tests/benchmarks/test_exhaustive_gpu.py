@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from akx.device.cuda.facts import CudaDevice
-from akx.device.cuda.runtime import cuda_missing
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.device.runtime import cuda_missing
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner.space import build_space
 from benchmarks import exhaustive_gpu
 from benchmarks.gallery import GALLERY

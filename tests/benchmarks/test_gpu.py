@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.device.cuda.runtime import cuda_missing
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.cuda.device.runtime import cuda_missing
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.report.bench import BenchPower, BenchRow
 from benchmarks import gpu, record
 

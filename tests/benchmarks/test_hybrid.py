@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from benchmarks import hybrid, markdown
 
 
@@ -46,7 +46,7 @@ def test_the_share_goes_where_it_helps() -> None:
 def test_entries_are_merged_and_the_table_goes_to_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(hybrid, "Bench", Pretended)
     monkeypatch.setattr(hybrid, "MATRICES", {"27-point": (4, lambda: None)})
-    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: None)
+    monkeypatch.setattr("akx.backends.cuda.device.runtime.cuda_missing", lambda: None)
     monkeypatch.setattr(
         "benchmarks.gpu.provenance", lambda: {"machine": {"gpu": "a GPU"}, "commit": "c0ffee", "date": "d"}
     )
@@ -64,7 +64,7 @@ def test_entries_are_merged_and_the_table_goes_to_the_page(monkeypatch: pytest.M
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: "there is none")
+    monkeypatch.setattr("akx.backends.cuda.device.runtime.cuda_missing", lambda: "there is none")
     assert hybrid.main(["-o", str(tmp_path / "none.json")]) == 3
     assert not (tmp_path / "none.json").exists()
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from akx.report.packets import schedule
 from benchmarks import gallery, literature
 from benchmarks.literature import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner import Recording
 from akx.tuner.recording import RecordedTrial
 from akx.tuner.result import COMPLETE, PRUNED, Trial

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scipy import sparse
 
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner.space import Space, build_space
 from benchmarks import portion, record_tuning, samplers
 

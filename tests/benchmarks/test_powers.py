@@ -195,7 +195,7 @@ def test_start_vectors_are_the_same_every_time_and_complex_for_complex() -> None
 
 
 def test_real_matrices_are_square_complete_and_scaled(shared_matrices: Path) -> None:
-    pytest.importorskip("akx.io")
+    pytest.importorskip("akx.core.io")
     cases = {c.name: c for c in available(shared_matrices) if c.group == "real"}
     assert {"bcsstk16", "G3_circuit", "helmholtz_2D", "cage10"} <= set(cases)
     matrix = cases["bcsstk16"].load()
@@ -212,7 +212,7 @@ def test_real_matrices_are_square_complete_and_scaled(shared_matrices: Path) -> 
 
 
 def test_a_lower_triangle_is_completed(tmp_path: Path) -> None:
-    pytest.importorskip("akx.io")
+    pytest.importorskip("akx.core.io")
     full = 4.0 * small("9-point")
     big = sparse.csr_array(sparse.block_diag([full] * 5))
     sparse.save_npz(tmp_path / "thing_lower.npz", sparse.csr_array(sparse.tril(big)))

@@ -13,8 +13,8 @@ import pytest
 import scipy.sparse as sp
 from pretended import TunerSeconds
 
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner import exhaustive, measure
 from akx.tuner.measure import Measurement, Precision
 from benchmarks import calls, predicted, samplers

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from benchmarks import gpu, planned, preparing, record
 
 LABEL = (
@@ -27,7 +27,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("AKX_COMMIT", raising=False)
     monkeypatch.setattr(preparing, "measure", stand_in)
     monkeypatch.setattr(gpu, "provenance", lambda: ORIGIN)
-    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: None)
+    monkeypatch.setattr("akx.backends.cuda.device.runtime.cuda_missing", lambda: None)
     powers = [{"matrix": "9-point", "k": k, "plan": LABEL.replace("k=4x2", f"k={k // 2}x2")} for k in (8, 2)]
     plans = tmp_path / "plans.json"
     plans.write_text(json.dumps({"powers": powers}))
@@ -73,6 +73,6 @@ def test_a_matrix_without_a_plan_is_named(pretended: Path, tmp_path: Path, capsy
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: "there is none")
+    monkeypatch.setattr("akx.backends.cuda.device.runtime.cuda_missing", lambda: "there is none")
     assert preparing.main(["-o", str(tmp_path / "none.json")]) == 3
     assert not (tmp_path / "none.json").exists()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from benchmarks import prices
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from akx.core.matrix import Matrix
 from akx.formats.base import pattern_of
 from akx.formats.nodes import natural_nodes
-from akx.matrix import Matrix
 from benchmarks import gpu, markdown, products, record
 
 ORIGIN = {**record.provenance(1), "commit": "c0ffee", "machine": {"gpu": "a GPU"}}
@@ -80,7 +80,7 @@ def test_the_bars_of_block_products_are_met() -> None:
 
 
 def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from akx.device.cuda.runtime import cuda_missing
+    from akx.backends.cuda.device.runtime import cuda_missing
 
     if cuda_missing() is None:
         pytest.skip("there is a GPU")

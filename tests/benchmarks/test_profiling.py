@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from akx.device.cuda.facts import CudaDevice
-from akx.errors import DeviceError, MissingDependencyError
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.core.errors import DeviceError, MissingDependencyError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from benchmarks import gpu, profiling, record, solving
 from benchmarks.matrices import select
 from benchmarks.steps_gpu import parsed
@@ -244,7 +244,7 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(profiling, "_run", run_or_say)
     monkeypatch.setattr(shutil, "which", lambda name: str(tool) if name == "ncu" else None)
     monkeypatch.setattr(gpu, "provenance", lambda: ORIGIN)
-    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: None)
+    monkeypatch.setattr("akx.backends.cuda.device.runtime.cuda_missing", lambda: None)
     return tmp_path
 
 
@@ -377,7 +377,7 @@ def test_figures_of_two_machines_are_not_mixed(
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: "there is none")
+    monkeypatch.setattr("akx.backends.cuda.device.runtime.cuda_missing", lambda: "there is none")
     assert profiling.main(["-o", str(tmp_path / "none.json")]) == 3
     assert not (tmp_path / "none.json").exists()
 

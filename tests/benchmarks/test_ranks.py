@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from benchmarks import ranks, samplers
 
 ROOT = Path(ranks.__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pretended import TunerSeconds
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner import measure
 from benchmarks import calls as timed_calls
 from benchmarks import record, repeat, samplers

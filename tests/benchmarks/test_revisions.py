@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from akx.kernels import registry
-from akx.kernels.revisions import ALL, LOCK, SOLVERS
+from akx.backends import registry
+from akx.backends.revisions import ALL, LOCK, SOLVERS
 from benchmarks import revisions
 from benchmarks.revisions import digests, is_of_searches, tokens
 
@@ -21,7 +21,7 @@ _PACKAGE = LOCK.parents[1]
 def test_the_lock_is_as_the_sources_are() -> None:
     changed, _ = revisions.changes(json.loads(LOCK.read_text()))
     assert not changed, (
-        f"{', '.join(changed)}: not as in akx/kernels/revisions.json. Where plans would be chosen anew raise "
+        f"{', '.join(changed)}: not as in akx/backends/revisions.json. Where plans would be chosen anew raise "
         "`revision` of the schedule, or that of the variant in REVISIONS, and run "
         "`python -m benchmarks.revisions --write`; else bless the change: `--equal` where it runs the same plans as "
         "well, `--aged` where they should be raced again"
@@ -108,35 +108,37 @@ def test_a_comment_mark_in_a_string_is_none() -> None:
     assert tokens('x = "http://a"', ".cu") != tokens('x = "http://b"', ".cu")
 
 
-_MODULES = {"gpu": {"sweep": "akx.kernels.gpu.sweep", "front": "akx.kernels.gpu.front"}}
+_MODULES = {"gpu": {"sweep": "akx.backends.gpu.sweep", "front": "akx.backends.gpu.front"}}
 _TEXTS = {
-    "kernels/base.py": "",
-    "kernels/registry.py": "",
-    "kernels/gpu/__init__.py": "",
-    "kernels/gpu/sweep.py": "from akx.formats import csr\nfrom akx.kernels.gpu.program import (\n    run,\n)\n",
-    "kernels/gpu/front.py": 'if f:\n    from akx.kernels.gpu import late\n_S = Path(__file__).with_name("front.cu")\n',
-    "kernels/gpu/late.py": "from akx.formats.dia import Dia as D\nfrom akx.kernels.host.rows import own\n",
-    "kernels/gpu/program.py": "from akx.kernels.base import Program\nfrom akx.kernels.gpu.front_work import price\n",
-    "kernels/gpu/front_work.py": "from akx.kernels.gpu.late import f\n",
-    "kernels/gpu/front.cu": '#include "front.cuh"\n#include <math.h>\n',
-    "kernels/gpu/front.cuh": '  # include "common.cuh"\n',
-    "kernels/gpu/common.cuh": "",
-    "kernels/gpu/nobodys.py": "from akx.kernels.gpu import sweep, front\n",
-    "kernels/host/__init__.py": "",
-    "kernels/host/rows.py": "",
-    "kernels/host/other.py": "",
+    "backends/schedule.py": "",
+    "backends/registry.py": "",
+    "backends/gpu/__init__.py": "",
+    "backends/gpu/sweep.py": "from akx.formats import csr\nfrom akx.backends.gpu.program import (\n    run,\n)\n",
+    "backends/gpu/front.py": 'if f:\n    from akx.backends.gpu import late\n_S = P(__file__).with_name("front.cu")\n',
+    "backends/gpu/late.py": "from akx.formats.dia import Dia as D\nfrom akx.backends.host.rows import own\n",
+    "backends/gpu/program.py": "from akx.backends.schedule import Program\nfrom akx.backends.gpu.front_work import x\n",
+    "backends/gpu/front_work.py": "from akx.backends.gpu.late import f\n",
+    "backends/gpu/front.cu": '#include "front.cuh"\n#include <math.h>\n',
+    "backends/gpu/front.cuh": '  # include "common.cuh"\n',
+    "backends/gpu/common.cuh": "",
+    "backends/gpu/nobodys.py": "from akx.backends.gpu import sweep, front\n",
+    "backends/host/__init__.py": "",
+    "backends/host/rows.py": "",
+    "backends/host/other.py": "",
     "formats/__init__.py": "",
     "formats/base.py": "",
     "formats/csr.py": "from akx.formats.base import Format  # of all\n",
     "formats/dia.py": "from akx.formats.base import Format\n",
 }
-_OF_BOTH = {"kernels/base.py", "formats/base.py"}
-_SWEEP = {"kernels/gpu/sweep.py", "kernels/gpu/program.py", "formats/csr.py", "formats/__init__.py"}
-_FRONT = {f"kernels/gpu/{one}" for one in ("__init__.py", "front.py", "late.py", "front.cu", "front.cuh", "common.cuh")}
+_OF_BOTH = {"backends/schedule.py", "formats/base.py"}
+_SWEEP = {"backends/gpu/sweep.py", "backends/gpu/program.py", "formats/csr.py", "formats/__init__.py"}
+_FRONT = {
+    f"backends/gpu/{one}" for one in ("__init__.py", "front.py", "late.py", "front.cu", "front.cuh", "common.cuh")
+}
 _DEPENDS = {
     "gpu/sweep": _OF_BOTH | _SWEEP,
-    "gpu/front": _OF_BOTH | _FRONT | {"formats/dia.py", "kernels/host/rows.py"},
-    f"gpu/{SOLVERS}": {"kernels/gpu/nobodys.py"},
+    "gpu/front": _OF_BOTH | _FRONT | {"formats/dia.py", "backends/host/rows.py"},
+    f"gpu/{SOLVERS}": {"backends/gpu/nobodys.py"},
 }
 _DEPENDS[f"gpu/{ALL}"] = _DEPENDS["gpu/sweep"] | _DEPENDS["gpu/front"]
 
@@ -166,7 +168,7 @@ def test_a_digest_is_of_all_that_a_schedule_loads() -> None:
     program = (
         f"import sys, {module}\n"
         "for name in sorted(sys.modules):\n"
-        "    if name.startswith(('akx.kernels.cpu.', 'akx.formats.')): print(sys.modules[name].__file__)\n"
+        "    if name.startswith(('akx.backends.cpu.', 'akx.formats.')): print(sys.modules[name].__file__)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=_PACKAGE.parent, check=True
@@ -179,7 +181,7 @@ def test_a_digest_is_of_all_that_a_schedule_loads() -> None:
 
 @pytest.mark.parametrize("backend", registry.backends())
 def test_what_a_search_chooses_from_is_none_of_a_plan(backend: str) -> None:
-    folder = _PACKAGE / "kernels" / backend
+    folder = _PACKAGE / "backends" / backend
     assert revisions.of_searches(backend)
     for schedule, module in registry.modules(backend).items():
         text = (folder / f"{module.rpartition('.')[2]}.py").read_text()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from akx.device.host import host_device
-from akx.errors import ArgumentError
-from akx.plan import Plan
+from akx.backends.device.host import host_device
+from akx.core.errors import ArgumentError
+from akx.core.plan import Plan
 from akx.tuner import Settings, read_recording, replay
 from akx.tuner.measure import Measurement
 from akx.tuner.proposals import SEARCHING, Proposals

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import gpu_receipt, revisions, sanitize
 
-NODES = [f"tests/kernels/test_cuda.py::test_one[{i}]" for i in range(6)]
+NODES = [f"tests/backends/test_cuda.py::test_one[{i}]" for i in range(6)]
 
 
 def test_errors_of_all_processes_are_added_up() -> None:
@@ -144,7 +144,7 @@ def test_the_sources_of_streams_are_used_by_no_others() -> None:
     for path in (*gpu_receipt.cuda_sources(), *folder.glob("*.py")):
         text = path.read_text()
         for other in sanitize._OF_STREAMS:
-            used = f'#include "{other}.cuh"' in text or f"akx.kernels.cuda.{other} import" in text
+            used = f'#include "{other}.cuh"' in text or f"akx.backends.cuda.{other} import" in text
             assert path.stem in {*sanitize._OF_STREAMS, "stream_space"} or not used, (path.name, other)
     for name in ("test_cuda_stream.TestOnTheGpu::test_a[x]", "test_cuda_hybrid.TestOnTheGpu::test_b[y]"):
         assert sanitize._group_of(f"tests.kernels.{name}") == "streams"
@@ -159,13 +159,13 @@ def test_the_sources_of_products_are_used_by_no_others() -> None:
     for path in (*gpu_receipt.cuda_sources(), *folder.glob("*.py")):
         text = path.read_text()
         for other in sanitize._OF_SWEEP:
-            used = f'#include "{other}.cuh"' in text or f"akx.kernels.cuda.{other} import" in text
-            used = used or re.search(rf"from akx.kernels.cuda import [\w, ]*\b{other}\b", text) is not None
+            used = f'#include "{other}.cuh"' in text or f"akx.backends.cuda.{other} import" in text
+            used = used or re.search(rf"from akx.backends.cuda import [\w, ]*\b{other}\b", text) is not None
             shares = path.stem in sanitize._SHARING and f"{other}.cuh" in sanitize._SHARED
             assert path.stem in {*others, *asking} or shares or not used, (path.name, other)
         if path.stem in sanitize._OF_SWEEP:
             included = re.findall(r'^#include "(\w+)\.cuh"', text, re.M)
-            imported = re.findall(r"from akx.kernels.cuda\.(\w+) import", text)
+            imported = re.findall(r"from akx.backends.cuda\.(\w+) import", text)
             assert {*included, *imported} <= known, path.name
     for name in ("test_cuda_hubs::test_a[x]", "test_cuda_named::test_b[sweep-csr-1]", "test_cuda_translate::test_c"):
         assert sanitize._group_of(f"tests.kernels.{name}") == "sweep"
@@ -173,11 +173,11 @@ def test_the_sources_of_products_are_used_by_no_others() -> None:
 
 
 def test_names_are_those_of_the_receipt() -> None:
-    assert sanitize.name_of("tests/kernels/test_a.py::test_b[c-1]") == "tests.kernels.test_a::test_b[c-1]"
-    assert sanitize.name_of("tests/kernels/test_a.py::TestX::test_b") == "tests.kernels.test_a.TestX::test_b"
+    assert sanitize.name_of("tests/backends/test_a.py::test_b[c-1]") == "tests.kernels.test_a::test_b[c-1]"
+    assert sanitize.name_of("tests/backends/test_a.py::TestX::test_b") == "tests.kernels.test_a.TestX::test_b"
     if gpu_receipt._RECEIPT.is_file():
         outcomes = json.loads(gpu_receipt._RECEIPT.read_text())["outcomes"]
-        assert sanitize.name_of("tests/kernels/test_cuda.py::test_start_vectors[1-ghost]") in outcomes
+        assert sanitize.name_of("tests/backends/test_cuda.py::test_start_vectors[1-ghost]") in outcomes
 
 
 def test_the_last_run_was_clean() -> None:

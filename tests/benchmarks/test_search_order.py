@@ -19,7 +19,7 @@ from cli import golden
 from replay import Replay
 
 import akx
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from akx.tuner import Recording, Settings, read_recording, replay
 from akx.tuner.result import Trial
 from benchmarks import record_tuning, samplers

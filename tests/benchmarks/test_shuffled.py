@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from benchmarks import gallery, gpu, preparing, record, shuffled
 
 ORIGIN = {**record.provenance(1), "commit": "c0ffee", "machine": {"gpu": "a GPU"}}
@@ -89,7 +89,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
     ready = {"natural": [0.05, 0.0625, 0.75], "metis": [0.5] * 3}
     monkeypatch.setattr(preparing, "seconds_to_prepare", lambda matrix, plan, repeats: ready[plan.partitioner])
     monkeypatch.setattr(gpu, "provenance", lambda: ORIGIN)
-    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: None)
+    monkeypatch.setattr("akx.backends.cuda.device.runtime.cuda_missing", lambda: None)
     select = shuffled.select
     monkeypatch.setattr(shuffled, "select", lambda names: select(names, reduced=True))
     return asked
@@ -166,7 +166,7 @@ def test_calls_that_are_wrong_are_no_entries(monkeypatch: pytest.MonkeyPatch) ->
             self.problem.out.fill(np.nan)
 
     schedule = SimpleNamespace(prepare=lambda matrix, plan: None)
-    monkeypatch.setattr("akx.kernels.cuda.timing.DeviceProblem", Device)
+    monkeypatch.setattr("akx.backends.cuda.timing.DeviceProblem", Device)
     monkeypatch.setattr(shuffled.registry, "get", lambda backend, name: schedule)
     with pytest.raises(ArithmeticError, match="is wrong: nan"):
         shuffled._checked_call(Matrix.from_any(gallery.small("9-point")), PLANS["natural"])
@@ -179,6 +179,6 @@ def test_an_unknown_matrix_is_named(pretended: Any, tmp_path: Path, capsys: pyte
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: "there is none")
+    monkeypatch.setattr("akx.backends.cuda.device.runtime.cuda_missing", lambda: "there is none")
     assert shuffled.main(["-o", str(tmp_path / "none.json")]) == 3
     assert not (tmp_path / "none.json").exists()

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import akx
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
 from akx.solvers.preconditioners import jacobi
 from akx.solvers.stats import SolveStats
 from benchmarks import parity, solving, spai

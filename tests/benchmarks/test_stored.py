@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.device.cuda.facts import CudaDevice
-from akx.kernels import registry
-from akx.kernels.cuda.stored import FULL, HALF, TABLE, ways_of
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.stored import FULL, HALF, TABLE, ways_of
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from benchmarks import gallery, gpu, record, stored
 
 GPU = CudaDevice("test", 0, (9, 0), 5, 40_000, 41_024, 65_536, 2**20, 2**30, 10**9, 1e12)
@@ -65,7 +65,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("AKX_COMMIT", raising=False)
     monkeypatch.setattr(stored, "measure", stand_in)
     monkeypatch.setattr(gpu, "provenance", lambda: ORIGIN)
-    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: None)
+    monkeypatch.setattr("akx.backends.cuda.device.runtime.cuda_missing", lambda: None)
     select = stored.select
     monkeypatch.setattr(stored, "select", lambda names: select(names, reduced=True))
     plans = tmp_path / "plans.json"
@@ -94,6 +94,6 @@ def test_a_matrix_without_a_plan_is_named(pretended: Path, tmp_path: Path, capsy
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: "there is none")
+    monkeypatch.setattr("akx.backends.cuda.device.runtime.cuda_missing", lambda: "there is none")
     assert stored.main(["-o", str(tmp_path / "none.json")]) == 3
     assert not (tmp_path / "none.json").exists()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from benchmarks import gallery
 from benchmarks.gpu import RESULTS
 from benchmarks.streamed import blocks_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from benchmarks import gallery, thesis
 from benchmarks.thesis import ghosts_within
 

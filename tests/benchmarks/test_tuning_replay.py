@@ -15,10 +15,10 @@ import pytest
 from replay import UNKNOWN, Replay, without
 
 import akx
-from akx._pattern import Pattern
-from akx.errors import FileFormatError
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.errors import FileFormatError
+from akx.core.matrix import Matrix
+from akx.core.pattern import Pattern
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import Recording, Settings, TuneResult, plan_key, replay
 from akx.tuner.recording import Run

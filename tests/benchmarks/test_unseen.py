@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pretended import TunerSeconds
 
-from akx.errors import InfeasibleError
-from akx.plan import Plan
+from akx.core.errors import InfeasibleError
+from akx.core.plan import Plan
 from akx.tuner import measure
 from benchmarks import calls as calls_module
 from benchmarks import matrices, predicted, unseen

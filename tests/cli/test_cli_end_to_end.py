@@ -17,7 +17,7 @@ import scipy.io
 import scipy.sparse as sp
 
 import akx as library
-from akx.plan import Plan
+from akx.core.plan import Plan
 from cli.golden import check_shape
 from cli.running import Ran
 

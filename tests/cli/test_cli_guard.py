@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from numba.core import event
 
-from akx import _progress
 from akx.cli import guard
 from akx.cli.output import data_console
-from akx.errors import AkxError, DatabaseError, MatrixError
+from akx.core import progress as _progress
+from akx.core.errors import AkxError, DatabaseError, MatrixError
 from cli.golden import check_shape
 from cli.running import Ran
 

@@ -15,11 +15,11 @@ import scipy.sparse as sp
 from rich.console import Console
 from scipy.io import mmwrite
 
-from akx.device.host import host_device
-from akx.errors import InfeasibleError
-from akx.io import read_matrix
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.device.host import host_device
+from akx.core.errors import InfeasibleError
+from akx.core.io import read_matrix
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.report import outlook, spy
 from akx.report.devices import known_devices

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from akx.io import read_matrix
-from akx.kernels.revisions import SOLVERS, revision
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.revisions import SOLVERS, revision
+from akx.core.io import read_matrix
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import (
     PlanDatabase,
     PlanKey,

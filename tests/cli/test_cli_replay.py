@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from akx.device.host import HostDevice
-from akx.plan import Plan
+from akx.backends.device.host import HostDevice
+from akx.core.plan import Plan
 from akx.plandb import PlanKey
 from akx.tuner.machine import Figures
 from akx.tuner.result import Trial

@@ -10,7 +10,7 @@ import pytest
 import scipy.io
 from plandb.samples import make_key, make_record
 
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from akx.plandb import PlanDatabase, ShippedPlans
 from cli.golden import check_shape
 from cli.running import Ran

@@ -18,13 +18,13 @@ import scipy.sparse as sp
 from rich.console import Console
 
 import akx as library
+from akx.backends.cuda.backend import CudaBackend
+from akx.backends.cuda.device.facts import cuda_missing
+from akx.backends.device import choose
 from akx.cli import guard
 from akx.cli import solve as solve_command
-from akx.device import choose
-from akx.device.cuda.facts import cuda_missing
-from akx.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
-from akx.io import read_vector, write_vector
-from akx.kernels.cuda.backend import CudaBackend
+from akx.core.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
+from akx.core.io import read_vector, write_vector
 from akx.solvers import SolveStats, preconditioners
 from akx.solvers.stopping import NO_SOLUTION
 from cli.golden import check_shape, check_text
@@ -229,7 +229,7 @@ def test_the_result_is_not_lost_where_the_disk_is_full(
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    where = "akx.io.write_whole" if fails == "--output" else "matplotlib.figure.Figure.savefig"
+    where = "akx.core.io.write_whole" if fails == "--output" else "matplotlib.figure.Figure.savefig"
     monkeypatch.setattr(where, full)
     x, picture = tmp_path / "x.mtx", tmp_path / "p.png"
     ran = akx("solve", convection, "-o", x, "--plot", picture)

@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from rich.console import Console
 
 import akx.tuner
-from akx.errors import ArgumentError, MatrixError
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.errors import ArgumentError, MatrixError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.report.bench import BenchPower, BenchRow
 from akx.tuner import Progress, TuneResult
 from akx.tuner.result import Counts, Finalist, Roofline, Trial, Untuned

@@ -13,11 +13,11 @@ import pytest
 import scipy.sparse as sp
 from scipy.io import mmwrite
 
-from akx.device.cuda import facts, runtime
-from akx.kernels import registry
-from akx.kernels.base import TimedCall
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.cuda.device import facts, runtime
+from akx.backends.schedule import TimedCall
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.report import recheck
 from akx.tuner import measure, plan_key

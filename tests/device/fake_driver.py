@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.device.cuda import callers, memory, runtime, streams
-from akx.kernels.cuda import content, program
+from akx.backends.cuda import content, program
+from akx.backends.cuda.device import callers, memory, runtime, streams
 
 LEGACY, CONTEXT = 1, 7
 CAPTURED = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED

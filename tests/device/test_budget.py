@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.device.budget import budgeted_backend, parse_bytes, resolve_budget, within
-from akx.device.cuda.facts import CudaDevice
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError
-from akx.matrix import Matrix
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.device.budget import budgeted_backend, parse_bytes, resolve_budget, within
+from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError
+from akx.core.matrix import Matrix
 
 GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10**9, 1e12)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from akx.device import clocks
-from akx.device.clocks import ClockState, ClockWatch, clock_state, gpu_clock_hz, host_clock_hz
-from akx.device.cuda.facts import cuda_missing
-from akx.errors import DeviceError
+from akx.backends.cuda.device.facts import cuda_missing
+from akx.backends.device import clocks
+from akx.backends.device.clocks import ClockState, ClockWatch, clock_state, gpu_clock_hz, host_clock_hz
+from akx.core.errors import DeviceError
 
 
 def test_the_clock_is_that_of_the_cores_where_somebody_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from forked import succeeds_in_a_child
 
-from akx.device.cuda import compile as compiling
-from akx.device.forks import ForkSafeLock
-from akx.errors import CompileError
+from akx.backends.cuda.device import compile as compiling
+from akx.backends.device.forks import ForkSafeLock
+from akx.core.errors import CompileError
 
 NEW: Any = SimpleNamespace(arch="sm_90")
 

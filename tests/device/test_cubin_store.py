@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from akx.device.cuda import compile as compiling
+from akx.backends.cuda.device import compile as compiling
 
-SOURCE = Path(compiling.__file__).parents[2] / "kernels" / "cuda" / "sweep.cu"
+SOURCE = Path(compiling.__file__).parents[1] / "sweep.cu"
 
 
 @pytest.mark.parametrize("spoil", [lambda text: text[:-1], lambda _: b"", lambda text: b"x" + text[1:]])

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.device.cuda import dlpack, interchange, memory
-from akx.device.cuda.interchange import DeviceView, is_on_device
-from akx.device.cuda.memory import DeviceArray
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, ExportError
+from akx.backends.cuda.device import dlpack, interchange, memory
+from akx.backends.cuda.device.interchange import DeviceView, is_on_device
+from akx.backends.cuda.device.memory import DeviceArray
+from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, ExportError
 
 NUMPY_HAS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
@@ -69,7 +69,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         ordinal = 0
 
     monkeypatch.setattr(memory, "runtime", Runtime)
-    monkeypatch.setattr("akx.device.cuda.launch.default_stream", Stream)
+    monkeypatch.setattr("akx.backends.cuda.device.launch.default_stream", Stream)
     return released
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.device.cuda import interchange
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.backends.cuda.device import interchange
+from akx.core.errors import ArgumentError, ArgumentTypeError
 
 
 class Stubborn:

@@ -20,8 +20,8 @@ import scipy.sparse as sp
 from forked import succeeds_in_a_child
 
 import akx
-from akx.device.cuda.runtime import Runtime
-from akx.device.forks import ForkSafeLock, lock_file, unlock_file
+from akx.backends.cuda.device.runtime import Runtime
+from akx.backends.device.forks import ForkSafeLock, lock_file, unlock_file
 
 _FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 _PACKAGE = Path(akx.__file__).parent

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx import _process
-from akx.device import host
-from akx.device.choose import plan_threads
-from akx.device.host import HostDevice, default_threads, host_device, resolve_threads
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.backends.device import host
+from akx.backends.device.choose import plan_threads
+from akx.backends.device.host import HostDevice, default_threads, host_device, resolve_threads
+from akx.core import process as _process
+from akx.core.errors import ArgumentError, ArgumentTypeError
 
 
 def test_facts_are_plausible() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.device.cuda.facts import cuda_missing
+from akx.backends.cuda.device.facts import cuda_missing
 
 pytestmark = [
     pytest.mark.cuda,
@@ -35,9 +35,9 @@ extern "C" __global__ void sum_both(double *out, unsigned count) {
 @pytest.mark.parametrize("count", [6000, 6104, 6105, 6143, 6144, 6145, 7000])
 def test_shared_memory_of_both_kinds(tmp_path: Path, count: int, cooperative: bool) -> None:
     """Static and dynamic shared memory together may pass 48 KiB where the dynamic one alone does not."""
-    from akx.device.cuda.compile import load
-    from akx.device.cuda.facts import cuda_device
-    from akx.device.cuda.memory import empty
+    from akx.backends.cuda.device.compile import load
+    from akx.backends.cuda.device.facts import cuda_device
+    from akx.backends.cuda.device.memory import empty
 
     source = tmp_path / f"both_{count}.cu"
     source.write_text(_SOURCE)
@@ -70,10 +70,10 @@ extern "C" __global__ void next(const u64 *before, u64 *out) {
 @pytest.mark.parametrize("early", [False, True])
 def test_a_kernel_begins_early_and_waits(tmp_path: Path, early: bool, recorded: bool) -> None:
     """What the kernel before it writes is there, and it began before that had ended, where it was to."""
-    from akx.device.cuda.compile import load
-    from akx.device.cuda.facts import cuda_device
-    from akx.device.cuda.launch import capture, default_stream, spare_stream
-    from akx.device.cuda.memory import empty
+    from akx.backends.cuda.device.compile import load
+    from akx.backends.cuda.device.facts import cuda_device
+    from akx.backends.cuda.device.launch import capture, default_stream, spare_stream
+    from akx.backends.cuda.device.memory import empty
 
     if cuda_device().compute_capability < (9, 0):
         pytest.skip("no kernel begins early on this device")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from akx.device.cuda.facts import CudaDevice
-from akx.device.host import HostDevice
-from akx.device.likeness import likeness, threads_of_class
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.device.host import HostDevice
+from akx.backends.device.likeness import likeness, threads_of_class
 
 MIB = 1024 * 1024
 RAPIDS = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from akx.device import lock as module
-from akx.device.host import host_device
-from akx.device.lock import DeviceBusyWarning, DeviceLock, device_lock
+from akx.backends.device import lock as module
+from akx.backends.device.host import host_device
+from akx.backends.device.lock import DeviceBusyWarning, DeviceLock, device_lock
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such locks")
 
 _HOLD = """
 import os, sys, time
-from akx.device.lock import DeviceLock
+from akx.backends.device.lock import DeviceLock
 with DeviceLock("a device").alone() as sure:
     child = os.fork() if "fork" in sys.argv else -1
     if child:
@@ -117,7 +117,9 @@ def test_what_need_not_be_measured_is_not_measured_beside_another(
 
 def _is_free_elsewhere() -> str:
     """Whether another process gets the lock: a process has it once, whoever asks in it."""
-    code = "from akx.device.lock import DeviceLock\nwith DeviceLock('a device').in_passing(0.05) as may: print(may)"
+    code = (
+        "from akx.backends.device.lock import DeviceLock as L\nwith L('a device').in_passing(0.05) as may: print(may)"
+    )
     return subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 

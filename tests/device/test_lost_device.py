@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.device.cuda.facts import cuda_missing
-from akx.errors import DeviceMemoryError
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.cuda.device.facts import cuda_missing
+from akx.core.errors import DeviceMemoryError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner.canary import Canary
 from akx.tuner.verify import Problem
 
@@ -31,10 +31,10 @@ extern "C" __global__ void stray(unsigned long long address) {
 _STRAY = """
 from pathlib import Path
 import numpy as np
-from akx.device.cuda.compile import load
-from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.launch import synchronize
-from akx.errors import DeviceError, IllegalAddressError
+from akx.backends.cuda.device.compile import load
+from akx.backends.cuda.device.facts import cuda_device
+from akx.backends.cuda.device.launch import synchronize
+from akx.core.errors import DeviceError, IllegalAddressError
 
 def stray():
     load(Path({source!r}), {{}}, device=cuda_device()).kernel("stray").launch(1, 1, [np.uint64(8)])
@@ -51,7 +51,7 @@ def stray(tmp_path: Path) -> str:
 
 def test_an_illegal_address_is_named_and_stays(stray: str) -> None:
     program = f"""{stray}
-from akx.device.cuda.memory import empty
+from akx.backends.cuda.device.memory import empty
 for doing in (stray, lambda: empty(1 << 22, np.float64)):
     try:
         doing()
@@ -65,7 +65,7 @@ for doing in (stray, lambda: empty(1 << 22, np.float64)):
 def test_a_candidate_that_strays_is_told_and_the_next_one_runs(stray: str) -> None:
     problem = Problem(Matrix.from_any(sp.eye_array(40, format="csr")), 2)
     program = f"""{stray}
-from akx.kernels import registry
+from akx.backends import registry
 from akx.tuner import canary
 found = registry.get
 
@@ -95,7 +95,7 @@ canary.main()
 
 
 def test_memory_that_is_not_there_is_a_typed_error_and_the_device_goes_on() -> None:
-    from akx.device.cuda.memory import empty, to_device
+    from akx.backends.cuda.device.memory import empty, to_device
 
     with pytest.raises(DeviceMemoryError, match="out of memory"):
         empty(1 << 40, np.float64)

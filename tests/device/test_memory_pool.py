@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import akx
-from akx.device.cuda import memory
-from akx.device.cuda.memory import MemoryPool
-from akx.device.once import once
-from akx.errors import ArgumentError, ArgumentTypeError, DeviceError, DeviceMemoryError
+from akx.backends.cuda.device import memory
+from akx.backends.cuda.device.memory import MemoryPool
+from akx.backends.device.once import once
+from akx.core.errors import ArgumentError, ArgumentTypeError, DeviceError, DeviceMemoryError
 
 
 class Driver:

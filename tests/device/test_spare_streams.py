@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from akx.device.cuda import streams
+from akx.backends.cuda.device import streams
 
 
 def test_streams_are_used_again_and_never_by_two(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from device.fake_driver import FakeDriver, seen
 
-from akx.device.cuda import memory, uploads
+from akx.backends.cuda.device import memory, uploads
 
 
 class OutOfMemory(int):

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from akx.kernels.cuda.exchange import ABSENT, TURNS
+from akx.backends.cuda.exchange import ABSENT, TURNS
 
 ABSENT_PLACE = -1
 

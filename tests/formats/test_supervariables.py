@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from akx.core.matrix import Matrix
 from akx.formats.base import Pattern, pattern_of
 from akx.formats.nodes import natural_nodes
 from akx.formats.supervariables import of_nodes, supervariables, twins
-from akx.matrix import Matrix
 from benchmarks import gallery
 from benchmarks.products import wind
 from benchmarks.shuffled import permuted

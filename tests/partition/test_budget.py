@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.io import mmread
 
-from akx.errors import ArgumentError, BudgetError
+from akx.core.errors import ArgumentError, BudgetError
 from akx.partition.budget import METHODS, split_to_budget
 from akx.partition.ghost import ghost_zones
 from akx.partition.quality import BlockBytes

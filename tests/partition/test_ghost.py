@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akx.errors import ArgumentError, InfeasibleError
+from akx.core.errors import ArgumentError, InfeasibleError
 from akx.partition.base import Partition, order_by_part
 from akx.partition.ghost import ghost_zones
 from partition.patterns import as_bool, patterns, random_pattern

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akx.errors import ArgumentError, MissingDependencyError
+from akx.core.errors import ArgumentError, MissingDependencyError
 from akx.partition.base import order_by_part
 from akx.partition.graph import _bounded, metis_partition
 from akx.partition.hypergraph import _nets, hypergraph_partition

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from scipy.sparse import csgraph
 
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
 from akx.partition.levels import levels, rcm
 from akx.partition.pattern import symmetrized, transposed, unsigned_pattern
 from akx.partition.reach import permute

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
 from akx.partition.base import Partition, order_by_part
 from akx.partition.ghost import ghost_zones
 from akx.partition.quality import BlockBytes, edge_cut, quality

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
 from akx.partition.reach import block_dependencies, block_reach, permute
 from partition.patterns import as_bool, patterns, random_pattern
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.partition.base import Partition, inverse_permutation, order_by_part
 from akx.partition.ghost import ghost_zones
 from akx.partition.rows import cut_rows, cut_rows_by_bytes, even_cuts, even_cuts_of

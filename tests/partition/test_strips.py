@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from akx.errors import InfeasibleError
+from akx.core.errors import InfeasibleError
 from akx.partition.strips import (
     _MOST_REACH,
     _TOGETHER,

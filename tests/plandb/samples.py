@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from akx.kernels.revisions import SOLVERS, revision
-from akx.plan import Plan
+from akx.backends.revisions import SOLVERS, revision
+from akx.core.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, SolverTiming, TimingKey
 
 

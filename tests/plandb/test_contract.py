@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from akx.errors import ArgumentError, FileFormatError
+from akx.core.errors import ArgumentError, FileFormatError
 from akx.plandb import (
     PlanDatabase,
     PlanDatabaseWarning,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from akx.errors import DatabaseError
+from akx.core.errors import DatabaseError
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, database_path, database_status, default_database
 from akx.plandb.store import Store
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from akx.errors import DatabaseError
+from akx.core.errors import DatabaseError
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, ShippedPlans, TrialRecord
 from akx.plandb import files as plan_files
 from akx.plandb.transfer import bundle_text

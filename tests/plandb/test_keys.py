@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import akx
-from akx.errors import PlanError
+from akx.core.errors import PlanError
 from akx.plandb import FIELD_MEANINGS, PlanKey, key_of_plan, keys, made_with, revisions_of
 from akx.plandb import make_key as key_of
 from akx.plandb.keys import aged_by, search_key

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, ShippedPlans, database_status, shipped_plans
 from akx.plandb import layers as layer_module
 from akx.plandb.records import PlanRecord

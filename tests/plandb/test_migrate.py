@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx._pattern import Pattern
-from akx.errors import DatabaseError
-from akx.matrix import Matrix
+from akx.core.errors import DatabaseError
+from akx.core.matrix import Matrix
+from akx.core.pattern import Pattern
 from akx.plandb import (
     PlanDatabase,
     PlanDatabaseWarning,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from forked import succeeds_in_a_child
 
-from akx.errors import ArgumentError, DatabaseError
+from akx.core.errors import ArgumentError, DatabaseError
 from akx.plandb import (
     PlanDatabase,
     PlanDatabaseWarning,

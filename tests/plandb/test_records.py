@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akx.errors import PlanError
+from akx.core.errors import PlanError
 from akx.plandb import PlanDatabase, PlanRecord, TrialRecord, aged, stale_fields
 from akx.plandb.records import break_even_calls
 

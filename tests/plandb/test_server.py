@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from postgres import PostgresServer
 
-from akx.errors import DatabaseError, MissingDependencyError
+from akx.core.errors import DatabaseError, MissingDependencyError
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, ShippedPlans, TrialRecord, database_status
 from akx.plandb import server_store as module
 from akx.plandb.address import ServerAddress, database_place

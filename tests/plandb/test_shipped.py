@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from akx.io import read_matrix
-from akx.kernels import registry
-from akx.matrix import Matrix
+from akx.backends import registry
+from akx.core.io import read_matrix
+from akx.core.matrix import Matrix
 from akx.plandb import PlanDatabase, ShippedPlans, aged, stale_fields
 from akx.plandb.keys import search_key
 from akx.tuner.calibration import Calibration

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from akx.errors import PlanError
+from akx.core.errors import PlanError
 from akx.plandb import SolverTiming, TimingKey
 
 from .samples import make_record, make_timing

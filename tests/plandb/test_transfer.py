@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from akx.errors import ArgumentError, DatabaseError, FileFormatError
+from akx.core.errors import ArgumentError, DatabaseError, FileFormatError
 from akx.plandb import ImportReport, PlanDatabase, ShippedPlans, parse_bundle, read_bundle
 from akx.plandb.transfer import bundle_text
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from akx.device.host import HostDevice
-from akx.matrix import Features, Matrix
+from akx.backends.device.host import HostDevice
+from akx.core.matrix import Features, Matrix
 from akx.report.advice import advise, matrix_bytes
 
 _DEVICE = HostDevice("test", 2, 32 * 1024, 1024 * 1024, 32 * 1024 * 1024)

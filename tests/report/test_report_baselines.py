@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from akx.operator import products
 from akx.report import baselines as module
 from akx.report.baselines import baselines

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.errors import DeviceError
-from akx.matrix import Matrix
+from akx.core.errors import DeviceError
+from akx.core.matrix import Matrix
 from akx.report import bench, cusparse, cusparse_op
 from akx.report.bench import BenchResult
 from akx.report.cusparse_op import ABSENT, FOREIGN, KNOWN, CusparseOpPowers, spmvop, spmvop_note
@@ -244,7 +244,7 @@ def test_one_that_fails_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPat
     with pytest.raises(DeviceError, match="createPlan failed, found status 10"):
         CusparseOpPowers(matrix, out, "cusparse_op1")
     monkeypatch.setattr(bench, "ALGORITHMS", {})
-    monkeypatch.setattr("akx.device.cuda.memory.to_device", lambda array: out)
+    monkeypatch.setattr("akx.backends.cuda.device.memory.to_device", lambda array: out)
     with pytest.warns(RuntimeWarning) as warned:
         assert bench.cusparse_calls(matrix, np.ones(5), 1) == {}
     texts = [str(one.message) for one in warned]

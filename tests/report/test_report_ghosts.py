@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from akx.partition.base import ROW_FLOPS, Partition
 from akx.partition.quality import quality
 from akx.partition.rows import cut_rows

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.errors import ArgumentError
-from akx.io import read_matrix
+from akx.core.errors import ArgumentError
+from akx.core.io import read_matrix
 from akx.report.packets import PADDING, TERMINATION, pack, schedule
 
 _DW8192 = Path(__file__).resolve().parents[3] / "shared" / "matrices" / "dw8192.mtx.gz"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from akx.core.matrix import Matrix
 from akx.formats.base import pattern_of
 from akx.formats.sell import sell_slots
-from akx.matrix import Matrix
 from akx.report.padding import Padding, hybrid_width, paddings
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from plandb.samples import make_key, make_plan, make_record
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord, TrialRecord
 from akx.report.facts import explain_roofline, plan_facts
 from akx.report.figures import progress_chart, roofline_chart, speedup_chart

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.errors import ArgumentError, MissingDependencyError
+from akx.core.errors import ArgumentError, MissingDependencyError
 from akx.report import spy
 from akx.report.spy import braille, cell_counts, plain, plot_spy, text_grid
 

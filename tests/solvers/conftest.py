@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from akx.device.cuda.facts import cuda_missing
+from akx.backends.cuda.device.facts import cuda_missing
 from akx.solvers import SOLVERS
 
 

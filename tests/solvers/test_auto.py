@@ -16,8 +16,8 @@ from solvers.systems import nonsymmetric, relative, rhs, spd
 
 import akx.solvers
 import akx.solvers.system
-from akx.errors import ArgumentError, ArgumentTypeError, BudgetError, DeviceMemoryError, InfeasibleError, PlanError
-from akx.matrix import Matrix
+from akx.core.errors import ArgumentError, ArgumentTypeError, BudgetError, DeviceMemoryError, InfeasibleError, PlanError
+from akx.core.matrix import Matrix
 from akx.solvers import SOLVERS, SolveStats, auto, pilot, places, solve
 from akx.solvers.preconditioners import jacobi, spai
 from akx.solvers.watch import ENDED, Watched

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as sla
 from solvers.systems import nonsymmetric, relative, rhs
 
-from akx.io import read_matrix
+from akx.core.io import read_matrix
 from akx.solvers.bicgstab import Recurrence, bicgstab
 from akx.solvers.system import make_system
 

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from solvers.systems import nonsymmetric, relative, rhs, spd
 
 import akx
-from akx.errors import ArgumentError, PlanError
-from akx.io import read_matrix
+from akx.core.errors import ArgumentError, PlanError
+from akx.core.io import read_matrix
 from akx.solvers.bicgstab import Recurrence, bicgstab
 from akx.solvers.bicgstab_block import Coordinates, ritz_values
 from akx.solvers.ca_bicgstab import _Blocks, ca_bicgstab

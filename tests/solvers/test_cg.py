@@ -12,9 +12,9 @@ from scipy.sparse.linalg import cg as scipys_cg
 from solvers.systems import FAR, steps_with_outliers
 
 import akx
-from akx.basis import make_basis
-from akx.errors import ArgumentError, ArgumentTypeError, PlanError
-from akx.io import read_matrix
+from akx.core.basis import make_basis
+from akx.core.errors import ArgumentError, ArgumentTypeError, PlanError
+from akx.core.io import read_matrix
 from akx.solvers import ca_cg_solve
 from akx.solvers.ca_cg import ca_cg
 from akx.solvers.ca_cg_block import Shifts, block_steps

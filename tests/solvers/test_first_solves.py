@@ -14,8 +14,8 @@ import scipy.sparse as sp
 from counting import calls_of
 from scipy.sparse.linalg import cg as cg_of_scipy
 
-from akx.kernels.cpu import backend
-from akx.kernels.numpy_vectors import NumpyVectors
+from akx.backends.cpu import backend
+from akx.backends.numpy_vectors import NumpyVectors
 from akx.operator import background, tiers
 from akx.solvers import SOLVERS, Solver, preconditioners, solve, system
 from akx.solvers.system import System

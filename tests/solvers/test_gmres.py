@@ -13,9 +13,9 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as sla
 from solvers.systems import nonsymmetric, relative, rhs
 
-from akx.basis import newton
-from akx.errors import ArgumentError, ArgumentTypeError, PlanError
-from akx.io import read_matrix
+from akx.core.basis import newton
+from akx.core.errors import ArgumentError, ArgumentTypeError, PlanError
+from akx.core.io import read_matrix
 from akx.operator import MatrixPowers
 from akx.solvers.ca_gmres import _most_steps, _Steps, ca_gmres
 from akx.solvers.cycles import Cycles

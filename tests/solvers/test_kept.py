@@ -14,11 +14,11 @@ import scipy.sparse as sp
 from solvers.systems import fitting, relative, rhs, spd
 
 import akx
-from akx import _checksum
-from akx._pattern import Pattern
+from akx.core import checksum as _checksum
+from akx.core.pattern import Pattern
+from akx.core.plan import Plan
 from akx.operator import cache, freshness, planner
 from akx.operator.cache import CACHE, Cache
-from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.solvers import SOLVERS, cg, solve
 from akx.solvers.preconditioners import jacobi, spai

@@ -14,8 +14,8 @@ from scipy.sparse.linalg import LinearOperator, bicgstab, cg, gmres
 from solvers.systems import rhs, spd
 
 import akx
-from akx.device.cuda.facts import cuda_missing
-from akx.errors import (
+from akx.backends.cuda.device.facts import cuda_missing
+from akx.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     BudgetError,

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from solvers.fake_device import FakeArray, FakeOperator, FakeScaling, FakeWork
 from solvers.systems import nonsymmetric, relative, rhs, spd
 
-import akx.kernels.cuda.scaling
-import akx.kernels.cuda.vectors
-from akx.device.cuda.facts import cuda_missing
-from akx.errors import ArgumentTypeError
+import akx.backends.cuda.scaling
+import akx.backends.cuda.vectors
+from akx.backends.cuda.device.facts import cuda_missing
+from akx.core.errors import ArgumentTypeError
 from akx.operator import MatrixPowers
 from akx.solvers import SOLVERS
 from akx.solvers.preconditioners import chebyshev, jacobi, solve_folded, spai
@@ -51,8 +51,8 @@ def made_for_gpu(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         module = sys.modules[f"akx.solvers.preconditioners.{name}"]
         monkeypatch.setattr(module, "MatrixPowers", operator)
         monkeypatch.setattr(module, "device_rows", lambda shape, dtype: FakeArray(np.full(shape, np.nan, dtype=dtype)))
-    monkeypatch.setattr(akx.kernels.cuda.vectors, "CudaVectorWork", FakeWork)
-    monkeypatch.setattr(akx.kernels.cuda.scaling, "Scaling", FakeScaling)
+    monkeypatch.setattr(akx.backends.cuda.vectors, "CudaVectorWork", FakeWork)
+    monkeypatch.setattr(akx.backends.cuda.scaling, "Scaling", FakeScaling)
     return seen
 
 
@@ -133,7 +133,7 @@ def test_a_right_hand_side_on_the_device_is_answered_there(name: str, monkeypatc
 @pytest.mark.cuda
 @on_a_gpu
 def test_a_right_hand_side_on_the_gpu_is_answered_there() -> None:
-    from akx.device.cuda.memory import to_device
+    from akx.backends.cuda.device.memory import to_device
 
     A, b = spd(), rhs(300)
     for name in ("cg", "ca_cg", "ca_gmres"):
@@ -148,7 +148,7 @@ def test_a_right_hand_side_on_the_gpu_is_answered_there() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_m_of_vectors_on_the_gpu(kind: str, dtype: Any) -> None:
-    from akx.device.cuda.memory import empty, to_device
+    from akx.backends.cuda.device.memory import empty, to_device
 
     n = 1501
     M = KINDS[kind](spd(n, dtype))

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import aslinearoperator
 from solvers.systems import fitting, relative, rhs
 
-from akx.errors import ArgumentError
+from akx.core.errors import ArgumentError
 from akx.solvers import SOLVERS, preconditioners, solve
 from akx.solvers.scaling import Units, exponent_of, norm_of, scaled, units_of
 

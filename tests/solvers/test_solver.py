@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from solvers.systems import fitting, nonsymmetric, relative, rhs, spd
 
 import akx
-from akx import _checksum
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.core import checksum as _checksum
+from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError
 from akx.operator import freshness
 from akx.operator.cache import CACHE
 from akx.solvers import SOLVERS, Solver, auto, cg, solve

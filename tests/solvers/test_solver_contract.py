@@ -15,7 +15,7 @@ from scipy.sparse.linalg import aslinearoperator
 from solvers.systems import fitting, nonsymmetric, relative, rhs, spd
 
 import akx
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError
 from akx.solvers import SOLVERS, preconditioners, solve
 
 Solver = Callable[..., Any]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from solvers.systems import fitting, relative, rhs
 
-from akx.device.cuda.facts import cuda_missing
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.backends.cuda.device.facts import cuda_missing
+from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.solvers import SOLVERS, solve
 
 pytestmark = [
@@ -25,7 +25,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("shape", [(300,), (300, 1)])
 def test_the_answer_is_where_b_is(name: str, shape: tuple[int, ...]) -> None:
-    from akx.device.cuda.memory import to_device
+    from akx.backends.cuda.device.memory import to_device
 
     A, b = fitting(name), rhs(300)
     theirs, info = SOLVERS[name](A, b, rtol=1e-9, backend="cuda")
@@ -61,7 +61,7 @@ def test_solve_chooses_on_the_gpu() -> None:
 
 
 def test_what_does_not_fit_is_refused(name: str) -> None:
-    from akx.device.cuda.memory import to_device
+    from akx.backends.cuda.device.memory import to_device
 
     A = fitting(name, 40)
     solver = SOLVERS[name]
@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("exponent", [-600, 600])
 def test_the_scale_of_b_does_not_matter(name: str, exponent: int) -> None:
-    from akx.device.cuda.memory import to_device
+    from akx.backends.cuda.device.memory import to_device
 
     A, b = fitting(name), rhs(300)
     x, info = SOLVERS[name](A, to_device(np.ldexp(b, exponent)), rtol=1e-8)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from solvers.systems import relative, rhs
 
 import akx.solvers
-from akx.io import read_matrix
+from akx.core.io import read_matrix
 from akx.solvers import SOLVERS
 from akx.solvers.preconditioners import jacobi
 from akx.solvers.stopping import NO_SOLUTION

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.matrix import Matrix
+from akx.core.matrix import Matrix
 from akx.solvers import symmetry
 from akx.solvers.symmetry import is_hermitian, real_diagonal
 

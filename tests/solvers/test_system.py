@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import aslinearoperator
 
 import akx
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError
 from akx.solvers.bases import basis_from_ritz
 from akx.solvers.system import make_system
 

@@ -16,9 +16,9 @@ import pytest
 import scipy.sparse as sp
 
 import akx.solvers.auto
-from akx.errors import ArgumentError
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.errors import ArgumentError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, shared_database
 from akx.plandb.store import Store
 from akx.solvers import chosen, tune_for, tuning

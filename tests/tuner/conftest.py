@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.errors import InfeasibleError
-from akx.kernels import registry
-from akx.kernels.base import Parameter, Program, Schedule, Traffic
-from akx.matrix import Matrix
-from akx.options import Options, Range, Words, declare, of_option
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.schedule import Parameter, Program, Schedule, Traffic
+from akx.core.errors import InfeasibleError
+from akx.core.matrix import Matrix
+from akx.core.options import Options, Range, Words, declare, of_option
+from akx.core.plan import Plan
 from akx.tuner import machine, measure, space, tuning
 
 KIB = 1024

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner import exhaustive, tune, tuning
 
 

@@ -13,16 +13,16 @@ import pytest
 import scipy.sparse as sp
 
 import akx
-from akx.device.budget import within
-from akx.device.cuda.facts import CudaDevice
-from akx.device.cuda.runtime import cuda_missing
-from akx.errors import ArgumentError, BudgetError
-from akx.kernels import registry
-from akx.kernels.base import Program
-from akx.kernels.cuda import stream
-from akx.kernels.cuda import timing as gpu
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.cuda import stream
+from akx.backends.cuda import timing as gpu
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.device.runtime import cuda_missing
+from akx.backends.device.budget import within
+from akx.backends.schedule import Program
+from akx.core.errors import ArgumentError, BudgetError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import default_database
 from akx.tuner import plan_key, predict, tuning
 from akx.tuner import space as spaces

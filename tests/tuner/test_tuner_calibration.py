@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.device.budget import within
-from akx.device.cuda.facts import CudaDevice
-from akx.device.host import HostDevice, host_device
-from akx.errors import AkxError, ArgumentError, DatabaseError, DeviceError, DeviceMemoryError
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.device.budget import within
+from akx.backends.device.host import HostDevice, host_device
+from akx.core.errors import AkxError, ArgumentError, DatabaseError, DeviceError, DeviceMemoryError
 from akx.tuner import calibration
 from akx.tuner.calibration import (
     Calibration,
@@ -154,11 +154,11 @@ def test_a_link_that_cannot_be_measured_is_a_guess(monkeypatch: pytest.MonkeyPat
     def none() -> float:
         raise DeviceMemoryError("no page-locked memory")
 
-    monkeypatch.setattr("akx.device.choose.device_of", lambda backend: GPU)
+    monkeypatch.setattr("akx.backends.device.choose.device_of", lambda backend: GPU)
     monkeypatch.setattr(calibration, "device_lock", lambda device: SimpleNamespace(alone=lambda: nullcontext(True)))
     monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
     monkeypatch.setattr(calibration, "_price_of_step", lambda device, schedule, guess: guess)
-    monkeypatch.setattr("akx.kernels.cuda.rates.link_rates", none)
+    monkeypatch.setattr("akx.backends.cuda.rates.link_rates", none)
     assert calibrate("cuda").all_threads == derived_figures(GPU, 1)
 
 
@@ -380,12 +380,12 @@ def test_what_a_kernel_and_an_exchange_take_is_what_further_steps_take(
         waits = schedule.work(call[1], call[0], gpu, 1).chain / gpu.clock_hz
         return float(30e-6 + call[1].k * price[call[1].schedule] + waits)
 
-    monkeypatch.setattr("akx.device.choose.device_of", lambda backend: gpu)
+    monkeypatch.setattr("akx.backends.device.choose.device_of", lambda backend: gpu)
     monkeypatch.setattr(calibration, "device_lock", lambda device: SimpleNamespace(alone=lambda: nullcontext(True)))
     monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
     monkeypatch.setattr(calibration, "_call", lambda matrix, plan: (matrix, plan))
     monkeypatch.setattr(calibration, "_seconds", seconds)
-    monkeypatch.setattr("akx.kernels.cuda.rates.link_rates", lambda: (5e10, 9e10))
+    monkeypatch.setattr("akx.backends.cuda.rates.link_rates", lambda: (5e10, 9e10))
     found = calibrate("cuda")
     assert found.device_class == gpu.device_class
     for figures in (found.one_thread, found.all_threads):
@@ -405,6 +405,6 @@ def test_there_is_no_calibration_of_a_device_that_is_not_there(monkeypatch: pyte
     def none() -> None:
         raise DeviceError("no GPU")
 
-    monkeypatch.setattr("akx.device.cuda.facts.cuda_device", none)
+    monkeypatch.setattr("akx.backends.cuda.device.facts.cuda_device", none)
     with pytest.raises(AkxError, match="no GPU"):
         calibrate("cuda")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.device.host import HostDevice
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError
+from akx.backends.device.host import HostDevice
+from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError
 from akx.plandb import PlanDatabase
 from akx.tuner import Progress, Settings, plan_key, tuning
 from akx.tuner import tune as tune_and_keep

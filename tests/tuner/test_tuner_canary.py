@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from akx.device.host import host_device
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.device.host import host_device
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner.canary import Canary
 from akx.tuner.forerunners import Forerunners
 from akx.tuner.measure import Precision

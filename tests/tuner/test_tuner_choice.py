@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.tuner import Settings, measure
 from akx.tuner.choice import choose, complexity, finalists
 from akx.tuner.ledger import Ledger

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 import scipy.sparse as sp
 
-from akx.device.host import HostDevice, default_threads
-from akx.kernels.base import TimedCall
-from akx.kernels.cpu.team import team
-from akx.matrix import Matrix
+from akx.backends.cpu.team import team
+from akx.backends.device.host import HostDevice, default_threads
+from akx.backends.schedule import TimedCall
+from akx.core.matrix import Matrix
 from akx.tuner.cores import CoreState, CoreWatch, core_state
 from akx.tuner.measure import Precision, interleave
 from akx.tuner.space import build_space

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from numba.core.event import trigger_event
 
-from akx import _process
-from akx.device.host import host_device
-from akx.kernels.cuda import timing
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.cuda import timing
+from akx.backends.device.host import host_device
+from akx.core import process as _process
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner import Settings, forerunners, processes, tuning
 from akx.tuner.canary import Canary
 from akx.tuner.forerunners import Forerunners, processes_ahead
@@ -222,7 +222,7 @@ def test_real_processes_answer_and_end(problem: Problem) -> None:
 def test_a_process_keeps_what_it_has_ready_and_runs_it(problem: Problem) -> None:
     """And prepares what it has not, or has no more."""
     program = """
-from akx.kernels import registry
+from akx.backends import registry
 from akx.tuner import canary
 found, times = registry.get, []
 
@@ -295,8 +295,8 @@ def test_nobody_outlives_a_tuner_that_is_killed(tmp_path: Path) -> None:
     program = """
 import sys, time
 import scipy.sparse as sp
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner.canary import Canary
 from akx.tuner.forerunners import Forerunners
 from akx.tuner.verify import Problem

@@ -16,10 +16,10 @@ import pytest
 from cli.golden import check_lines
 from scipy import sparse
 
-from akx.device.cuda.facts import CudaDevice
-from akx.device.host import HostDevice
-from akx.errors import BudgetError
-from akx.matrix import Matrix
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.device.host import HostDevice
+from akx.core.errors import BudgetError
+from akx.core.matrix import Matrix
 from akx.tuner import predict
 from akx.tuner.calibration import Calibration
 from akx.tuner.machine import Figures, FormatCost

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import scipy.sparse as sp
 
-from akx.kernels.base import Parameter
-from akx.kernels.cpu import ghost_space, wavefront_space
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.cpu import ghost_space, wavefront_space
+from akx.backends.schedule import Parameter
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import Settings, TuneResult, tune
 from akx.tuner.result import EARLIER

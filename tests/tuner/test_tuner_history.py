@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from akx.errors import DatabaseError, InfeasibleError
-from akx.kernels.cuda import stored
-from akx.plan import Plan
+from akx.backends.cuda import stored
+from akx.core.errors import DatabaseError, InfeasibleError
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
 from akx.tuner import Settings, TuneResult, plan_key, read_recording, tune
 from akx.tuner import history as history_module

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.device.host import host_device
-from akx.errors import InfeasibleError
-from akx.kernels import registry
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.device.host import host_device
+from akx.core.errors import InfeasibleError
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import Settings, TuneResult, exhaustive, plan_key, read_recording, replay, tuning
 from akx.tuner import tune as tune_and_keep

@@ -18,13 +18,13 @@ import pytest
 import scipy.sparse as sp
 from forked import succeeds_in_a_child
 
-from akx import options as declarations
-from akx.device.cuda.facts import CudaDevice
-from akx.device.host import host_device
-from akx.errors import InfeasibleError, VerificationError
-from akx.kernels.cuda.backend import CudaBackend
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.cuda.backend import CudaBackend
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.device.host import host_device
+from akx.core import options as declarations
+from akx.core.errors import InfeasibleError, VerificationError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, make_key
 from akx.tuner import ladder, plan_key, worker
 from akx.tuner.ladder import Answer, believed, fitted, like_plans, limited, renewed
@@ -418,7 +418,7 @@ def test_what_is_not_worth_a_measurement(
 
 
 def test_the_memory_of_a_gpu_that_is_limited_is_left_alone(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from akx.device.cuda import memory
+    from akx.backends.cuda.device import memory
 
     pool = SimpleNamespace(budget=10**9)
     monkeypatch.setattr(memory, "memory_pool", lambda: pool)
@@ -539,7 +539,8 @@ def test_what_is_timed_is_timed_alone(world: Any, call: Call, optimum: Plan, mon
 def _held_elsewhere() -> Iterator[None]:
     """Another process measures on the processors of this host."""
     code = (
-        "import sys, time; from akx.device.host import host_device; from akx.device.lock import device_lock\n"
+        "import sys, time; from akx.backends.device.host import host_device\n"
+        "from akx.backends.device.lock import device_lock\n"
         "with device_lock(host_device()).alone() as sure: print(sure, flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from akx.plan import Plan
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord, ShippedPlans
 from akx.plandb.transfer import bundle_text
 from akx.tuner import plan_key, tune

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akx.device.clocks import ClockState, ClockWatch
-from akx.errors import ArgumentError
-from akx.kernels.base import TimedCall
+from akx.backends.device.clocks import ClockState, ClockWatch
+from akx.backends.schedule import TimedCall
+from akx.core.errors import ArgumentError
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision, against, interleave, median, median_interval, paired_ratio
 

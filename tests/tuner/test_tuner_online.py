@@ -20,11 +20,11 @@ import pytest
 
 import akx
 from akx import MatrixPowers
-from akx.errors import ArgumentError, CapturingError
-from akx.kernels import registry
-from akx.matrix import Matrix
+from akx.backends import registry
+from akx.core.errors import ArgumentError, CapturingError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.partition.pieces import is_alone
-from akx.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import beside, candidates, exploration, first_runs, machine, online, plan_key, tune
 from akx.tuner.bandit import Budget, Duel

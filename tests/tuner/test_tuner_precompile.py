@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.device.cuda.facts import CudaDevice
-from akx.device.host import host_device
-from akx.kernels import registry
-from akx.kernels.cuda import diagonals, ghost, hubs, resident, sweep, vbell, wavefront
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.cuda import diagonals, ghost, hubs, resident, sweep, vbell, wavefront
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.device.host import host_device
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner import precompile, processes, tuning
 from akx.tuner import space as spaces
 from akx.tuner.measure import Precision
@@ -45,8 +45,8 @@ _BEGIN = """
 import sys
 import scipy.sparse as sp
 from numba.core import event
-from akx.device.cuda.facts import CudaDevice
-from akx.matrix import Matrix
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.core.matrix import Matrix
 from akx.tuner import precompile
 from akx.tuner.precompile import Precompilation, compile_for
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.device.host import HostDevice
-from akx.errors import InfeasibleError
-from akx.kernels import registry
-from akx.kernels.base import Traffic
-from akx.kernels.cpu import rates
-from akx.kernels.cpu.variants import VARIANTS
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.cpu import rates
+from akx.backends.cpu.variants import VARIANTS
+from akx.backends.device.host import HostDevice
+from akx.backends.schedule import Traffic
+from akx.core.errors import InfeasibleError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner import machine, predict
 from akx.tuner.machine import Figures, FormatCost, derived_figures, measured_figures
 from akx.tuner.predict import Model

@@ -11,11 +11,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.device.budget import within
-from akx.device.cuda.facts import CudaDevice
-from akx.formats.base import pattern_of
-from akx.kernels import registry
-from akx.kernels.cuda import (
+from akx.backends import registry
+from akx.backends.cuda import (
     diagonals,
     ghost,
     resident,
@@ -26,11 +23,14 @@ from akx.kernels.cuda import (
     wavefront,
     wavefront_work,
 )
-from akx.kernels.cuda.sweep_work import csr_work, sell_work
-from akx.kernels.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
-from akx.matrix import Matrix
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.sweep_work import csr_work, sell_work
+from akx.backends.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
+from akx.backends.device.budget import within
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
+from akx.formats.base import pattern_of
 from akx.partition.halo import halo_sizes, halos
-from akx.plan import Plan
 from akx.tuner import predict
 from akx.tuner.machine import derived_figures
 from akx.tuner.predict import Model, predicted

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.errors import ArgumentError
-from akx.kernels import registry
-from akx.kernels.base import as_coefficients
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.schedule import as_coefficients
+from akx.core.errors import ArgumentError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import exhaustive, predict, tune
 from akx.tuner.space import is_baseline

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from akx.errors import AkxError, ArgumentError, FileFormatError, FileMissingError, InfeasibleError
-from akx.plan import Plan
+from akx.core.errors import AkxError, ArgumentError, FileFormatError, FileMissingError, InfeasibleError
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import TuneResult, exhaustive, plan_key, read_recording, recorder, tuning
 from akx.tuner import tune as tune_and_keep

@@ -7,9 +7,9 @@ import pickle
 import pytest
 import scipy.sparse as sp
 
-from akx.device.cuda.facts import CudaDevice
-from akx.device.host import host_device
-from akx.matrix import Matrix
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.device.host import host_device
+from akx.core.matrix import Matrix
 from akx.tuner import rehearsal
 
 H100 = CudaDevice("H100", 0, (9, 0), 132, 232_448, 233_472, 65_536, 50 * 2**20, 80 * 2**30, 1_980_000_000, 3.35e12)

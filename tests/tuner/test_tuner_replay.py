@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.errors import ArgumentError, FileFormatError, FileMissingError
-from akx.plan import Plan
+from akx.core.errors import ArgumentError, FileFormatError, FileMissingError
+from akx.core.plan import Plan
 from akx.tuner import ReplayResult, Settings, exhaustive, measure, read_recording, replay
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.recorded import UNKNOWN, RecordedClock
@@ -62,8 +62,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def leave() -> None:
         for name in ("schedules", "get", "backends"):
-            monkeypatch.setattr(f"akx.kernels.registry.{name}", never)
-        monkeypatch.setattr("akx.device.host.host_device", never)
+            monkeypatch.setattr(f"akx.backends.registry.{name}", never)
+        monkeypatch.setattr("akx.backends.device.host.host_device", never)
         monkeypatch.setattr(measure, "_CLOCK", ContextVar("nobody's", default=None))
         monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=never, sleep=never))
 

@@ -10,8 +10,8 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from akx.device.host import host_device
-from akx.plan import Plan
+from akx.backends.device.host import host_device
+from akx.core.plan import Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.result import COMPLETE, EARLIER, FAILED, PRUNED, SHARED, Trial
 from akx.tuner.sampler import _ATTEMPTS, Sampler

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.device.host import host_device
-from akx.errors import DatabaseError, FileFormatError
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.backends.device.host import host_device
+from akx.core.errors import DatabaseError, FileFormatError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans
 from akx.plandb.sketches import Sketch
 from akx.plandb.transfer import bundle_text

@@ -21,8 +21,8 @@ import pytest
 from plandb.samples import without_root
 from postgres import PostgresServer
 
-from akx.errors import ArgumentTypeError, DatabaseError, InfeasibleError, MissingDependencyError
-from akx.plan import Plan
+from akx.core.errors import ArgumentTypeError, DatabaseError, InfeasibleError, MissingDependencyError
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanDatabaseWarning
 from akx.tuner import Settings, TuneResult, plan_key, sharing, storage, tune
 from akx.tuner.result import AS_ANOTHER, COMPLETE, FAILED, SHARED, Trial

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from akx.device.host import HostDevice
-from akx.errors import ArgumentError
-from akx.plan import Plan
+from akx.backends.device.host import HostDevice
+from akx.core.errors import ArgumentError
+from akx.core.plan import Plan
 from akx.tuner.space import Space, build_space, is_baseline, resolve_backend
 
 DEVICE = HostDevice("test", 2, 32768, 2**20, 2**25)

@@ -11,8 +11,8 @@ import numba
 import numpy as np
 import pytest
 
-from akx.kernels.base import Parameter
-from akx.plan import Plan
+from akx.backends.schedule import Parameter
+from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.ledger import Ledger
 from akx.tuner.meter import Meter

@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from numba.core import event
 from postgres import PostgresServer
 
-from akx.device.clocks import ClockState, ClockWatch
-from akx.device.host import host_device
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, DeviceError, InfeasibleError
-from akx.kernels import registry
-from akx.kernels.cpu import rates
-from akx.plan import Plan
+from akx.backends import registry
+from akx.backends.cpu import rates
+from akx.backends.device.clocks import ClockState, ClockWatch
+from akx.backends.device.host import host_device
+from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, DeviceError, InfeasibleError
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord, default_database, transfer
 from akx.plandb.keys import key_of_plan, search_key
 from akx.tuner import Progress, Settings, exhaustive, measure, plan_key, tuning
@@ -1533,7 +1533,7 @@ def test_plans_that_would_run_as_another_are_passed_over(
 def test_plans_of_the_baselines_own_schedule_are_tried_where_it_names_some(
     world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from akx.kernels import registry
+    from akx.backends import registry
 
     asked = Plan("cpu", "sweep", "sell", k=8, threads=1)
     schedule = registry.get("cpu", "sweep")

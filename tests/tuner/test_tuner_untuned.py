@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from akx.device.host import host_device
-from akx.errors import InfeasibleError
-from akx.plan import Plan
+from akx.backends.device.host import host_device
+from akx.core.errors import InfeasibleError
+from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import tune, tuning
 from akx.tuner.machine import Figures, derived_figures, faster

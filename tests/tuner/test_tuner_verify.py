@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akx.errors import ArgumentError
-from akx.matrix import Matrix
+from akx.core.errors import ArgumentError
+from akx.core.matrix import Matrix
 from akx.tuner.verify import BASIS_KINDS, Problem, typical_coefficients
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)

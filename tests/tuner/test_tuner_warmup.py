@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import scipy.sparse as sp
 
-from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.tuner import warmup
 from akx.tuner.processes import available_bytes
 from akx.tuner.warmup import Job, Warmup, code_of, run_job

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from akx.device.forks import ForkSafeLock
-from akx.errors import ArgumentError
-from akx.matrix import Matrix
+from akx.backends.device.forks import ForkSafeLock
+from akx.core.errors import ArgumentError
+from akx.core.matrix import Matrix
 
 __all__ = ["QUEUEING", "Preconditioner", "device_rows"]
 
@@ -94,7 +94,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         Parameters
         ----------
         r, out : (n,) arrays
-            NumPy's, or of the GPU (:class:`akx.device.cuda.memory.DeviceArray`), of one type and not the same memory.
+            NumPy's, or of the GPU (`DeviceArray`), of one type and not the same memory.
             On the GPU the work is queued, and nothing waits; where M has nothing of its own for it (a complex M of real
             vectors), r is copied to the host and M r back.
         """
@@ -146,6 +146,6 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
 
 def device_rows(shape: tuple[int, ...], dtype: DTypeLike) -> Any:
     """Room for vectors on the GPU, not filled."""
-    from akx.device.cuda.memory import empty
+    from akx.backends.cuda.device.memory import empty
 
     return empty(shape, dtype)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._given import unknown_name
-from akx.errors import ArgumentError
-from akx.matrix import Matrix
+from akx.core.arguments import unknown_name
+from akx.core.errors import ArgumentError
+from akx.core.matrix import Matrix
 from akx.solvers.preconditioners.base import Preconditioner
 from akx.solvers.symmetry import is_hermitian, real_diagonal
 
@@ -112,7 +112,7 @@ class Jacobi(Preconditioner):
     def _apply_on_device(self, r: Any, out: Any) -> bool:
         if np.result_type(self.dtype, r.dtype) != r.dtype:
             return False
-        from akx.kernels.cuda.scaling import Scaling
+        from akx.backends.cuda.scaling import Scaling
 
         if r.dtype not in self._on_gpu:
             self._on_gpu[r.dtype] = Scaling(self._inverse.astype(r.dtype))

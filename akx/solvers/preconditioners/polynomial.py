@@ -1,7 +1,7 @@
 """A Chebyshev polynomial as preconditioner: M = q(A), q of degree d, so that 1 - t q(t) is small on the spectrum.
 
 The best residual polynomial on an interval, or nearly so on an ellipse, that is 1 at 0 is a Chebyshev polynomial of
-degree d + 1, p(t) = P_{d+1}(t) / P_{d+1}(0), with the P_j of :func:`akx.basis.chebyshev` (Saad 2003, sec. 12.3). Then
+degree d + 1, p(t) = P_{d+1}(t) / P_{d+1}(0), with the P_j of `chebyshev` (Saad 2003, sec. 12.3). Then
 q(t) = (1 - p(t)) / t, and its coefficients c in the basis P_0 .. P_d follow from the matrix B of the recurrence,
 t [P_0 .. P_d] = [P_0 .. P_{d+1}] B:
 
@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx._given import check_count
-from akx.basis import Basis
-from akx.basis import chebyshev as chebyshev_basis
-from akx.device.choose import array_backend
-from akx.errors import ArgumentError, brief
-from akx.matrix import Matrix
+from akx.backends.device.choose import array_backend
+from akx.core.arguments import check_count
+from akx.core.basis import Basis
+from akx.core.basis import chebyshev as chebyshev_basis
+from akx.core.errors import ArgumentError, brief
+from akx.core.matrix import Matrix
+from akx.core.spectrum import Ellipse, Spectrum, estimate_spectrum
 from akx.operator import MatrixPowers
 from akx.solvers.preconditioners.base import QUEUEING, Preconditioner, device_rows
 from akx.solvers.symmetry import is_hermitian
-from akx.spectrum import Ellipse, Spectrum, estimate_spectrum
 
 __all__ = ["Chebyshev", "chebyshev"]
 
@@ -95,7 +95,7 @@ class Chebyshev(Preconditioner):
         n, rows = self.shape[0], self.degree + 1
         with QUEUEING:
             if r.dtype not in self._on_gpu:
-                from akx.kernels.cuda.vectors import MOST_ROWS, CudaVectorWork
+                from akx.backends.cuda.vectors import MOST_ROWS, CudaVectorWork
 
                 if rows > MOST_ROWS:
                     return False

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.host import resolve_threads
-from akx.kernels.cpu.jit import jit, jit_inner
-from akx.kernels.cpu.rows import SHARED_BYTES
-from akx.kernels.cpu.sync import advanced, arrays_of, begin, finish, first_part, hold_undone, let_go, turn
-from akx.kernels.cpu.team import Job
-from akx.matrix import Matrix
+from akx.backends.cpu.jit import jit, jit_inner
+from akx.backends.cpu.rows import SHARED_BYTES
+from akx.backends.cpu.sync import advanced, arrays_of, begin, finish, first_part, hold_undone, let_go, turn
+from akx.backends.cpu.team import Job
+from akx.backends.device.host import resolve_threads
+from akx.core.matrix import Matrix
 
 __all__ = ["Product"]
 
@@ -58,7 +58,7 @@ class Product:
 
 @jit_inner
 def _rows(indptr: Any, indices: Any, values: Any, v: Any, out: Any, first: Any, last: Any) -> None:
-    """Entries first <= i < last of the product; the loop of CSR in :mod:`akx.kernels.cpu.products`."""
+    """Entries first <= i < last of the product; the loop of CSR in :mod:`akx.backends.cpu.products`."""
     p = np.uintp(indptr[first])
     for i in range(first, last):
         end = np.uintp(indptr[i + _1])
@@ -83,7 +83,7 @@ def _rows(indptr: Any, indices: Any, values: Any, v: Any, out: Any, first: Any, 
 def run_product(
     indptr: Any, indices: Any, values: Any, cuts: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool
 ) -> Any:
-    """The rows of the parts of one thread; a member of a team for call after call, see :mod:`akx.kernels.cpu.sync`.
+    """The rows of the parts of one thread; a member of a team for call after call, see :mod:`akx.backends.cpu.sync`.
 
     cuts : (parts + 1,) int64, first rows. x (1, n), out (n,).
     """

@@ -9,7 +9,7 @@ the diagonal alone (Mehri Dehnavi 2012, ch. 5, eq. 5.3). The norm falls apart in
 those of the thesis: the dimensions of all problems first (Pre-GSAI), then the columns, cut into runs of equal work that
 threads take in turn, each thread with one workspace for its widest problem (Compute-GSAI). There the workspaces of all
 columns of a launch lie side by side in the card's memory, and a budget decides how many columns a launch does; here a
-budget decides how many threads work at once. On a GPU :mod:`akx.kernels.cuda.spai` does all of it, by the same formulas
+budget decides how many threads work at once. On a GPU `spai` does all of it, by the same formulas
 in double precision: the pattern is the same, the values are but for rounding.
 
 Work: sum over k of 2 n2^2 (n1 - n2/3) flops. Memory: A in CSC, M, the magnitudes of A, 4 n bytes for each thread.
@@ -27,11 +27,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx._given import ANY_COUNT, check_count, check_number
-from akx.device.choose import HOST, array_backend, backend_of, suited
-from akx.device.host import resolve_threads
-from akx.errors import ArgumentError, BudgetError
-from akx.matrix import Matrix
+from akx.backends.device.choose import HOST, array_backend, backend_of, suited
+from akx.backends.device.host import resolve_threads
+from akx.core.arguments import ANY_COUNT, check_count, check_number
+from akx.core.errors import ArgumentError, BudgetError
+from akx.core.matrix import Matrix
 from akx.operator import MatrixPowers
 from akx.solvers.preconditioners.base import QUEUEING, Preconditioner, device_rows
 from akx.solvers.preconditioners.columns import column_sizes, kept_entries, largest_magnitudes, solve_columns

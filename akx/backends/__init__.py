@@ -1,0 +1,1 @@
+"""Backends: what devices are and do, the schedules that compute matrix powers there, and their registry."""

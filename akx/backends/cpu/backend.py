@@ -1,0 +1,80 @@
+"""The backend ``cpu``: the processor of the host, kernels by Numba."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from akx.backends.base import Backend
+from akx.backends.numpy_vectors import NumpyVectors
+from akx.backends.vectors import Vectors
+
+if TYPE_CHECKING:
+    from akx.backends.device.figures import Figures
+    from akx.backends.device.host import HostDevice
+    from akx.backends.traits import VariantTraits
+    from akx.backends.variants import AnyVariant
+
+__all__ = ["BACKEND", "CpuBackend"]
+
+#: Bytes of a vector up to which NumPy's operations take less than the call of a compiled job does.
+_SHORT = 16 << 10
+
+
+class CpuBackend(Backend):
+    """See the module."""
+
+    name = "cpu"
+    is_automatic = True
+    uses_threads = True
+    compiles_first = True
+    compilers = ("numba",)
+    libraries = ("host",)
+    priced_by_format = True
+
+    def device(self) -> HostDevice:
+        from akx.backends.device.host import host_device
+
+        return host_device()
+
+    def clock_hz(self) -> float | None:
+        from akx.backends.device import clocks
+
+        return clocks.host_clock_hz()
+
+    def likeness(self, one: str, other: str) -> float | None:
+        from akx.backends.device import likeness
+
+        return likeness.of_hosts(one, other)
+
+    def variants(self) -> Mapping[str, VariantTraits]:
+        from akx.backends.cpu.variants import VARIANTS
+
+        return VARIANTS
+
+    def variant_type(self) -> type[AnyVariant]:
+        from akx.backends.variants import Variant
+
+        return Variant
+
+    def derived_figures(self, device: HostDevice, threads: int) -> Figures:
+        from akx.backends.cpu import rates
+
+        return rates.derived_figures(device, threads)
+
+    def measured_figures(self, device: HostDevice, threads: int) -> Figures:
+        from akx.backends.cpu import rates
+
+        return rates.measured_figures(device, threads)
+
+    def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
+        if n * dtype.itemsize <= _SHORT:
+            return NumpyVectors(dtype)
+        from akx.backends.cpu.vectors import VectorWork
+
+        return VectorWork(dtype, threads)
+
+
+BACKEND = CpuBackend()

@@ -1,0 +1,88 @@
+"""Programs that a team of threads runs; those of `sweep` and `wavefront`, which run lists of tasks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.backends.cpu.fill import NewValues
+from akx.backends.cpu.layout import Ordered
+from akx.backends.cpu.run import Tasks, run_tasks
+from akx.backends.cpu.team import Job
+from akx.backends.schedule import Coefficients, Program, as_coefficients
+from akx.formats.base import Format
+
+__all__ = ["TaskProgram", "TeamProgram"]
+
+#: Matrix bytes of a sub-block: all start vectors pass over it, and the recurrence is applied, before the next. Small
+#: enough that its vector entries stay in the first cache, large enough that the 0.1 us a sub-block costs do not matter.
+_SUB_BLOCK = 64 * 1024
+
+
+class TeamProgram(Program):
+    """What programs that a team runs share: the job, kept from call to call, and its workspace, which only grows."""
+
+    def __init__(self, threads: int, dtype: np.dtype[Any]) -> None:
+        self._threads = threads
+        self._work = np.empty(0, dtype=dtype)
+        self._coefficients: Coefficients | None = None
+        self._job: Job | None = None
+
+    @abstractmethod
+    def _work_size(self, x: NDArray[Any], out: NDArray[Any]) -> int:
+        """Entries of workspace that a call needs."""
+
+    @abstractmethod
+    def _make_job(self, coefficients: Coefficients, dtype: np.dtype[Any]) -> Job:
+        """The job with the workspace at hand."""
+
+    def ready(self, vectors: int) -> None:
+        """See :meth:`akx.backends.program.Program.ready`."""
+        if self._job is None:
+            dtype, one = self._work.dtype, np.zeros(1)
+            self._make_job(as_coefficients(one, one, one, dtype), dtype).compile()
+
+    def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
+        """See :meth:`akx.backends.program.Program.run`."""
+        size, job = self._work_size(x, out), self._job
+        if job is None or self._coefficients is not coefficients or self._work.size < size:
+            self._work = np.empty(size, dtype=out.dtype)
+            self._coefficients = coefficients
+            job = self._job = self._make_job(coefficients, out.dtype)
+        job.run(x, out.reshape(-1))
+
+
+class TaskProgram(TeamProgram):
+    """A laid-out matrix with each thread's tasks; see :class:`akx.backends.program.Program`."""
+
+    def __init__(self, layout: Format, tasks: Tasks, where: Ordered) -> None:
+        super().__init__(int(tasks.thread_ptr.size - 1), layout.arrays.values.dtype)
+        self._layout = layout
+        self._tasks = tasks
+        self._where = where
+        self._new = NewValues(layout, where.pattern, where.entries, self._threads)
+        self._unit = layout.unit
+        rows = max(where.pattern.rows, 1)
+        group = max(1, int(_SUB_BLOCK * rows / max(layout.matrix_bytes, 1)))
+        self._group = max(1, group // layout.align) * layout.align
+
+    @property
+    def nbytes(self) -> int:
+        tasks = sum(int(a.nbytes) for a in self._tasks)
+        moved = int(self._where.order.nbytes + self._where.place.nbytes)
+        return self._layout.nbytes + self._new.nbytes + tasks + moved + int(self._work.nbytes)
+
+    def update_values(self, data: NDArray[Any]) -> None:
+        self._new.take(data)
+
+    def _work_size(self, x: NDArray[Any], out: NDArray[Any]) -> int:
+        return out.size if self._where.order.size else 0
+
+    def _make_job(self, coefficients: Coefficients, dtype: np.dtype[Any]) -> Job:
+        fixed = (self._layout.arrays, self._tasks, self._unit, self._group)
+        moved = (self._work, self._where.order, self._where.place)
+        basis = (coefficients.a, coefficients.b, coefficients.c)
+        return Job(run_tasks, (*fixed, *moved, *basis), self._threads, dtype)

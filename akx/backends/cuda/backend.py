@@ -1,0 +1,200 @@
+"""The backend ``cuda``: NVIDIA GPUs. Nothing here needs one, nor a driver, before it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.backends.base import Backend, TrialVectors
+from akx.backends.cuda.device import facts, runtime
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.program import PlainProducts
+from akx.backends.vectors import Vectors
+
+if TYPE_CHECKING:
+    from akx.backends.device.clocks import ClockWatch
+    from akx.backends.device.figures import Figures
+    from akx.backends.traits import VariantTraits
+    from akx.backends.variants import AnyVariant
+
+__all__ = ["BACKEND", "CudaBackend"]
+
+#: Seconds of a kernel in a graph, where nobody has measured it.
+_LAUNCH = 1.2e-6
+#: Bytes a second between host and device, both directions at once: what a memory budget makes the slow memory. And in
+#: one direction alone.
+_BUS, _BUS_ONE_WAY = 1e11, 5.5e10
+_LEAST_COPY = 256 * 1024 * 1024
+
+
+class CudaBackend(Backend):
+    """See the module."""
+
+    name = "cuda"
+    is_automatic = True
+    has_own_memory = True
+    keeps_budgets = True
+    may_crash = True
+    places = 3
+    compiles_ahead = True
+    tuning_seconds = 60.0
+    compilers = ("cuda-bindings",)
+    packages = ("pycuda", "cuda-bindings")
+    narrowed = ("float64", "complex128")
+    libraries = ("cusparse",)
+    loading_seconds = 2.0
+    solver_steps = 8
+    #: A launch is dear, and more steps pay.
+    steps_to_try = MappingProxyType({"ca_cg": (4, 6, 8, 12)})
+    takes_arrays = True
+    queues = True
+    #: With fewer, the host may be done before kernels are compiled and plans are laid out.
+    solving_entries = 1_000_000
+    inverse_entries = 100_000
+
+    def missing(self) -> str | None:
+        return runtime.cuda_missing()
+
+    def device(self) -> CudaDevice:
+        return facts.cuda_device()
+
+    def clock_hz(self) -> float | None:
+        from akx.backends.device import clocks
+
+        return clocks.gpu_clock_hz()
+
+    def likeness(self, one: str, other: str) -> float | None:
+        from akx.backends.device import likeness
+
+        return likeness.of_gpus(one, other)
+
+    def to_device(self, values: NDArray[Any]) -> Any:
+        from akx.backends.cuda.device.memory import to_device
+
+        return to_device(values)
+
+    def to_host(self, values: Any) -> NDArray[Any]:
+        found: NDArray[Any] = values.get()
+        return found
+
+    def free_bytes(self) -> int:
+        from akx.backends.cuda.timing import free_bytes
+
+        return free_bytes()
+
+    def is_memory_limited(self) -> bool:
+        from akx.backends.cuda.device.memory import memory_pool
+
+        return memory_pool().budget is not None
+
+    def trial_vectors(self, problem: Any, *, hosted: bool = False) -> TrialVectors:
+        from akx.backends.cuda.timing import DeviceProblem, HostProblem
+
+        return HostProblem(problem) if hosted else DeviceProblem(problem)
+
+    def call(
+        self, program: Any, x: NDArray[Any], out: NDArray[Any], coefficients: Any, *, hosted: bool = False
+    ) -> Callable[[], object]:
+        from akx.backends.cuda.timing import DeviceCall, HostCall
+
+        if hosted:
+            return HostCall(program, x, out, coefficients)
+        return DeviceCall.of(program, self.to_device(x), self.to_device(out), coefficients)
+
+    def watch(self) -> ClockWatch:
+        from akx.backends.device.clocks import ClockWatch
+
+        return ClockWatch()
+
+    def variants(self) -> Mapping[str, VariantTraits]:
+        from akx.backends.cuda.sweep_space import VARIANTS
+        from akx.backends.traits import VariantTraits
+
+        return dict.fromkeys(VARIANTS, VariantTraits())
+
+    def variant_type(self) -> type[AnyVariant]:
+        from akx.backends.cuda.outside import CudaVariant
+
+        return CudaVariant
+
+    def told_by_values(self, matrix: Any) -> tuple[Any, ...]:
+        """In which ways they can be stored."""
+        from akx.backends.cuda.stored import ways_of
+
+        return tuple(ways_of(matrix).items())
+
+    def looked_at(self, matrix: Any, device: CudaDevice) -> Any:
+        """On the device, where the matrix is large and has not been looked at."""
+        from akx.backends.cuda.features import copied
+
+        return copied(matrix, device)
+
+    def remember(self, matrix: Any, seen: Any) -> None:
+        from akx.backends.cuda.features import remember
+
+        remember(matrix, seen)
+
+    def plain_products(self, indptr: NDArray[Any], indices: Any, data: Any) -> PlainProducts | None:
+        from akx.backends.cuda.plain import CudaPlainProducts
+
+        return CudaPlainProducts(indptr, indices, data) if int(indptr[-1]) + indptr.size < 2**32 else None
+
+    def expect(self, A: Any, *, to_plan: bool = False) -> None:
+        if self.missing() is None:
+            from akx.backends.cuda.plain import expect
+
+            expect(A, to_plan=to_plan)
+
+    def inverse_maker(self) -> Callable[..., Any]:
+        from akx.backends.cuda.spai import approximate_inverse
+
+        return approximate_inverse
+
+    def derived_figures(self, device: CudaDevice, threads: int) -> Figures:
+        """Of an NVIDIA GPU: 0.9 of the memory's peak, caches and arithmetic by multiprocessor and clock.
+
+        A multiprocessor is taken to read 32 bytes a cycle from the L2 cache and 128 from its own (those of an H100 were
+        measured to read 33 and 127), and to gather for 16 sparse multiply-adds a cycle; a synchronisation is a kernel
+        in a graph. With a memory budget the slow memory is the host's, whatever the size of the problem.
+        """
+        from akx.backends.device.figures import Figures
+
+        cycles = device.sms * (device.clock_hz or 1.5e9)
+        return Figures(
+            slow_bandwidth=_BUS if device.budget else 0.9 * (device.memory_bandwidth_hint or 1e12),
+            last_level_bandwidth=_BUS if device.budget else 32.0 * cycles,
+            cache_bandwidth=128.0 * cycles,
+            flops=32.0 * cycles,
+            synchronisation=_LAUNCH,
+            last_level_bytes=device.l2_bytes,
+            link_bandwidth=_BUS,
+            link_one_way=_BUS_ONE_WAY,
+        )
+
+    def measured_figures(self, device: CudaDevice, threads: int) -> Figures:
+        """What copies in the device's memory achieve, bytes read and written, and reading again what caches hold."""
+        from akx.backends.cuda.rates import cache_rate, memory_rate, shared_memory_rate
+
+        slow = memory_rate(max(8 * device.l2_bytes, _LEAST_COPY))
+        near = max(slow, cache_rate(device))
+        own = max(near, shared_memory_rate(device))
+        guess = self.derived_figures(device, threads)
+        return replace(guess, slow_bandwidth=slow, last_level_bandwidth=near, cache_bandwidth=own)
+
+    def link_rates(self) -> tuple[float, float]:
+        from akx.backends.cuda.rates import link_rates
+
+        return link_rates()
+
+    def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
+        from akx.backends.cuda.vectors import CudaVectorWork
+
+        return CudaVectorWork(dtype, n)
+
+
+BACKEND = CudaBackend()

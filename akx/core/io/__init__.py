@@ -1,0 +1,325 @@
+"""Reading matrices from files, and vectors from and to them.
+
+What a file is follows from its content first and from its name second: compression (gzip, bzip2, xz) and archives (tar,
+zip) by their marks, then NumPy, MATLAB, Matrix Market, Harwell-Boeing. As much of the content as the matrix can need is
+read into memory (:mod:`akx.core.io.stream`), checked, and handed to SciPy's readers. Whatever goes wrong is an
+:class:`~akx.core.errors.AkxError` that names the file, where possible the line, and the cure.
+
+See ``docs/input.md`` for the formats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import math
+import os
+import sys
+import zipfile
+import zlib
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from akx.core.canonical import check_indices
+from akx.core.errors import (
+    AkxError,
+    ArgumentError,
+    ArgumentTypeError,
+    FileFormatError,
+    MatrixError,
+    brief,
+    listed,
+    shown,
+)
+from akx.core.io.content import HARWELL_BOEING, read_content
+from akx.core.io.harwell_boeing import harwell_boeing_bytes, is_harwell_boeing, read_harwell_boeing
+from akx.core.io.mat_file import is_mat_file, read_mat_file, sparse_variables
+from akx.core.io.matrix_market import matrix_market_bytes, read_matrix_market
+from akx.core.io.stream import AGAIN, PIECE, Need, PathLike, check_rows, in_words, name_of, suffix_of, zip_member
+from akx.core.process import available_bytes
+from akx.core.progress import working
+
+__all__ = ["list_variables", "read_matrix", "read_vector", "write_matrix", "write_vector", "write_whole"]
+
+#: How many times its bytes reading a text takes, with the matrix of it; and reading other files.
+_TEXT_TIMES, _BINARY_TIMES = 5, 2
+_NPZ_ARRAYS = {"data", "indices", "indptr", "row", "col", "coords", "offsets", "shape", "format"}
+
+
+def read_matrix(path: PathLike, *, variable: str | None = None) -> sp.csr_array:
+    """The sparse matrix in a file.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Matrix Market (``.mtx``), Harwell-Boeing or Rutherford-Boeing (``.rsa``, ``.rua``, ``.hb``, ``.rb``, ...),
+        ``scipy.sparse.save_npz`` (``.npz``), MATLAB up to version 7 (``.mat``); plain or compressed by gzip, bzip2 or
+        xz; or a tar or zip archive with one of the texts, as the SuiteSparse collection ships them (``NAME.tar.gz``, of
+        which ``NAME/NAME.mtx`` is taken and companions such as ``NAME_b.mtx`` are not).
+    variable : str, optional
+        Which variable of a ``.mat`` file (``"A"``, ``"Problem.A"``), or which member of an archive. Needed only where
+        there are several.
+
+    Returns
+    -------
+    scipy.sparse.csr_array, shape (rows, columns)
+        Duplicates summed, symmetric files expanded; rectangular matrices too. The dtype is that of the file, but
+        float16 becomes float32, and short integers become int64 (`Matrix` then makes that float64).
+
+    Raises
+    ------
+    FileMissingError
+        No such file.
+    FileFormatError
+        Not readable, truncated, damaged, unknown, contradicting its own header, or with several candidates.
+    ArgumentError
+        No such variable, or a `variable` for a file that has none.
+    """
+    name = name_of(path)
+    try:
+        with working(f"reading {os.path.basename(name)}"):
+            raw, inner, is_member = read_content(path, partial(_needs, name), archives=True, member=variable)
+            return _read_plain(raw, inner, name, None if is_member else variable)
+    except MemoryError as error:
+        found = shown(str(error)) or "no more of it"
+        hint = "free some, or read it on a machine with more"
+        raise FileFormatError(f"{name} does not fit the memory", found=found, hint=hint) from error
+
+
+def list_variables(path: PathLike) -> dict[str, tuple[int, int]]:
+    """Shapes of the sparse variables of a MATLAB file, by the names that :func:`read_matrix` takes."""
+    raw, _, _ = read_content(path, lambda head, inner: Need(sys.maxsize, _BINARY_TIMES))
+    return sparse_variables(raw, name_of(path))
+
+
+def read_vector(path: PathLike) -> NDArray[Any]:
+    """A vector, shape (n,), from a Matrix Market file with one column (or one row), array or coordinate.
+
+    float64, complex128, or int64 where the file says integer.
+    """
+    name = name_of(path)
+    raw, _, _ = read_content(path, lambda head, inner: Need(matrix_market_bytes(head, name), _TEXT_TIMES))
+    matrix = read_matrix_market(raw, name)
+    if 1 not in matrix.shape:
+        raise FileFormatError(
+            f"{name} is not a vector",
+            expected="one column",
+            found=f"{matrix.shape[0]} x {matrix.shape[1]}",
+            hint="read it with read_matrix",
+        )
+    return np.asarray(matrix.toarray()).reshape(-1)
+
+
+def write_vector(path: PathLike, x: ArrayLike) -> None:
+    """Write a vector, shape (n,), as a Matrix Market array of one column; ``.gz`` in the name compresses it.
+
+    Values are written with as many digits as it takes to read back the same bits. The file appears whole or not at all.
+    """
+    vector = np.asarray(x)
+    if vector.ndim != 1 or vector.dtype.kind not in "iufc":
+        raise ArgumentError(
+            "x is not a numeric vector", expected="shape (n,)", found=f"shape {vector.shape}, dtype {vector.dtype}"
+        )
+    _write(path, np.ascontiguousarray(vector.reshape(-1, 1)))
+
+
+def write_matrix(path: PathLike, A: Any) -> None:
+    """Write a SciPy sparse matrix as a general Matrix Market coordinate file, or by ``save_npz`` where named .npz.
+
+    ``.mtx.gz`` compresses it. The file appears whole or not at all.
+    """
+    if not sp.issparse(A):
+        raise ArgumentTypeError("A is not sparse", expected="a scipy.sparse matrix or array", found=type(A).__name__)
+    _write(path, A)
+
+
+def _format(head: bytes, inner: str, name: str) -> str:
+    """What begins with these bytes, by its content, then by its name."""
+    suffix = suffix_of(inner)
+    if is_mat_file(head) or suffix == ".mat":
+        return "mat"
+    if head.startswith(b"PK") or suffix == ".npz":
+        return "npz"
+    if head.startswith(b"\x93NUMPY"):
+        raise FileFormatError(
+            f"{name} is a dense NumPy array",
+            expected="a sparse matrix",
+            hint="save it with scipy.sparse.save_npz(file, scipy.sparse.csr_array(A))",
+        )
+    if head[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(b"%") or suffix == ".mtx":
+        return "mtx"
+    if suffix in HARWELL_BOEING or is_harwell_boeing(head):
+        return "hb"
+    raise FileFormatError(
+        f"{name} is in no format that akx knows",
+        expected=".mtx, .rsa, .rua, .hb, .rb, .npz of scipy.sparse, .mat, .tar.gz or .zip",
+        found=f"content that begins with {head[:16]!r}",
+        hint="convert it with scipy.io.mmwrite",
+    )
+
+
+def _needs(name: str, head: bytes, inner: str) -> Need:
+    """What a file can need that begins with these bytes."""
+    kind = _format(head, inner, name)
+    if kind in ("mtx", "hb"):
+        most = matrix_market_bytes(head, name) if kind == "mtx" else harwell_boeing_bytes(head)
+        return Need(most, _TEXT_TIMES)
+    return Need(sys.maxsize, _BINARY_TIMES)
+
+
+def _read_plain(raw: bytes, inner: str, name: str, variable: str | None) -> sp.csr_array:
+    kind = _format(raw, inner, name)
+    if kind == "mat":
+        return _to_csr(read_mat_file(raw, name, variable), name)
+    if variable is not None:
+        raise ArgumentError(
+            f"{name} has no variables",
+            found=f"variable={brief(variable)}",
+            hint="variable= is for .mat files and archives",
+        )
+    if kind == "npz":
+        return _to_csr(_read_npz(raw, name), name)
+    return read_matrix_market(raw, name) if kind == "mtx" else read_harwell_boeing(raw, name)
+
+
+def _read_npz(raw: bytes, name: str) -> Any:
+    try:
+        return sp.load_npz(_checked_npz(raw, name))
+    except (AkxError, MemoryError):
+        raise
+    except Exception as error:
+        foreign = isinstance(error, (ValueError, KeyError)) and zipfile.is_zipfile(io.BytesIO(raw))
+        raise FileFormatError(
+            f"{name} was not written by scipy.sparse.save_npz" if foreign else f"{name} is truncated or damaged",
+            found=_npz_names(raw) if foreign else shown(f"{type(error).__name__}: {error}", 160),
+            hint="write it with scipy.sparse.save_npz(file, A)",
+        ) from error
+
+
+def _checked_npz(raw: bytes, name: str) -> io.BytesIO:
+    """The archive for SciPy; arrays that are not there as their headers say, or do not go together, are refused.
+
+    What is compressed in a way whose size :mod:`zipfile` does not bound is unpacked first.
+    """
+    lengths: dict[str, int] = {}
+    total, wrong, is_unbounded = 0, "", False
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        for member in archive.infolist():
+            key = member.filename.removesuffix(".npy")
+            if key not in _NPZ_ARRAYS:
+                continue
+            stream: Any = zip_member(archive, member, name)
+            version, _ = np.lib.format.read_magic(stream)
+            shape, _, dtype = (
+                np.lib.format.read_array_header_1_0(stream)
+                if version == 1
+                else np.lib.format.read_array_header_2_0(stream)
+            )
+            claimed, held = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
+            is_unbounded |= member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+            if not dtype.hasobject and claimed != held:
+                wrong = f"{key} of {claimed} bytes, where the archive has {min(held, member.compress_size)}"
+            total += claimed
+            lengths[key] = (shape[-1] if key == "coords" else shape[0]) if shape else 1
+    entries = {lengths[key] for key in ("data", "indices", "row", "col", "coords") if key in lengths}
+    if not wrong and len(entries) > 1 and "offsets" not in lengths:
+        wrong = f"arrays of {' and '.join(map(str, sorted(entries)))} entries"
+    if wrong:
+        raise FileFormatError(
+            f"{name} is truncated or damaged", found=wrong, hint="write it with scipy.sparse.save_npz(file, A)"
+        )
+    room = available_bytes() // _BINARY_TIMES
+    if room and total > room:
+        raise FileFormatError(
+            f"{name} does not fit the memory",
+            expected=f"at most {in_words(room)} of arrays, half of what is free",
+            found=in_words(total),
+            hint="free some, or read it on a machine with more",
+        )
+    return _unpacked(raw, name) if is_unbounded else io.BytesIO(raw)
+
+
+def _unpacked(raw: bytes, name: str) -> io.BytesIO:
+    """The archive with its arrays as they are."""
+    plain = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive, zipfile.ZipFile(plain, "w") as stored:
+        for member in archive.infolist():
+            if member.filename.removesuffix(".npy") in _NPZ_ARRAYS:
+                stream, checksum = zip_member(archive, member, name), 0
+                with stored.open(member.filename, "w", force_zip64=True) as copy:
+                    while piece := stream.read(min(PIECE, member.file_size - stream.tell())):
+                        checksum = zlib.crc32(piece, checksum)
+                        copy.write(piece)
+                if checksum != member.CRC or stream.peek(1):
+                    raise zipfile.BadZipFile(f"{member.filename} is not what the table says")
+    plain.seek(0)
+    return plain
+
+
+def _npz_names(raw: bytes) -> str:
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(raw))
+    except (zipfile.BadZipFile, ValueError, OSError) as error:  # its end looks well, its table of contents does not
+        return shown(f"{type(error).__name__}: {error}", 160)
+    with archive:
+        return "arrays " + (listed(n.removesuffix(".npy") for n in archive.namelist()) or "none")
+
+
+def _to_csr(A: Any, name: str) -> sp.csr_array:
+    """CSR with duplicates summed, after the index arrays have been checked.
+
+    Half precision becomes single, as SciPy's compiled code knows no half. Short integers become int64, as sums need it.
+    """
+    if A.dtype.kind not in "biufc":
+        raise FileFormatError(f"{name} holds no matrix of numbers", found=shown(f"values of type {A.dtype}"))
+    dtype = A.dtype.newbyteorder("=")
+    dtype = np.dtype(np.float32) if dtype == np.float16 else dtype
+    dtype = np.dtype(np.int64) if dtype.kind in "iu" and dtype.itemsize < 8 else dtype
+    check_rows(A.shape[0], name)
+    try:
+        check_indices(A)
+        csr = sp.csr_array(A.astype(dtype, copy=False).tocsr())
+        csr.sum_duplicates()
+    except (MatrixError, ValueError, TypeError, IndexError) as error:
+        raise FileFormatError(f"{name} holds a broken matrix", found=str(error), hint=AGAIN) from error
+    return csr
+
+
+def write_whole(path: PathLike, content: bytes) -> None:
+    """Write a file as a whole or not at all: what is there stays until all of the new one is. Raises OSError."""
+    partial = Path(f"{os.fspath(path)}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def _write(path: PathLike, content: Any) -> None:
+    name = name_of(path)
+    lower = name.lower()
+    if lower.endswith(".npz") and not sp.issparse(content):
+        raise ArgumentError("a vector is not written as .npz", hint="name the file .mtx, or use numpy.savez")
+    buffer = io.BytesIO()
+    if lower.endswith(".npz"):
+        sp.save_npz(buffer, content)
+    else:
+        scipy.io.mmwrite(buffer, content, symmetry="general")
+    written = buffer.getvalue()
+    if lower.endswith(".gz"):
+        written = gzip.compress(written, mtime=0)
+    try:
+        write_whole(name, written)
+    except OSError as error:
+        raise FileFormatError(
+            f"{name} cannot be written", found=error.strerror or str(error), hint="check the folder and its permissions"
+        ) from error

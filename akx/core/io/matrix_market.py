@@ -1,0 +1,371 @@
+"""Matrix Market files, coordinate and array: checked strictly here, read by SciPy.
+
+The format is that of R. F. Boisvert, R. Pozo and K. A. Remington, "The Matrix Market Exchange Formats: Initial Design",
+NISTIR 5935, 1996. Accepted beyond it, as such files are about: a banner with one ``%`` or more words, blank lines and
+comments among the entries and behind them, Fortran's D exponents, a byte-order mark, lines that end in a carriage
+return, entries above the diagonal of a symmetric file, signs in an unsigned file, and decimals in an integer file
+(which is then read as real). Refused: whatever else contradicts the header, as silence there gives a wrong matrix, and
+integers beyond 64 bits, which would be rounded.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from akx.core.errors import FileFormatError, shown
+from akx.core.io.stream import check_rows
+
+__all__ = ["expand", "matrix_market_bytes", "read_matrix_market"]
+
+_BANNERS = ("%%matrixmarket", "%matrixmarket")
+_BOM = b"\xef\xbb\xbf"
+_FORMATS = ("coordinate", "array")
+_FIELDS = ("real", "double", "integer", "unsigned-integer", "complex", "pattern")
+_SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
+_EXAMPLE = '"%%MatrixMarket matrix coordinate real general"'
+#: Bytes that the text of an entry has at most, with blanks and comments, and that some may have beyond it.
+_ENTRY_BYTES, _SPARE_BYTES = 512, 16 * 1024**2
+
+
+@dataclass(frozen=True)
+class _Header:
+    layout: str
+    field: str
+    symmetry: str
+    rows: int
+    columns: int
+    entries: int  # lines of the body
+    size_line: int  # line number of the size line, from 1
+    body: int  # offset of the body in the file
+
+
+def read_matrix_market(raw: bytes, name: str) -> sp.csr_array:
+    """The matrix in the text `raw` of the file `name`; symmetric ones are expanded, duplicates summed.
+
+    The dtype is float64, complex128 or (integer files) int64 or uint64. Array files become sparse by their non-zeros.
+
+    Raises
+    ------
+    FileFormatError
+        With the line where the text goes wrong.
+    """
+    if raw.startswith(_BOM):
+        raw = raw[len(_BOM) :]
+    if b"\n" not in raw:
+        raw = raw.replace(b"\r", b"\n")
+    header = _read_header(raw, name)
+    check_rows(header.rows, name)
+    field, body = _checked_body(raw[header.body :], header, name)
+    if header.entries == 0:  # SciPy's reader divides by the length of an array's columns
+        dtype = {"complex": np.complex128, "integer": np.int64, "unsigned-integer": np.uint64}.get(field, np.float64)
+        return sp.csr_array((header.rows, header.columns), dtype=dtype)
+    try:
+        found = _read_body(body, header, field)
+    except MemoryError as error:
+        raise _too_large(name, (header.rows, header.columns), header.entries) from error
+    except Exception as error:
+        if "integer" not in field:
+            _fail_as_scipy(error, header, name)
+        found = _read_integers(body, header, name)
+    if header.layout == "array":
+        return sp.csr_array(np.asarray(found))
+    return expand(sp.coo_array(found), header.symmetry, name)
+
+
+def _read_body(body: bytes, header: _Header, field: str) -> Any:
+    """What SciPy reads from a checked body; of coordinates the triangle that is listed."""
+    symmetry = header.symmetry if header.layout == "array" else "general"
+    sizes = [header.rows, header.columns] + ([header.entries] if header.layout == "coordinate" else [])
+    banner = f"%%MatrixMarket matrix {header.layout} {field} {symmetry}\n{' '.join(map(str, sizes))}\n"
+    return scipy.io.mmread(io.BytesIO(banner.encode() + body))
+
+
+def _read_integers(body: bytes, header: _Header, name: str) -> Any:
+    """Signed integers in a file that says they are unsigned; else the reason why they are no integers of 64 bits."""
+    try:
+        return _read_body(body, header, "integer")
+    except Exception:
+        try:
+            _read_body(body, header, "real")
+        except Exception as error:
+            _fail_as_scipy(error, header, name)
+    raise FileFormatError(
+        f"{name} has integers beyond 64 bits",
+        hint="write 'real' for 'integer' in its first line to read them rounded to double precision",
+    )
+
+
+def _too_large(name: str, shape: tuple[int, int], entries: int) -> FileFormatError:
+    return FileFormatError(f"{name} does not fit the memory", found=f"{shape[0]} x {shape[1]}, {entries} entries")
+
+
+def matrix_market_bytes(head: bytes, name: str) -> int | None:
+    """Bytes that a file which begins with `head` can need, at most; None where its size line is not whole there."""
+    head = head.removeprefix(_BOM)
+    lines = head[: head.rfind(b"\n") + 1]
+    if not re.search(rb"(?m)^[ \t\r]*[^% \t\r\n]", lines):  # comments alone, so far
+        return None
+    header = _read_header(lines, name)
+    return header.body + _SPARE_BYTES + _ENTRY_BYTES * header.entries
+
+
+def _read_header(raw: bytes, name: str) -> _Header:
+    stop = raw.find(b"\n")
+    banner = raw[: stop if stop >= 0 else len(raw)].decode("latin-1").strip()
+    words = banner.lower().split()
+    if not words or words[0] not in _BANNERS:
+        raise FileFormatError(
+            f"{name}, line 1: no Matrix Market banner",
+            expected=f"a first line such as {_EXAMPLE}",
+            found=_quote(banner),
+            hint="put that line, with the right field and symmetry, before the first line",
+        )
+    if len(words) < 5:
+        raise FileFormatError(
+            f"{name}, line 1: banner is not complete",
+            expected=f"five words as in {_EXAMPLE}",
+            found=_quote(banner),
+            hint="correct the first line",
+        )
+    layout, field, symmetry = words[2:5]
+    for what, word, known in (
+        ("object", words[1], ("matrix",)),
+        ("format", layout, _FORMATS),
+        ("field", field, _FIELDS),
+        ("symmetry", symmetry, _SYMMETRIES),
+    ):
+        if word not in known:
+            raise FileFormatError(
+                f"{name}, line 1: unknown {what} in the banner",
+                expected=" or ".join(known),
+                found=_quote(word),
+                hint=f"correct the first line; a usual one is {_EXAMPLE}",
+            )
+    _check_combination(layout, field, symmetry, name)
+    return _read_sizes(raw, stop, layout, field, symmetry, name)
+
+
+def _check_combination(layout: str, field: str, symmetry: str, name: str) -> None:
+    problem = None
+    if layout == "array" and field == "pattern":
+        problem, hint = "an array cannot be a pattern", 'say "coordinate pattern" and list the entries, or give values'
+    elif symmetry == "hermitian" and field != "complex":
+        problem, hint = f"hermitian needs complex values, not {field}", 'say "symmetric" for a real matrix'
+    elif symmetry == "skew-symmetric" and field in ("pattern", "unsigned-integer"):
+        problem, hint = f"skew-symmetric needs signed values, not {field}", 'say "symmetric" or "general"'
+    if problem:
+        raise FileFormatError(
+            f"{name}, line 1: {problem}", found=f'"{layout} {field} {symmetry}"', hint=f"correct the first line: {hint}"
+        )
+
+
+def _read_sizes(raw: bytes, stop: int, layout: str, field: str, symmetry: str, name: str) -> _Header:
+    number, position = 1, stop + 1 if stop >= 0 else len(raw)
+    text = ""
+    while position < len(raw):
+        end = raw.find(b"\n", position)
+        end = len(raw) if end < 0 else end
+        text = raw[position:end].decode("latin-1").strip()
+        number += 1
+        position = end + 1
+        if text and not text.startswith("%"):
+            break
+        text = ""
+    names = "rows columns entries" if layout == "coordinate" else "rows columns"
+    if not text:
+        raise FileFormatError(
+            f"{name} ends before the size line",
+            expected=f'"{names}" after the comments',
+            hint="the file is truncated: write or download it again",
+        )
+    words = text.partition("%")[0].split()
+    if len(words) != len(names.split()) or not all(re.fullmatch(r"[0-9]+", word) for word in words):
+        raise FileFormatError(
+            f"{name}, line {number}: no size line",
+            expected=f'"{names}" as whole numbers',
+            found=_quote(text),
+            hint=f"correct line {number}",
+        )
+    if max(len(word.lstrip("0")) for word in words) > 18:
+        raise FileFormatError(
+            f"{name}, line {number}: sizes are too large", found=_quote(text), hint=f"correct line {number}"
+        )
+    rows, columns = int(words[0]), int(words[1])
+    if symmetry != "general" and rows != columns:
+        raise FileFormatError(
+            f"{name}, line {number}: a {symmetry} matrix must be square",
+            found=f"{rows} x {columns}",
+            hint="correct the sizes, or say general in the first line",
+        )
+    if layout == "coordinate":
+        entries = int(words[2])
+    elif symmetry == "general":
+        entries = rows * columns
+    else:
+        entries = rows * (rows - 1) // 2 if symmetry == "skew-symmetric" else rows * (rows + 1) // 2
+    return _Header(layout, field, symmetry, rows, columns, entries, number, position)
+
+
+def _checked_body(body: bytes, header: _Header, name: str) -> tuple[str, bytes]:
+    """The field, and the body in a spelling that SciPy reads, once every line has been checked."""
+    from akx.core.io import scan as _scan
+
+    field = header.field
+    whole = field in ("integer", "unsigned-integer")
+    indices = (_scan.INDEX,) * (2 if header.layout == "coordinate" else 0)
+    values = {"complex": 2, "pattern": 0}.get(field, 1)
+    kinds = indices + (_scan.INTEGER if whole else _scan.REAL,) * values
+    ended = body.endswith(b"\n")
+    if not ended or body[-2:-1].isspace():
+        body = body.rstrip() + b"\n"  # SciPy's reader runs past the end of a text that ends in a blank
+    problem, line, entries = _scan.scan_body(body, kinds)
+    if whole and problem == _scan.BAD_TOKEN:  # decimals or Inf among integers: nothing is lost by reading them as real
+        field, kinds = "real", (*indices, _scan.REAL)
+        problem, line, entries = _scan.scan_body(body, kinds)
+    number = header.size_line + 1 + line
+    if problem:
+        _fail_at_line(body, line, number, kinds, entries, header, name, ended)
+    if entries != header.entries:
+        what = "is truncated" if entries < header.entries else "has more entries than its size line says"
+        raise FileFormatError(
+            f"{name} {what}",
+            expected=f"{header.entries} entries (line {header.size_line})",
+            found=str(entries),
+            hint="write or download it again" if entries < header.entries else "correct the size line",
+        )
+    return field, _plain_spelling(body)
+
+
+def _plain_spelling(body: bytes) -> bytes:
+    """Comments, D exponents and leading plus signs replaced, in a body that has been checked, keeping its lines."""
+    if b"%" in body:
+        body = re.sub(rb"(?m)^[ \t\r]*%[^\n]*", b"", body)
+    if b"D" in body or b"d" in body:  # neither Inf nor NaN has one
+        body = body.translate(bytes.maketrans(b"Dd", b"EE"))
+    octets = np.frombuffer(body, dtype=np.uint8)
+    plus = np.flatnonzero(octets == ord("+")) if b"+" in body else np.zeros(0, dtype=np.int64)
+    if plus.size and (plus[0] == 0 or np.isin(octets[plus - 1], list(b" \t\n\r")).any()):  # not an exponent's
+        body = re.sub(rb"(^|[ \t\r\n])\+", rb"\1 ", body)
+    return body
+
+
+def _fail_at_line(
+    body: bytes, line: int, number: int, kinds: tuple[int, ...], entries: int, header: _Header, name: str, ended: bool
+) -> NoReturn:
+    """Raise for a line that does not hold what the header promises; `ended` says whether the last one has an end."""
+    position = 0
+    for _ in range(line):
+        position = body.index(b"\n", position) + 1
+    stop = body.find(b"\n", position)
+    text = body[position : stop if stop >= 0 else len(body)].decode("latin-1").strip()
+    words = len(text.split())
+    cut = (words < len(kinds) and ended) or (words <= len(kinds) and not ended)
+    at_end = cut and not body[stop:].strip() and not re.search(r"[^\w\s.+-]", text)
+    numbers = ["row", "column"] if header.layout == "coordinate" else []
+    if header.field == "complex":
+        numbers += ["real part", "imaginary part"]
+    elif header.field != "pattern":
+        numbers.append("whole number" if "integer" in header.field else "value")
+    if at_end and entries < header.entries:
+        hint = f"the file seems truncated after {entries} of {header.entries} entries: write or download it again"
+    else:
+        hint = f"correct the line, or the field ({header.field}) in the first line"
+    raise FileFormatError(
+        f"{name}, line {number}: not an entry of this {header.layout} {header.field} matrix",
+        expected=f'"{" ".join(numbers)}"',
+        found=_quote(text),
+        hint=hint,
+    )
+
+
+def _fail_as_scipy(error: Exception, header: _Header, name: str) -> NoReturn:
+    """Raise SciPy's complaint (an index out of range) with the line in the user's file."""
+    text = str(error)
+    match = re.match(r"Line (\d+): (.*)", text)
+    if match:
+        number = int(match.group(1)) - 2 + header.size_line
+        raise FileFormatError(
+            f"{name}, line {number}: {match.group(2).rstrip('.').lower()}",
+            expected=f"indices within 1..{header.rows} and 1..{header.columns}",
+            hint=f"correct the line, or the sizes in line {header.size_line}",
+        ) from error
+    raise FileFormatError(f"{name} cannot be read as Matrix Market", found=text or type(error).__name__) from error
+
+
+def expand(half: sp.coo_array, symmetry: str, name: str) -> sp.csr_array:
+    """All entries of the matrix of which the file `name` lists one triangle (or all, if general), duplicates summed.
+
+    Raises
+    ------
+    FileFormatError
+        Entries that contradict the symmetry, or a matrix that does not fit the memory.
+    """
+    row, column, value = half.row, half.col, half.data
+    if symmetry != "general":
+        diagonal = row == column
+        if symmetry != "symmetric":
+            wrong = diagonal & ((value if symmetry == "skew-symmetric" else value.imag) != 0)
+            if wrong.any():
+                place = int(row[np.argmax(wrong)]) + 1
+                kind = "zero" if symmetry == "skew-symmetric" else "real"
+                raise FileFormatError(
+                    f"{name}: the diagonal of a {symmetry} matrix must be {kind}",
+                    found=f"{value[np.argmax(wrong)]} at row {place}",
+                    hint="correct the entry, or the symmetry in the header",
+                )
+        _check_one_triangle(row, column, half.shape[1], symmetry, name)
+        off = ~diagonal
+        mirrored = value[off]
+        if symmetry == "skew-symmetric":
+            value = value.astype(np.float64) if _has_least(value) else value
+            mirrored = -value[off]
+        elif symmetry == "hermitian":
+            mirrored = mirrored.conj()
+        row, column = np.concatenate((row, column[off])), np.concatenate((column, row[off]))
+        value = np.concatenate((value, mirrored))
+    whole = sp.coo_array((value, (row, column)), shape=half.shape)
+    try:
+        csr = whole.tocsr()
+        if value.dtype.kind in "iu" and csr.nnz < whole.nnz and _may_overflow(value, whole.nnz - csr.nnz + 1):
+            csr = whole.astype(np.float64).tocsr()
+    except MemoryError as error:
+        raise _too_large(name, half.shape, whole.nnz) from error
+    return csr
+
+
+def _has_least(value: NDArray[Any]) -> bool:
+    """Whether there is the one integer whose negative does not fit its type."""
+    return value.dtype.kind == "i" and bool((value == np.iinfo(value.dtype).min).any())
+
+
+def _may_overflow(value: NDArray[Any], terms: int) -> bool:
+    """Whether a sum of so many of the integers may be beyond their type."""
+    return max(-int(value.min()), int(value.max())) * terms > np.iinfo(value.dtype).max
+
+
+def _check_one_triangle(row: NDArray[Any], column: NDArray[Any], columns: int, symmetry: str, name: str) -> None:
+    """Refuse a symmetric file that lists both (i, j) and (j, i): expanded, every entry would count twice."""
+    upper = row < column
+    if not upper.any() or not (row > column).any():
+        return
+    key = np.maximum(row, column).astype(np.int64) * columns + np.minimum(row, column)
+    twice = np.intersect1d(key[row > column], key[upper])
+    if twice.size:
+        i, j = divmod(int(twice[0]), columns)
+        raise FileFormatError(
+            f"{name} says {symmetry}, but lists entries on both sides of the diagonal",
+            found=f"({i + 1}, {j + 1}) and ({j + 1}, {i + 1})",
+            hint="keep only the lower triangle, or declare the matrix general (unsymmetric)",
+        )
+
+
+def _quote(text: str) -> str:
+    return f'"{shown(text)}"' if text else "nothing"

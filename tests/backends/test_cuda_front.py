@@ -1,0 +1,505 @@
+"""`wavefront` on the GPU: its layout read on the CPU as the kernel reads it, step by step, against the reference."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from front_interpreter import LOOK, Pace, interpret, shared_bytes, sizes_of
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from test_contract import make_coefficients, random_numbers
+
+from akx.backends import reference
+from akx.backends.cuda import front as module
+from akx.backends.cuda.front import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front, lay_out
+from akx.backends.cuda.stored import FULL, HALF, STORED, TABLE, encoded
+from akx.backends.cuda.wavefront import macros
+from akx.backends.schedule import Coefficients
+from akx.core.errors import InfeasibleError
+from akx.core.matrix import Matrix
+from akx.formats.base import Pattern, pattern_of
+from akx.partition.strips import strips
+from benchmarks.gallery import delaunay, epidemic, stencil
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+#: Ways to store values, and their types.
+NOT_FULL = [(HALF, "float64"), (HALF, "complex128"), *((TABLE, dtype) for dtype in DTYPES)]
+WIDE = np.dtype(np.float64)
+NARROW = {"float64": "float32", "complex128": "complex64"}
+
+
+def band(n: int, width: int, seed: int) -> sp.csr_array:
+    """Unsymmetric and banded: rows of 0 to 6 entries, and one that reads the whole width."""
+    rng = np.random.default_rng(seed)
+    length = rng.integers(0, 7, n)
+    row = np.repeat(np.arange(n), length)
+    column = row + rng.integers(-width, width + 1, row.size)
+    long = np.full(2 * width + 1, n // 2)
+    row, column = np.append(row, long), np.append(column, n // 2 + np.arange(-width, width + 1))
+    inside = (column >= 0) & (column < n)
+    found = sp.csr_array((np.ones(inside.sum()), (row[inside], column[inside])), shape=(n, n))
+    found.sum_duplicates()
+    return found
+
+
+def one_way(lines: int, length: int) -> sp.csr_array:
+    """A grid without the right ones of the neighbours: strips read their left neighbours only."""
+    A = stencil((lines, length), 5).tocoo()
+    row, column = A.coords
+    keep = column != row + 1
+    return sp.csr_array((A.data[keep], (row[keep], column[keep])), shape=A.shape)
+
+
+MATRICES: dict[str, Any] = {
+    "5-point": lambda: stencil((23, 19), 5),
+    "9-point": lambda: stencil((30, 23), 9),
+    "7-point": lambda: stencil((10, 8, 9), 7),
+    "27-point": lambda: stencil((9, 8, 7), 27),
+    "epidemic": lambda: epidemic(30),
+    "delaunay": lambda: delaunay(600),
+    "band": lambda: band(600, 40, 1),
+    "one way": lambda: one_way(70, 12),
+}
+
+
+@cache
+def make(name: str, dtype: str = "float64") -> Matrix:
+    A = sp.csr_array(MATRICES[name]())
+    return fill(A, dtype, 0)
+
+
+def fill(A: sp.csr_array, dtype: str, seed: int) -> Matrix:
+    data = random_numbers(np.random.default_rng(seed), A.nnz, dtype) / 3
+    return Matrix.from_any(sp.csr_array((data, A.indices, A.indptr), shape=A.shape))
+
+
+def storable(matrix: Matrix, way: str, seed: int) -> Matrix:
+    """The matrix with values that can be stored that way and not in the other: in a table are few, both zeros too."""
+    rng, dtype = np.random.default_rng(seed), matrix.dtype
+    if way == HALF:
+        return matrix.with_values(matrix.data.astype(NARROW[dtype.name]).astype(dtype))
+    few = random_numbers(rng, 150, dtype.name) / 3
+    few[:2] = 0.0, -0.0
+    return matrix.with_values(rng.choice(few, matrix.nnz))
+
+
+def front_of(
+    matrix: Matrix, parts: int, slices: int, lanes: int, held: int, slack: int, order: str = "natural"
+) -> Front:
+    pattern = pattern_of(matrix)
+    dealt = strips(pattern.indptr, pattern.indices, order, parts, slices * (WARP // lanes))
+    return lay_out(pattern, dealt, lanes, held, slack, matrix.dtype.itemsize)
+
+
+def check(
+    matrix: Matrix, front: Front, passes: tuple[int, ...], pace: Pace = "together", way: str = FULL, **changes: int
+) -> Any:
+    """The result, which is right, of random x and coefficients."""
+    k = sum(passes)
+    rng = np.random.default_rng(k)
+    x = random_numbers(rng, matrix.n, matrix.dtype.name)
+    coefficients = make_coefficients("general", k, matrix.dtype.name, rng)
+    values = encoded(matrix.data, way)
+    assert values is not None
+    given: Any = {"table": values.table, "pace": pace, **changes}
+    out = interpret(front, front.values(values.stored), x, coefficients, passes, **given)
+    assert reference.error_ratio(matrix, out[:, None], x[None], coefficients) <= 1
+    np.testing.assert_array_equal(out[0], x)
+    return out
+
+
+CASES = [
+    # matrix, parts, slices, lanes, held slots, slack, passes
+    ("5-point", 3, 1, 1, 5, 0, (4,)),
+    ("5-point", 4, 2, 8, 0, 1, (3,)),
+    ("9-point", 3, 1, 1, 9, 0, (4,)),
+    ("9-point", 3, 1, 2, 4, 1, (6,)),
+    ("9-point", 5, 2, 4, 1, 2, (4,)),
+    ("9-point", 2, 2, 8, 0, 0, (4,)),
+    ("9-point", 3, 2, 4, 12, 1, (2, 2, 1)),
+    ("9-point", 2, 1, 1, 3, 3, (4,)),
+    ("9-point", 1, 1, 1, 2, 0, (5,)),
+    ("7-point", 4, 3, 2, 3, 0, (4,)),
+    ("7-point", 3, 1, 1, 0, 1, (6,)),
+    ("7-point", 6, 4, 4, 2, 2, (3,)),
+    ("27-point", 3, 1, 1, 14, 1, (3,)),
+    ("27-point", 2, 3, 2, 5, 0, (5,)),
+    ("27-point", 4, 6, 8, 4, 0, (4,)),
+    ("27-point", 4, 1, 4, 0, 2, (3,)),
+    ("epidemic", 3, 1, 1, 4, 0, (6,)),
+    ("epidemic", 2, 3, 8, 1, 1, (4,)),
+    ("epidemic", 5, 1, 2, 0, 2, (4,)),
+    ("epidemic", 3, 2, 4, 1, 0, (3, 2)),
+    ("delaunay", 3, 1, 1, 6, 0, (4,)),
+    ("delaunay", 4, 2, 4, 1, 1, (4,)),
+    ("delaunay", 2, 5, 8, 0, 2, (6,)),
+    ("delaunay", 3, 2, 2, 8, 1, (2, 3)),
+    ("band", 3, 1, 1, 4, 0, (4,)),
+    ("band", 4, 2, 8, 1, 1, (6,)),
+    ("band", 2, 4, 4, 30, 0, (3,)),
+    ("band", 3, 2, 2, 0, 2, (3, 1)),
+    ("one way", 3, 1, 4, 1, 1, (4,)),
+    ("one way", 2, 1, 1, 0, 0, (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "parts", "slices", "lanes", "held", "slack", "passes"), CASES)
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_the_layout_gives_the_powers(
+    name: str, parts: int, slices: int, lanes: int, held: int, slack: int, passes: tuple[int, ...], dtype: str
+) -> None:
+    matrix = make(name, dtype)
+    front = front_of(matrix, parts, slices, lanes, held, slack, "levels" if name == "delaunay" else "natural")
+    check(matrix, front, passes)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_other_types(dtype: str) -> None:
+    matrix = make("9-point", dtype)
+    check(matrix, front_of(matrix, 3, 2, 2, 3, 1), (4,))
+
+
+@pytest.mark.parametrize(("name", "parts", "slices", "lanes", "held", "slack", "passes"), CASES[1::3])
+@pytest.mark.parametrize(("way", "dtype"), NOT_FULL)
+def test_stored_values_give_the_same_bits(
+    name: str, parts: int, slices: int, lanes: int, held: int, slack: int, passes: tuple[int, ...], way: str, dtype: str
+) -> None:
+    """Laid out as they are stored; wherever they are used they are what they were."""
+    matrix = storable(make(name, dtype), way, 3)
+    front = front_of(matrix, parts, slices, lanes, held, slack, "levels" if name == "delaunay" else "natural")
+    assert check(matrix, front, passes, way=way).tobytes() == check(matrix, front, passes).tobytes()
+
+
+def test_padding_is_the_first_of_the_table() -> None:
+    """Which is zero, whatever values there are."""
+    for matrix, front in all_fronts():
+        values = encoded(storable(matrix, TABLE, 1).data, TABLE)
+        assert values is not None
+        assert not front.values(values.stored)[front.entry == 0].any()
+        assert values.table[:1].tobytes() == bytes(8)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_any_band(data: st.DataObject) -> None:
+    n, width = data.draw(st.integers(30, 250)), data.draw(st.integers(5, 40))
+    lanes = data.draw(st.sampled_from([1, 2, 4, 8]))
+    matrix = fill(band(n, width, data.draw(st.integers(0, 1000))), "float64", 1)
+    order, held, slack = (data.draw(st.sampled_from(of)) for of in (("natural", "levels"), (0, 1, 2, 5), (0, 1, 2)))
+    way = data.draw(st.sampled_from(STORED))
+    matrix = matrix if way == FULL else storable(matrix, way, 2)
+    try:
+        front = front_of(matrix, data.draw(st.integers(1, 5)), data.draw(st.integers(1, 3)), lanes, held, slack, order)
+    except InfeasibleError:
+        assume(False)
+    check(matrix, front, (data.draw(st.integers(1, 5)),), data.draw(st.sampled_from(["together", "apart"])), way)
+
+
+@pytest.mark.parametrize("name", ["9-point", "epidemic", "delaunay", "one way"])
+@pytest.mark.parametrize("slack", [0, 2])
+def test_strips_may_drift_apart(name: str, slack: int) -> None:
+    """Each goes on alone as far as it can: tags and beats are all that orders them, from one pass to the next too."""
+    matrix = make(name)
+    front = front_of(matrix, 3, 2, 4, 1, slack, "levels" if name == "delaunay" else "natural")
+    check(matrix, front, (3, 2), "apart")
+
+
+def test_words_are_lost_without_readers() -> None:
+    """Where nobody is read by who reads it, only beats keep a strip from overwriting what is not read yet."""
+    matrix = make("one way")
+    front = front_of(matrix, 3, 1, 8, 1, 0)
+    np.testing.assert_array_equal(front.readers, [[1], [2], [NONE]])
+    assert front.strips.blocks > RING + 2 * LOOK
+    check(matrix, front, (2,), "apart")
+    front.readers[:] = NONE
+    check(matrix, front, (2,))
+    with pytest.raises(AssertionError, match="wait for each other"):
+        check(matrix, front, (2,), "apart")
+
+
+@pytest.mark.parametrize("name", ["9-point", "7-point", "epidemic", "one way"])
+@pytest.mark.parametrize("slack", [0, 1, 2])
+@pytest.mark.parametrize("ring", ["nears", "lists", "halos"])
+def test_rings_are_as_short_as_they_can_be(name: str, slack: int, ring: str) -> None:
+    """With one slot less something is overwritten that is still needed."""
+    matrix, powers = make(name), 3
+    front = front_of(matrix, 2, 1, 4, 0, slack)
+    slots = getattr(sizes_of(front, powers), ring)
+    assert front.near_slots > 0
+    assert front.strips.blocks > slots
+    with pytest.raises(AssertionError, match="was overwritten by"):
+        check(matrix, front, (powers,), **{ring: slots - 1})
+
+
+@pytest.mark.parametrize("change", [{"slack": 1}, {"reach": 0}])
+def test_a_lag_that_is_too_short(change: dict[str, int]) -> None:
+    """What is fetched a step later, or is asked for later, comes too late."""
+    matrix = make("9-point")
+    front = front_of(matrix, 3, 1, 2, 2, 0)
+    check(matrix, front, (3,))
+    with pytest.raises(AssertionError):
+        check(matrix, front, (3,), **change)
+
+
+def all_fronts() -> list[tuple[Matrix, Front]]:
+    found = []
+    for name, parts, slices, lanes, held, slack, _ in CASES[::3]:
+        matrix = make(name)
+        order = "levels" if name == "delaunay" else "natural"
+        found.append((matrix, front_of(matrix, parts, slices, lanes, held, slack, order)))
+    return found
+
+
+def test_every_entry_has_one_place() -> None:
+    for matrix, front in all_fronts():
+        assert np.array_equal(np.sort(front.entry[front.entry > 0]), np.arange(1, matrix.nnz + 1))
+
+
+def test_values_are_laid_out_again() -> None:
+    """New values under the same layout; those of padding stay zero."""
+    matrix = make("band")
+    first = front_of(matrix, 3, 2, 2, 2, 1)
+    for dtype in ("float32", "complex128"):
+        again = Matrix.from_any(
+            sp.csr_array((random_numbers(np.random.default_rng(7), matrix.nnz, dtype), matrix.indices, matrix.indptr))
+        )
+        front = front_of(again, 3, 2, 2, 2, 1)
+        values = front.values(again.data)
+        assert values.dtype == again.dtype
+        assert values.shape == front.entry.shape
+        assert not values[front.entry == 0].any()
+        np.testing.assert_array_equal(values[front.entry > 0], again.data[front.entry[front.entry > 0] - 1])
+        np.testing.assert_array_equal(front.entry, first.entry)
+        check(again, front, (3,))
+
+
+def test_readers_are_those_who_read() -> None:
+    for matrix, front in all_fronts():
+        row, column = matrix.to_scipy().tocoo().coords
+        part = front.strips.part.astype(int)
+        pairs = {(int(i), int(j)) for i, j in zip(part[column], part[row], strict=True) if i != j}
+        found = [(s, int(r)) for s, line in enumerate(front.readers) for r in line if r != NONE]
+        assert len(found) == len(set(found))
+        assert set(found) == pairs
+        assert front.readers.shape == (front.strips.parts, max([sum(s == i for i, _ in pairs) for s, _ in pairs] + [1]))
+
+
+def test_all_that_others_read_is_published_once() -> None:
+    for matrix, front in all_fronts():
+        row, column = matrix.to_scipy().tocoo().coords
+        part, block = front.strips.part.astype(int), front.strips.block.astype(int)
+        foreign = part[row] != part[column]
+        room = front.slices * WARP // front.lanes
+        at = 4 + -(-front.slices // 4) * 4
+        node, place = front.meta[:, :, at:][:, :, :room], front.meta[:, :, at + room :][:, :, :room] >> 16
+        public = (node != NONE) & (place != 0xFFFF)
+        assert np.array_equal(np.sort(node[public]), np.unique(column[foreign]))
+        assert np.array_equal(np.sort(node[node != NONE]), np.arange(matrix.n))
+        word = (front.bases[None, :, None] + place).astype(int)
+        assert front.bases[0] == 0
+        assert np.all(np.diff(front.bases.astype(int)) >= 0)
+        assert np.all(word[public] < front.published)
+        # Strips publish in lines of their own, and a list is of one block's words in ascending order.
+        assert np.all(front.bases % 16 == 0)
+        for b in range(front.strips.blocks):
+            words, of = word[b][public[b]], node[b][public[b]]
+            assert np.unique(words).size == words.size
+            home = dict(zip(words.tolist(), of.tolist(), strict=True))
+            for s in range(front.strips.parts):
+                wanted = np.unique(column[foreign & (part[row] == s) & (block[column] == b)])
+                asked = front.halo[b, s][front.halo[b, s] != NONE]
+                assert np.all(np.diff(asked.astype(int)) > 0)
+                assert sorted(home[w] for w in asked.tolist()) == wanted.tolist()
+                fetched = front.nodes[b, s, 4 + room :][: asked.size]
+                assert [home[w] for w in asked.tolist()] == fetched.tolist()
+                assert np.all(front.nodes[b, s, 4 + room + asked.size :] == NONE)
+
+
+def test_heads_say_the_same_twice() -> None:
+    for _, front in all_fronts():
+        np.testing.assert_array_equal(front.meta[:, :, :2], front.nodes[:, :, :2])
+        assert front.meta[:, :, 1].sum() == front.near_columns.shape[0]
+        assert front.meta[:, :, 1].max() == front.near_slots
+        shares = np.zeros((front.strips.blocks, front.strips.parts), dtype=int)
+        np.add.at(shares, (front.strips.block, front.strips.part), 1)
+        np.testing.assert_array_equal(front.meta[:, :, 3], shares)
+        room = front.slices * WARP // front.lanes
+        begins = np.arange(front.strips.blocks)[:, None] % front.ring * room
+        np.testing.assert_array_equal(front.meta[:, :, 2], np.broadcast_to(begins, shares.shape))
+
+
+def test_sizes_are_those_of_the_arrays() -> None:
+    for _, front in all_fronts():
+        blocks, strips = front.strips.blocks, front.strips.parts
+        assert front.meta.shape == (blocks, strips, front.words)
+        assert front.nodes.shape == (blocks, strips, 4 + front.stride)
+        assert front.halo.shape == (blocks, strips, front.fetched)
+        assert front.stride == front.room + front.fetched == front.slices * WARP // front.lanes + front.fetched
+
+
+def test_copies_of_16_bytes_are_aligned() -> None:
+    for _, front in all_fronts():
+        assert front.meta.shape[2] % 4 == front.nodes.shape[2] % 4 == front.halo.shape[2] % 4 == 0
+        assert front.nodes.shape[2] == 4 + front.stride
+
+
+@pytest.mark.parametrize("held", [0, 1, 4, 9, 14])
+def test_slots_that_are_held_are_not_near(held: int) -> None:
+    """Held slots are those that a slice has first; with as many as the longest row nothing is near."""
+    matrix = make("9-point")
+    front = front_of(matrix, 3, 2, 2, held, 0)
+    assert front.held_slots == held
+    assert (front.near_slots == 0) == (held >= 5)  # 9 entries by 2 lanes
+    assert front.near_columns.shape == (int(front.meta[:, :, 1].sum()), WARP)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored"), [*((of, of) for of in DTYPES), *NARROW.items(), *((of, "uint16") for of in DTYPES)]
+)
+def test_shared_memory_is_what_the_strips_have(dtype: str, stored: str) -> None:
+    """With tables of whole and of odd numbers of 16 bytes, and none."""
+    size, itemsize = np.dtype(dtype).itemsize, np.dtype(stored).itemsize
+    for _, front in all_fronts():
+        values = np.zeros(front.entry.size, stored)
+        for powers in (1, 2, 5):
+            for room in (0, 64, 75) if stored == "uint16" else (0,):
+                table = np.zeros(room, dtype)
+                counted = front.shared(powers, size, itemsize, table.nbytes)
+                assert counted == shared_bytes(front, values, powers, np.dtype(dtype), table)
+
+
+def test_steps_are_those_of_the_kernel() -> None:
+    for _, front in all_fronts():
+        for powers in (1, 2, 5, 16):
+            size = sizes_of(front, powers)
+            assert front.steps(powers) == size.steps
+            assert size.steps >= size.lead + front.strips.blocks + front.lag * (powers - 1)
+            assert front.in_flight(powers) == front.lag * (powers - 1) + 1
+
+
+@pytest.mark.parametrize("warps", [1, 3, 8, 16, 32])
+def test_warps_have_room_for_all_slices_of_a_step(warps: int) -> None:
+    front = front_of(make("9-point"), 3, 3, 2, 1, 0)
+    for powers in (1, 4, 7):
+        per = front.slices_per_step(powers, warps)
+        pairs = [divmod(w + j * warps, front.slices) for w in range(warps) for j in range(per)]
+        assert len(set(pairs)) == len(pairs)
+        assert {(turn, s) for turn in range(powers) for s in range(front.slices)} <= set(pairs)
+        assert (per - 1) * warps < powers * front.slices
+
+
+@pytest.mark.parametrize("helpers", [128, 256])
+def test_helpers_have_room_for_all_they_bring(helpers: int) -> None:
+    """One warp carries the matrix, one gathers x, the others ask for what is published; none has more than it needs."""
+    for _, front in all_fronts():
+        for powers in (1, 2, 5, 16):
+            given = macros(front, WIDE, WIDE, powers, 8, helpers)
+            asks, xs = int(given["AKX_ASKS"]), int(given["AKX_XS"])
+            asked, askers = (powers - 1) * front.halo.shape[2], helpers - 2 * WARP
+            assert (asks - 1) * askers < max(1, asked) <= asks * askers
+            assert (xs - 1) * WARP < front.stride <= xs * WARP
+
+
+def test_the_kernel_is_given_what_it_asks_for() -> None:
+    source = Path(module.__file__).with_name("wavefront.cu").read_text()
+    for _, front in all_fronts():
+        given = macros(front, WIDE, WIDE, 4, 8, 128)
+        assert set(given) == set(re.findall(r"AKX_[A-Z_]+", source))
+        assert (given["AKX_LAG"], given["AKX_SLACK"]) == (front.strips.ahead + 2 + front.slack, front.slack)
+        assert bool(given["AKX_NEAR"]) == bool(front.near_columns.size)
+    _, front = all_fronts()[0]
+    for dtype, stored, names in (
+        ("float32", "float32", ("float", "float")),
+        ("float64", "float32", ("double", "float")),
+        ("complex128", "complex64", ("cdouble", "cfloat")),
+        ("complex64", "uint16", ("cfloat", "u16")),
+    ):
+        given = macros(front, np.dtype(dtype), np.dtype(stored), 4, 8, 128)
+        assert (given["AKX_VALUE"], given["AKX_STORED"]) == names
+
+
+def test_constants_are_those_of_the_kernel() -> None:
+    source = Path(module.__file__).with_name("wavefront.cuh").read_text()
+    for name, value in {"RING": RING, "STAGES": STAGES, "LINE": LINE, "LOOK": LOOK}.items():
+        assert re.findall(rf"\bconstexpr (?:u32|int) {name} = (\d+)[;,]", source) == [str(value)]
+    assert "FLIGHT = STAGES - 1;" in source
+    assert FLIGHT == STAGES - 1
+    assert "AHEAD = LAG + int(FLIGHT), LISTED = AHEAD + int(FLIGHT);" in source
+    # When readers have to be through, and what is asked for: the interpreter has them in its own words.
+    assert "behind = number + LOOK + 2 + int(size.slack) - int(RING);" in source
+    assert "asked_of[u] = -at.lead - (SLACK > 0 ? SLACK : 1) - LAG * int(p);" in source
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length", "lines", "more", "found"),  # lines of a block that fits, and of one that does not
+    [
+        ("float32", 50, 46, 47, 16604),
+        ("float64", 25, 46, 47, 8316),
+        ("complex64", 25, 46, 47, 8316),
+        ("complex128", 13, 44, 45, 4284),
+    ],
+)
+def test_columns_have_16_bits(dtype: str, length: int, lines: int, more: int, found: int) -> None:
+    """Places of x up to nearly 2**16 bytes are right; of more there is an error."""
+    matrix = fill(stencil((300, length), 5), dtype, 0)
+    pattern, size = pattern_of(matrix), matrix.dtype.itemsize
+
+    def laid_out(room: int) -> Front:
+        return lay_out(pattern, strips(pattern.indptr, pattern.indices, "natural", 1, room), 1, 3, 1, size)
+
+    front = laid_out(lines * length)
+    assert front.strips.blocks == front.ring == 7
+    assert 60_000 < front.near_columns.max() < front.ring * front.stride * size <= 2**16
+    check(matrix, front, (2,))
+    most = rf"do not fit 16 bits, expected at most {2**16 // size} places .* found {found}"
+    with pytest.raises(InfeasibleError, match=most):
+        laid_out(more * length)
+
+
+def test_the_last_place_has_16_bits() -> None:
+    """All of 2**16 bytes are taken, by own rows and, behind them, by those of others."""
+    matrix = fill(stencil((300, 20), 5), "float64", 0)
+    pattern = pattern_of(matrix)
+
+    def laid_out(parts: int, room: int) -> Front:
+        return lay_out(pattern, strips(pattern.indptr, pattern.indices, "natural", parts, room), 8, 0, 3, 8)
+
+    front = laid_out(1, 1020)  # 51 lines
+    assert front.ring * front.stride * 8 == 2**16
+    check(matrix, front, (2,))
+    with pytest.raises(InfeasibleError, match="do not fit 16 bits"):
+        laid_out(1, 1024 + 20)
+    front = laid_out(2, 940)
+    own = front.ring * (front.stride - front.halo.shape[2]) * 8
+    assert 59_000 < own < front.near_columns.max() < front.ring * front.stride * 8 <= 2**16
+    check(matrix, front, (2,))
+    with pytest.raises(InfeasibleError, match="found 8320"):  # own rows alone would fit: 960 places a block
+        laid_out(2, 960)
+
+
+def test_indices_of_64_bits_make_no_difference() -> None:
+    matrix = make("band")
+    pattern = pattern_of(matrix)
+    wide = Pattern(pattern.indptr.astype(np.uint64), pattern.indices.astype(np.uint64), pattern.columns)
+    dealt = strips(pattern.indptr, pattern.indices, "natural", 3, 16)
+    one, two, again = (lay_out(of, dealt, 2, 1, 1, 8) for of in (pattern, wide, pattern))
+    for name in ("meta", "nodes", "halo", "readers", "bases", "near_columns", "entry"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+        np.testing.assert_array_equal(getattr(one, name), getattr(again, name))
+
+
+def test_coefficients_may_be_zero() -> None:
+    """A monomial basis: no terms but the product."""
+    matrix, k = make("epidemic"), 4
+    front = front_of(matrix, 3, 1, 2, 1, 1)
+    zero = np.zeros(k)
+    coefficients = Coefficients(np.ones(k), zero, zero)
+    x = np.random.default_rng(5).standard_normal(matrix.n)
+    out = interpret(front, front.values(matrix.data), x, coefficients, (k,))
+    assert reference.error_ratio(matrix, out[:, None], x[None], coefficients) <= 1

@@ -1,0 +1,28 @@
+"""The kernels of solvers compile for all four value types, for one architecture and the other in turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nvcc import KERNELS, Macros, complaints, needs_nvcc
+
+from akx.backends.cuda.program import C_TYPES
+
+_MIXES = (1, 3, 8, 2)
+_STEPS = (8, 20, 4, 12)
+#: Groups of rows and of columns.
+_TILES = ((1, 1), (5, 1), (3, 2), (8, 8))
+
+
+def _job(name: str, dtype: str, **more: int) -> tuple[Path, Macros]:
+    return KERNELS / f"{name}.cu", {"AKX_VALUE": C_TYPES[dtype], **more}
+
+
+@needs_nvcc
+def test_every_kernel_of_solvers_compiles(tmp_path: Path) -> None:
+    jobs = [_job(name, dtype) for name in ("vectors", "conjugate") for dtype in C_TYPES]
+    for dtype, mixes, steps, (down, across) in zip(C_TYPES, _MIXES, _STEPS, _TILES, strict=True):
+        jobs.append(_job("mix", dtype, AKX_MIXES=mixes))
+        jobs += [_job(name, dtype, AKX_STEPS=steps) for name in ("advance", "blocks")]
+        jobs += [_job(name, dtype, AKX_DOWN=down, AKX_ACROSS=across) for name in ("products", "gram_schmidt")]
+    assert not (text := complaints(jobs, tmp_path, in_turn=True)), text

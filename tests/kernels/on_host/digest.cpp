@@ -1,6 +1,0 @@
-// Kernels of digest.cu, to be run by cuda_on_host.h.
-#include "cuda_on_host.h"
-
-#include "../../../akx/kernels/cuda/digest.cu"
-
-AKX_ON_HOST_KERNEL(digest_leaves)

@@ -1,6 +1,0 @@
-// Kernels of hermitian.cu, to be run by cuda_on_host.h.
-#include "cuda_on_host.h"
-
-#include "../../../akx/kernels/cuda/hermitian.cu"
-
-AKX_ON_HOST_KERNEL(merge_each)
