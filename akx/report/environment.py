@@ -290,7 +290,7 @@ def _gpu() -> Iterator[Check]:
 
 def _gpu_memory() -> Iterator[Check]:
     """What variables say about the GPU's memory, where they say anything."""
-    from akx.backends.cuda.device.memory import memory_pool
+    from akx.backends.cuda.device.pool import memory_pool
 
     given = [name for name in ("AKX_GPU_MEMORY", "AKX_GPU_POOL") if os.environ.get(name, "").strip()]
     if not given:
@@ -329,7 +329,7 @@ def _calibrations() -> Iterator[Check]:
     """What predictions go by, for every device that akx can use."""
     from akx.backends.device.choose import backend_of, device_of, is_usable
     from akx.backends.registry import backends
-    from akx.plandb.keys import of_other_kernels
+    from akx.plandb.key import of_other_kernels
     from akx.tuner.calibration import best_figures, find_calibration
 
     for backend in backends():
