@@ -21,7 +21,7 @@ import akx as library
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.device import choose
-from akx.cli import guard
+from akx.cli import run as guard
 from akx.cli import solve as solve_command
 from akx.core.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.core.io import read_vector, write_vector
@@ -269,7 +269,7 @@ def test_a_plot(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> No
 def test_a_plot_without_matplotlib(
     akx: Callable[..., Ran], convection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import akx.report.convergence as convergence
+    import akx.report.solver.convergence_plot as convergence
 
     monkeypatch.setattr(convergence, "find_spec", lambda _: None)
     assert "akx[plot]" in akx("solve", convection, "--plot", tmp_path / "p.png").error
