@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from akx.backends.cuda.device.launch import Graph, capture, default_stream
-from akx.backends.cuda.device.libraries import open_library
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device
-from akx.backends.cuda.device.runtime import runtime
+from akx.backends.cuda.device.runtime import open_library, runtime
 from akx.core.errors import DeviceError, MissingDependencyError
 from akx.core.matrix import Matrix
 

@@ -290,7 +290,7 @@ def _gpu() -> Iterator[Check]:
 
 def _gpu_memory() -> Iterator[Check]:
     """What variables say about the GPU's memory, where they say anything."""
-    from akx.backends.cuda.device.memory import memory_pool
+    from akx.backends.cuda.device.pool import memory_pool
 
     given = [name for name in ("AKX_GPU_MEMORY", "AKX_GPU_POOL") if os.environ.get(name, "").strip()]
     if not given:
