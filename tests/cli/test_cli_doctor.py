@@ -18,7 +18,7 @@ from akx.backends.revisions import ALL, sources
 from akx.cli import doctor
 from akx.core import numba_jit as _numba
 from akx.core.matrix import Matrix
-from akx.report import environment
+from akx.report.doctor import checks as environment
 from akx.solvers.system import compiling_job
 from akx.tuner import calibration, warmup
 from akx.tuner.machine import derived_figures
