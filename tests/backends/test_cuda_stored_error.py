@@ -28,7 +28,7 @@ from akx.backends.cuda import diagonals, parts, resident, stored, stored_program
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.stored import FULL, HALF, TABLE, encoded, error_of, is_storable, ways_of
 from akx.backends.schedule import Coefficients
-from akx.core import parallel as pieces
+from akx.core import parallel
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
@@ -141,8 +141,8 @@ def test_a_number_is_stored_where_it_is_off_by_no_more(value: float, allowed: fl
 
 def test_pieces_are_all_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "_PIECE", 100)
-    monkeypatch.setattr(pieces, "available_cores", lambda: 4)
-    monkeypatch.setattr(pieces, "named_threads", lambda: None)
+    monkeypatch.setattr(parallel, "available_cores", lambda: 4)
+    monkeypatch.setattr(parallel, "named_threads", lambda: None)
     for at in (0, 150, 399):
         data = np.ones(400)
         data[at] += 2.0**-26
