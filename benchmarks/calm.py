@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from akx.backends.device.host import default_threads
+from akx.backends.cpu.device import default_threads
 from akx.tuner import measure
 from akx.tuner.cores import CoreState, CoreWatch
 from akx.tuner.measure import Measurement, Precision

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 import akx
-from akx.backends.device.choose import device_of
+from akx.backends.selection import device_of
 from akx.plandb import PlanDatabase
 from akx.tuner.beside import NAME
 from akx.tuner.rehearsal import job

@@ -182,7 +182,8 @@ def _file_of(module: str) -> str:
 
 def declared() -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """The revisions of schedules and of solvers' vector work, and those of variants by backend, as declared."""
-    from akx.backends.cpu import layout, vectors
+    from akx.backends.cpu import layout
+    from akx.backends.cpu.vectors import team_vectors as vectors
     from akx.backends.cuda import choices
     from akx.backends.cuda import vectors as cuda_vectors
 

@@ -18,7 +18,7 @@ from akx.backends import reference, registry, revisions
 from akx.backends.cuda import outside, sweep, swept
 from akx.backends.cuda.device import compile as compiling
 from akx.backends.cuda.outside import INCLUDE, CudaVariant, Packed
-from akx.backends.variants import AnyVariant, Variant
+from akx.backends.variant import AnyVariant, Variant
 from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

@@ -30,7 +30,7 @@ from akx.backends.cuda import arnoldi, conjugate, plain, queues, vectors
 from akx.backends.cuda.device import callers, interchange, memory
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
-from akx.backends.device.choose import backend_of
+from akx.backends.selection import backend_of
 from akx.operator import cache, kept, powers, tiers
 from akx.operator import plain as plain_calls
 from akx.operator.overflow import OverflowWatch
@@ -521,9 +521,11 @@ def test_first_calls_on_a_gpu_import_no_planner() -> None:
         "akx.core.options",
         "akx.backends.schedule",
         "akx.backends.traits",
-        "akx.backends.variants",
+        "akx.backends.variant",
     }
-    of_devices = {f"akx.backends.device.{name}" for name in ("clocks", "figures", "host", "likeness")}
+    of_devices = {
+        f"akx.backends.{name}" for name in ("cuda.device.clocks", "device_model", "cpu.device", "device_similarity")
+    }
     assert not (others | of_plans | of_devices) & set(done.stdout.split())
 
 

@@ -19,7 +19,7 @@ from test_contract import fewer
 from test_vectors import rows
 
 import akx
-from akx.backends.cpu.vectors import VectorWork
+from akx.backends.cpu.vectors.team_vectors import VectorWork
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.vectors import CudaVectorWork, Tiles

@@ -17,9 +17,9 @@ import pytest
 import scipy.sparse as sp
 
 from akx.backends import registry
+from akx.backends.cpu.device import host_device
 from akx.backends.cuda import diagonals, ghost, hubs, resident, sweep, vbell, wavefront
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.device.host import host_device
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import precompile, processes, tuning

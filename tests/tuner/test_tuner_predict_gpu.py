@@ -26,7 +26,7 @@ from akx.backends.cuda.device.compile import ROOT
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.sweep_work import csr_work, sell_work
 from akx.backends.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
-from akx.backends.device.budget import within
+from akx.backends.memory_budget import within
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of

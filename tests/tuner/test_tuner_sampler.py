@@ -10,7 +10,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
 from akx.core.plan import Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.result import COMPLETE, EARLIER, FAILED, PRUNED, SHARED, Trial

@@ -38,7 +38,7 @@ from akx.backends.cuda.slots import pattern_there
 from akx.backends.cuda.stored import placed, values_of, way_of
 from akx.backends.cuda.swept import SweptProgram, how_data_comes, stored_name
 from akx.backends.cuda.transpose import counted
-from akx.backends.facts import fact
+from akx.backends.pattern_cache import fact
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import njit
 from akx.core.options import CudaSweep

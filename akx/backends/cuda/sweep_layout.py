@@ -16,7 +16,7 @@ from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.slots import ranges_of
 from akx.backends.cuda.stored import in_full, is_storable, stored_bytes, way_of
 from akx.backends.cuda.swept import how_data_comes, stored_name
-from akx.backends.facts import fact
+from akx.backends.pattern_cache import fact
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats import pcsr, sell

@@ -24,7 +24,7 @@ from akx.backends.cuda.device.launch import CallerStream, Graph, Stream, capture
 from akx.backends.cuda.device.memory import DeviceArray, empty, pinned, to_device, wrap, zeros
 from akx.backends.cuda.program import C_TYPES, CudaProgram
 from akx.backends.cuda.stored_values import place_offsets
-from akx.backends.device.forks import ForkSafeLock
+from akx.core.fork_safety import ForkSafeLock
 
 __all__ = ["GIVEN", "FiniteWatch", "PlacedProgram", "Places", "PlacesOnDevice", "all_finite", "entry_map", "not_empty"]
 

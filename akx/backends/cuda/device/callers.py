@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from akx.backends.cuda.device.launch import CallerStream
 from akx.backends.cuda.device.runtime import runtime
-from akx.backends.device.once import once
+from akx.backends.cuda.device.singleton import once
 
 __all__ = ["Library", "is_captured", "library_of", "stream_of"]
 

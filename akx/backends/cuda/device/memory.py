@@ -20,10 +20,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx.backends.cuda.device import dlpack
 from akx.backends.cuda.device.runtime import failed, give_back, runtime
-from akx.backends.device.budget import parse_bytes
-from akx.backends.device.forks import ForkSafeLock
-from akx.backends.device.once import once
+from akx.backends.cuda.device.singleton import once
+from akx.backends.memory_budget import parse_bytes
 from akx.core.errors import ArgumentError, DeviceMemoryError, brief
+from akx.core.fork_safety import ForkSafeLock
 
 __all__ = ["DeviceArray", "MemoryPool", "before_reuse", "empty", "memory_pool", "pinned", "to_device", "wrap", "zeros"]
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.runtime import failed, give_back, pycuda_driver, runtime
-from akx.backends.device.forks import ForkSafeLock
-from akx.backends.device.once import once
+from akx.backends.cuda.device.singleton import once
 from akx.core.errors import CapturingError
+from akx.core.fork_safety import ForkSafeLock
 
 if TYPE_CHECKING:
     from akx.backends.cuda.device.graphs import Launch
