@@ -36,7 +36,7 @@ from akx.backends.cpu.jit import compile_for
 from akx.backends.cpu.thread_sync import dismiss, is_dismissed, new_calls, waited
 from akx.core.errors import DeviceError
 from akx.core.fork_safety import ForkSafeLock
-from akx.partition.pieces import is_alone
+from akx.core.parallel import is_alone
 
 __all__ = ["Job", "Team", "team"]
 

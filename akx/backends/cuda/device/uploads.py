@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cpu.device import default_threads
-from akx.backends.cuda.device.memory import pinned
+from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.device.runtime import runtime
 from akx.backends.cuda.device.streams import Mark, Stream, default_stream
 from akx.core.errors import DeviceError
