@@ -156,7 +156,7 @@ def list_trials(plan_id: str | None, db: str | None, *, every: bool, as_json: bo
 
 
 def _list_every_trial(db: str | None, *, as_json: bool) -> int:
-    from akx.plandb.keys import search_key
+    from akx.plandb.key import search_key
 
     with PlanDatabase(db) as database:
         found = database.all_trials()

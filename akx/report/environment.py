@@ -329,7 +329,7 @@ def _calibrations() -> Iterator[Check]:
     """What predictions go by, for every device that akx can use."""
     from akx.backends.device.choose import backend_of, device_of, is_usable
     from akx.backends.registry import backends
-    from akx.plandb.keys import of_other_kernels
+    from akx.plandb.key import of_other_kernels
     from akx.tuner.calibration import best_figures, find_calibration
 
     for backend in backends():

@@ -20,7 +20,7 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.plandb import PlanRecord
-from akx.plandb.transfer import read_bundle
+from akx.plandb.bundle import read_bundle
 from akx.tuner.machine import derived_figures
 from akx.tuner.predict import Model
 from akx.tuner.space import Space

@@ -20,8 +20,8 @@ from akx.core.errors import DatabaseError, FileFormatError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans
+from akx.plandb.bundle import bundle_text
 from akx.plandb.sketches import Sketch
-from akx.plandb.transfer import bundle_text
 from akx.tuner import measure, plan_key, read_recording, replay, similar, tune
 from akx.tuner.ladder import like_plans
 from akx.tuner.pattern import key_distance

@@ -28,7 +28,7 @@ from akx.plandb import (
 )
 from akx.plandb import layers as layer_module
 from akx.plandb import places as place_module
-from akx.plandb.transfer import bundle_text
+from akx.plandb.bundle import bundle_text
 
 from .samples import make_key, make_record, without_root
 

@@ -15,9 +15,10 @@ import pytest
 
 import akx
 from akx.core.errors import PlanError
-from akx.plandb import FIELD_MEANINGS, PlanKey, key_of_plan, keys, made_with, revisions_of
+from akx.plandb import FIELD_MEANINGS, PlanKey, key_of_plan, made_with, revisions_of
+from akx.plandb import key as keys
 from akx.plandb import make_key as key_of
-from akx.plandb.keys import aged_by, search_key
+from akx.plandb.key import aged_by, search_key
 
 from .samples import make_key, make_plan, of_search
 

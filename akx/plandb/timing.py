@@ -25,10 +25,10 @@ from akx.core.errors import PlanError, brief, shown
 from akx.core.plan import check_fields
 from akx.plandb.checks import LONGEST_NAME, check_time, checked_object, checked_seconds, checked_text
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.keys import aged_of, made_of
+from akx.plandb.key import aged_of, made_of
 from akx.plandb.legacy import key_id
 from akx.plandb.migrate import TIMING_COLUMNS
-from akx.plandb.records import PlanRecord, now
+from akx.plandb.record import PlanRecord, now
 
 __all__ = ["SolverTiming", "TimingKey", "decode_timings", "encode_timing"]
 

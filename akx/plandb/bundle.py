@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 from akx.core.errors import DatabaseError, FileFormatError, PlanError, brief
 from akx.core.process import user_folder
 from akx.plandb.legacy import marked_timings, newest_timings, unmarked
-from akx.plandb.records import PlanRecord, now
-from akx.plandb.rows import encode
-from akx.plandb.timings import SolverTiming, decode_timings
+from akx.plandb.record import PlanRecord, now
+from akx.plandb.tables import encode
+from akx.plandb.timing import SolverTiming, decode_timings
 
 __all__ = [
     "BUNDLE_SCHEMA",

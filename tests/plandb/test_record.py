@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from akx.core.errors import PlanError
 from akx.plandb import PlanDatabase, PlanRecord, TrialRecord, aged, stale_fields
-from akx.plandb.records import break_even_calls
+from akx.plandb.record import break_even_calls
 
 from .samples import make_key, make_plan, make_record
 

@@ -17,7 +17,7 @@ from typing import Any
 from akx.core.errors import PlanError, brief
 from akx.core.plan import Plan, check_fields
 from akx.plandb.checks import LONGEST_NAME, check_time, checked_object, checked_seconds, checked_text
-from akx.plandb.keys import PlanKey, aged_by, key_of_plan, made_with, revisions_of
+from akx.plandb.key import PlanKey, aged_by, key_of_plan, made_with, revisions_of
 from akx.plandb.legacy import modern_record
 
 __all__ = [

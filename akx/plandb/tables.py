@@ -15,7 +15,7 @@ from akx.core.errors import DatabaseError, PlanError, brief, shown
 from akx.core.pattern import FORMER_DIGITS
 from akx.core.plan import Plan
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.keys import FIELD_MEANINGS, PlanKey, search_key
+from akx.plandb.key import FIELD_MEANINGS, PlanKey, search_key
 from akx.plandb.legacy import (
     key_id,
     marked_timings,
@@ -36,7 +36,7 @@ from akx.plandb.migrate import (
     TIMING_COLUMNS,
     revised_plans,
 )
-from akx.plandb.records import PlanRecord, TrialRecord
+from akx.plandb.record import PlanRecord, TrialRecord
 from akx.plandb.sketches import SKETCH_COLUMNS
 
 __all__ = [

@@ -10,7 +10,7 @@ import pytest
 
 from akx.core.errors import ArgumentError, DatabaseError, FileFormatError
 from akx.plandb import ImportReport, PlanDatabase, ShippedPlans, parse_bundle, read_bundle
-from akx.plandb.transfer import bundle_text
+from akx.plandb.bundle import bundle_text
 
 from .samples import make_key, make_record
 
