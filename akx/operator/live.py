@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from akx.backends.cuda.content import INDICES, VALUES, CaptureWords, Comparison, host_word, is_sound
-from akx.backends.cuda.csr_powers import CsrPowers
+from akx.backends.cuda.csr_powers import CsrPowers, has_long_rows
 from akx.backends.cuda.device import interchange
 from akx.backends.cuda.device.callers import Library, library_of
 from akx.backends.cuda.device.launch import CallerStream, Stream
@@ -53,6 +53,8 @@ __all__ = ["LiveMatrix", "again", "forget", "of_products", "remember"]
 #: Matrices that are remembered, each for one k, and kinds of start vectors of one.
 _MOST, _FORMS = 32, 16
 _MOST_ROWS = 2**31 - 1
+#: Entries of a matrix with a few long rows up to which products of the arrays as they are are not slow.
+_MOST_UNEVEN = 1 << 21
 #: A prepared matrix that has got new values so many times in a row, each for so few calls, is not worth it.
 _RENEWALS, _FEW_CALLS = 2, 2
 _LIVE: dict[tuple[int, int], LiveMatrix] = {}
@@ -98,6 +100,9 @@ class LiveMatrix:
         self.looks, self._library = _looks(given.arrays)
         self.told = host_word()
         self.powers = CsrPowers(given.on_device, self.n, longest, k, self.told)
+        #: Whether products of a copy are quicker: one launch for all steps shares rows out badly where some are long
+        #: (263 us a product of the gallery's `rmat` on an H100; from a copy 93, and a call 0.3 ms more on the host).
+        self.is_slow = given.nnz > _MOST_UNEVEN and has_long_rows(self.n, given.nnz, longest)
         self._coefficients = Recurrence(make_basis("monomial", k), self.dtype).coefficients(self.dtype)
         self.watch = OverflowWatch(_Rows(self.n), k)
         self.forms: dict[Any, _Form] = {}
@@ -170,7 +175,7 @@ class LiveMatrix:
         operator, is_captured = None, False
         if self.rent is not None:
             is_captured = _is_captured(stream)  # then it is no call: it may be done never, or often
-            if not is_captured and (setting() != AUTO or not self.rent.goes_on(self.k, form.vectors)):
+            if not is_captured and (self.is_slow or setting() != AUTO or not self.rent.goes_on(self.k, form.vectors)):
                 return None
         else:
             assert self._recent is not None
