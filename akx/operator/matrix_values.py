@@ -1,4 +1,4 @@
-"""One matrix with the values that it has now, in every type that is asked for; they may be waiting on a device."""
+"""The values of one matrix now, in every type that is asked for; they may be waiting on a device."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ from akx.core.matrix import Matrix, there
 from akx.core.process import resolve_threads
 from akx.operator.cache import CACHE
 from akx.operator.freshness import has_other_threads
-from akx.operator.kept import cache_of, canonical, content_of, derived, origin_of, owner_of
+from akx.operator.host_products import is_finite
+from akx.operator.lookup import cache_of, canonical, content_of, derived, origin_of, owner_of
 from akx.operator.overflow import OverflowWatch
-from akx.operator.products import is_finite
 from akx.operator.recurrence import Recurrence
-from akx.operator.spares import hold_in_graph
+from akx.operator.start_vectors import check_out, is_on_device, is_same, overlap, start_block
 from akx.operator.tiers import AUTO, Rent, look_of, rent_of, setting
-from akx.operator.vectors import check_out, is_on_device, is_same, overlap, start_block
+from akx.operator.workspaces import hold_in_graph
 
 __all__ = ["PlainOperator", "PlainPowers", "call_on_device", "device_rent", "give_back", "plain_on"]
 
@@ -147,7 +147,7 @@ def call_on_device(
 
     In a capture the kernels go into the caller's graph, where a call like it has left all that they need, and it is no
     call that the rent counts. None too where nothing is there, and for CSR of the caller's on the device, which
-    :mod:`akx.operator.live` captures.
+    :mod:`akx.operator.mutable_csr` captures.
     """
     if backend == HOST or setting() != AUTO:
         return None
@@ -178,9 +178,9 @@ def call_on_device(
         CACHE.drop_plain(owner, backend)
         return None
     if given is not A and call.of_device and isinstance(basis, str):
-        from akx.operator import live
+        from akx.operator import mutable_csr
 
-        own = live.of_products(given, call.dtype, k, rent)
+        own = mutable_csr.of_products(given, call.dtype, k, rent)
         if own is not None:
             answer = _canonical_call(given, call, threads, backend) if own.is_slow else call.by(own)
             if call.is_own:
@@ -280,7 +280,7 @@ class _Call:
     def captured(self, operator: PlainOperator) -> Any:
         """V, whose kernels go into the graph that the caller records on the stream of x."""
         from akx.backends.cuda.device.runtime import runtime
-        from akx.operator.on_device import in_place, stream_for
+        from akx.operator.device_calls import in_place, stream_for
 
         block, powers, answer = in_place(self.x, self.out, self.start, self.single, self.dtype, self.k + 1)
         program: Any

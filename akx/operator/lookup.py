@@ -1,4 +1,4 @@
-"""What a call finds kept, and keeps: the operator for it, and the canonical matrix of the caller's."""
+"""Look-ups in the cache: the operator that a call has, and the canonical matrix of what a caller gives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from akx.core.errors import DeviceError
 from akx.core.matrix import Matrix, sent
 from akx.core.process import resolve_threads
 from akx.operator import freshness
-from akx.operator.background import summing_by
+from akx.operator.background_compile import summing_by
 from akx.operator.cache import CACHE, ORIGIN, Cache, Entry, Origin
 from akx.operator.freshness import (
     CONSTANT,
@@ -76,7 +76,7 @@ def operator_for(
 
     Raises DeviceError where the call is captured into a graph and has to be made, or could not look at A there: a
     caller's matrix on a GPU may change at any time, so that what is kept for it is not taken as it is (for CSR see
-    :mod:`akx.operator.live`).
+    :mod:`akx.operator.mutable_csr`).
     """
     given, A = read(A)
     target = target_dtype(A.dtype, dtype)

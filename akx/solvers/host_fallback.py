@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
-from akx.operator.vectors import is_on_device
+from akx.operator.start_vectors import is_on_device
 
 __all__ = ["TOO_MUCH", "answer_in_kind", "callback_in_kind", "of_host"]
 

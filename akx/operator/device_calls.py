@@ -28,7 +28,7 @@ from akx.core.basis import Basis
 from akx.core.errors import ArgumentError, ArgumentTypeError, DeviceError
 from akx.operator.overflow import OverflowWatch
 from akx.operator.prepared import Prepared
-from akx.operator.vectors import overlap
+from akx.operator.start_vectors import overlap
 
 if TYPE_CHECKING:
     from akx.tuner.queued import Queued

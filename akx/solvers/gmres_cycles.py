@@ -30,9 +30,9 @@ from akx.core.arguments import unknown_name
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import Arnoldi
 from akx.solvers.hessenberg import HessenbergQR
+from akx.solvers.monitor import ENDED
 from akx.solvers.stopping import NO_SOLUTION, Doubts, why_no_solution
 from akx.solvers.system import Answer, Rows, System
-from akx.solvers.watch import ENDED
 
 __all__ = ["RESTART", "Cycles"]
 

@@ -1,4 +1,4 @@
-"""What one call has done with and the next may take, for itself alone: work on vectors, and plain products."""
+"""Workspaces: what one call has done with and the next may take, for itself alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from akx.backends.device.forks import ForkSafeLock
 
-__all__ = ["IN_GRAPHS", "KEPT", "KEPT_BYTES", "Spares", "hold_in_graph"]
+__all__ = ["IN_GRAPHS", "KEPT", "KEPT_BYTES", "Workspaces", "hold_in_graph"]
 
 #: Of each kind so many are kept, for callers and for solvers each, and of so many bytes in all.
 KEPT, KEPT_BYTES = 8, 1 << 30
@@ -39,7 +39,7 @@ class _Plain(NamedTuple):
     ones: list[Any]
 
 
-class Spares:
+class Workspaces:
     """What is kept to be taken.
 
     Parameters

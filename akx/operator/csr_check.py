@@ -1,4 +1,4 @@
-"""Row pointers and indices of a caller's CSR matrix, looked at before compiled code follows them."""
+"""Checks of a caller's CSR matrix: its row pointers and indices, before compiled code follows them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from akx.operator.freshness import SMALL, Copies, has_other_threads
 
-__all__ = ["SoundPattern"]
+__all__ = ["CheckedPattern"]
 
 _UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
 #: Calls after which a small pattern is copied.
 _CALLS = 2
 
 
-class SoundPattern:
+class CheckedPattern:
     """What is known of the row pointers and indices of a matrix, from call to call.
 
     Those of a small matrix are copied, and the copies used: that the matrix has them still is one comparison of bytes,

@@ -1,4 +1,4 @@
-"""A look at a solve between its steps, by what called the solver: :func:`akx.solvers.solve`, not its users.
+"""A monitor of a solve, between its steps, for :func:`akx.solvers.solve`, which may end it; not for users.
 
 A solver asks :meth:`akx.solvers.system.System.ended` before each step, block or cycle. What was queued on a GPU is
 taken before the watch does anything of its own.

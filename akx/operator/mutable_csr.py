@@ -1,4 +1,4 @@
-"""Calls with a CSR matrix on the GPU that is its owner's, who may change it: queued at once, and waited for by nobody.
+"""CSR matrices of callers on the GPU, who may change them: a call is queued at once, and waits for nothing.
 
 A call that looks like one before, by CuPy's and PyTorch's own attributes (the arrays of the matrix where they were, x
 of the same kind), is queued on the stream of x without a word to the device:
@@ -13,7 +13,7 @@ whoever reads V on the stream or behind it never sees another. A word of the hos
 matrix as the first one did: it renews what is kept, or says what is wrong. A matrix that changes all the time goes back
 to products as they are. In a capture the same goes into the caller's graph, and nothing is read or waited for; plans
 are not looked at then, and the rent does not count it. What is not like a call before is refused there
-(:func:`akx.operator.kept.operator_for`): a graph without a look at A would be stale.
+(:func:`akx.operator.lookup.operator_for`): a graph without a look at A would be stale.
 
 What a call after a change runs on depends on whether the device has written that word by then. So the last bits of
 these calls are not those of every run; each is right within the same bound. Those of a matrix that does not change are.
@@ -38,17 +38,17 @@ from akx.backends.cuda.device.memory import DeviceArray, wrap
 from akx.backends.cuda.device.runtime import runtime
 from akx.core.basis import make_basis
 from akx.operator.cache import CACHE
-from akx.operator.kept import Recent, recent
+from akx.operator.lookup import Recent, recent
 from akx.operator.overflow import OverflowWatch
 from akx.operator.recurrence import Recurrence
-from akx.operator.spares import hold_in_graph
 from akx.operator.tiers import AUTO, Rent, begin_again, setting
+from akx.operator.workspaces import hold_in_graph
 
 if TYPE_CHECKING:
     from akx.backends.cuda.canonical import Given
     from akx.operator.powers import MatrixPowers
 
-__all__ = ["LiveMatrix", "again", "forget", "of_products", "remember"]
+__all__ = ["MutableCsr", "again", "forget", "of_products", "remember"]
 
 #: Matrices that are remembered, each for one k, and kinds of start vectors of one.
 _MOST, _FORMS = 32, 16
@@ -57,7 +57,7 @@ _MOST_ROWS = 2**31 - 1
 _MOST_UNEVEN = 1 << 21
 #: A prepared matrix that has got new values so many times in a row, each for so few calls, is not worth it.
 _RENEWALS, _FEW_CALLS = 2, 2
-_LIVE: dict[tuple[int, int], LiveMatrix] = {}
+_LIVE: dict[tuple[int, int], MutableCsr] = {}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Form:
     out_look: Any
 
 
-class LiveMatrix:
+class MutableCsr:
     """The arrays of one matrix of a caller's as a call has found them, for calls of k steps.
 
     Parameters
@@ -114,7 +114,7 @@ class LiveMatrix:
 
     # --------------------------------------------------------------------------- as the operator of a first call
 
-    def operator(self, k: int) -> LiveMatrix:
+    def operator(self, k: int) -> MutableCsr:
         """Itself: what a call asks for."""
         return self
 
@@ -261,7 +261,7 @@ def again(A: Any, x: Any, k: int, out: Any) -> Any:
     return live.call(owner, looks, x, out)
 
 
-def of_products(given: Given, dtype: Any, k: int, rent: Rent) -> LiveMatrix | None:
+def of_products(given: Given, dtype: Any, k: int, rent: Rent) -> MutableCsr | None:
     """What does products of a caller's arrays as they are; None where kernels cannot, or something is wrong."""
     found = _LIVE.get((id(given.owner), k))
     if found is not None and found.is_of(given) and found.rent is rent and found.dtype == dtype:
@@ -269,7 +269,7 @@ def of_products(given: Given, dtype: Any, k: int, rent: Rent) -> LiveMatrix | No
     if not _is_readable(given, dtype):
         return None
     sound, longest = is_sound(given.on_device, int(given.shape[0]))
-    return _kept(LiveMatrix(given, longest, k, rent), given.owner) if sound else None
+    return _kept(MutableCsr(given, longest, k, rent), given.owner) if sound else None
 
 
 def remember(given: Given, k: int, operator: MatrixPowers, x: Any, answer: Any, backend: str) -> None:
@@ -287,7 +287,7 @@ def remember(given: Given, k: int, operator: MatrixPowers, x: Any, answer: Any, 
         if renewals >= _RENEWALS and setting() == AUTO:
             begin_again(given.owner, (k, backend))
             return
-        known = LiveMatrix(given, -(-given.nnz // int(given.shape[0])), k, None)
+        known = MutableCsr(given, -(-given.nnz // int(given.shape[0])), k, None)
         known.renewals = renewals
         known.prepare(entry, operator, given.on_device)
         _kept(known, given.owner)
@@ -303,7 +303,7 @@ def forget() -> None:
     _LIVE.clear()
 
 
-def _kept(one: LiveMatrix, owner: Any) -> LiveMatrix:
+def _kept(one: MutableCsr, owner: Any) -> MutableCsr:
     key = id(owner), one.k
     _LIVE.pop(key, None)
     while len(_LIVE) >= _MOST and (oldest := next(iter(list(_LIVE)), None)):
