@@ -16,8 +16,8 @@ from typing import Protocol, Self
 from akx.backends.schedule import Program
 from akx.core.errors import CapturingError, shown
 from akx.core.matrix import Matrix
+from akx.core.parallel import alone
 from akx.core.plan import Plan
-from akx.partition.pieces import alone
 from akx.tuner import beside, measure
 from akx.tuner.bandit import Budget, Duel
 from akx.tuner.candidates import REUSED, Candidates

@@ -35,8 +35,8 @@ from akx.backends.cuda.resident_offers import offers
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.formats.nodes import natural_nodes
-from akx.formats.parts import NOWHERE, Blocked, Shape, blocks_of, cut_blocks, full_blocks
+from akx.formats.block_local import NOWHERE, Blocked, Shape, blocks_of, cut_blocks, full_blocks
+from akx.formats.natural_blocks import natural_nodes
 from akx.formats.supervariables import of_nodes, supervariables
 from benchmarks import gallery
 from benchmarks.products import wind

@@ -47,11 +47,11 @@ from akx.backends.cuda.stored import (
     ways_of,
 )
 from akx.backends.schedule import Coefficients
+from akx.core import parallel as side_by_side
 from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
-from akx.formats.parts import Shape
-from akx.partition import pieces as side_by_side
+from akx.formats.block_local import Shape
 from benchmarks.gallery import stencil
 
 

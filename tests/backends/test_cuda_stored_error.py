@@ -28,11 +28,11 @@ from akx.backends.cuda import diagonals, parts, resident, stored, stored_program
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.stored import FULL, HALF, TABLE, encoded, error_of, is_storable, ways_of
 from akx.backends.schedule import Coefficients
+from akx.core import parallel as pieces
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.operator import planner
-from akx.partition import pieces
 
 #: What float32 rounds by at most, and what a user would state.
 UNIT, ALLOWED = 2.0**-24, 6e-8

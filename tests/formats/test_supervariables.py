@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from akx.core.matrix import Matrix
 from akx.formats.base import Pattern, pattern_of
-from akx.formats.nodes import natural_nodes
+from akx.formats.natural_blocks import natural_nodes
 from akx.formats.supervariables import of_nodes, supervariables, twins
 from benchmarks import gallery
 from benchmarks.products import wind

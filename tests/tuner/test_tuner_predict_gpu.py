@@ -344,7 +344,7 @@ def test_predicting_cuts_nothing_and_is_the_same_every_time(monkeypatch: pytest.
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("METIS was asked")
 
-    monkeypatch.setattr("akx.partition.graph.metis_partition", never)
+    monkeypatch.setattr("akx.partition.metis.metis_partition", never)
     made = shuffled(grid(150))
     assert len({plan_of(made, 8) for _ in range(3)}) == 1
 

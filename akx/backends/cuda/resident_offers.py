@@ -30,7 +30,7 @@ from akx.backends.cuda.stored import FULL, table_bytes, way_of, ways_of
 from akx.backends.cuda.work import Work
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
-from akx.formats.parts import Shape
+from akx.formats.block_local import Shape
 
 __all__ = ["offers", "too_many_slots", "work"]
 

@@ -13,7 +13,7 @@ from akx.backends.cuda.stored import stored_bytes, ways_of
 from akx.backends.cuda.wavefront_work import asks
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.partition.strips import ORDERS
+from akx.partition.wavefront_blocks import ORDERS
 
 __all__ = ["offers"]
 

@@ -3,10 +3,10 @@
 Layout of slot s: ``values[s * 32 + row of the slice]``. A part computes contiguous rows and sees x in a contiguous
 window of rows; a column is a row of the window, so uniform padding (value 0) may point before the first and behind the
 last row of the matrix: the window has zeros there. The slots of a part are in three tiers as in
-:mod:`akx.formats.parts`: held (registers), near (shared memory), far (the rest). Slices that other parts' windows
+:mod:`akx.formats.block_local`: held (registers), near (shared memory), far (the rest). Slices that other parts' windows
 reach into come first: those above, then those below, then inner ones. Each has a place, and warps take places in turn;
 those of inner slices that would be the last warp's stay empty, since it exchanges meanwhile. For uniform and scattered
-slots see :mod:`akx.formats.diagonals`.
+slots see :mod:`akx.formats.slice_diagonals`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from akx.core.errors import InfeasibleError
 from akx.core.numba_jit import njit
+from akx.core.parallel import in_pieces
 from akx.formats.base import Pattern
-from akx.formats.diagonals import WARP, Diagonals, Extents
-from akx.partition.pieces import in_pieces
+from akx.formats.slice_diagonals import WARP, Diagonals, Extents
 
 __all__ = ["BAND", "BAND_SLICE", "Bands", "Deal", "deal", "dealt_slices", "windows"]
 

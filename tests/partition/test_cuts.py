@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.partition.base import Partition, inverse_permutation, order_by_part
+from akx.partition.cuts import cut_rows, cut_rows_by_bytes, even_cuts, even_cuts_of
 from akx.partition.ghost import ghost_zones
-from akx.partition.rows import cut_rows, cut_rows_by_bytes, even_cuts, even_cuts_of
 
 row_lengths = st.lists(st.one_of(st.integers(0, 6), st.just(500)), min_size=1, max_size=60)
 

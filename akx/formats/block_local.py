@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.errors import InfeasibleError
+from akx.core.parallel import in_pieces
 from akx.formats.base import Pattern
+from akx.formats.block_local_loops import fill_slots, find_widths
 from akx.formats.blocked import NOWHERE, Blocked, blocks_of, cut_blocks, full_blocks
-from akx.formats.parts_loops import fill_slots, find_widths
-from akx.partition.pieces import in_pieces
 
 __all__ = [
     "NOWHERE",
@@ -53,7 +53,7 @@ WARP = 32
 _ROWS = 1 << 14
 #: Times as many where it only asks for their lengths: less takes no longer than to start a thread.
 _FEWER = 4
-#: One part, as the kernels read it; the last four are for :mod:`akx.formats.published`.
+#: One part, as the kernels read it; the last four are for :mod:`akx.formats.halo_exchange`.
 PART = np.dtype(
     [
         (name, np.uint32)

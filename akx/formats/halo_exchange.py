@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.formats.parts import NOWHERE, WARP, Parts
+from akx.formats.block_local import NOWHERE, WARP, Parts
 
 __all__ = ["Published", "published"]
 
@@ -28,8 +28,8 @@ class Published:
     parts : (parts,) array of PART
         With `given`, `givens`, `halo` and `halos`.
     halo : array of uint32
-        Part after part the places of its halo, bc for each node, :data:`~akx.formats.parts.NOWHERE` for what fills a
-        node up; then of what it only waits for.
+        Part after part the places of its halo, bc for each node, :data:`~akx.formats.block_local.NOWHERE` for what
+        fills a node up; then of what it only waits for.
     places : int
         Of all parts, for one vector.
     """

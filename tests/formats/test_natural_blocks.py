@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from akx.core.matrix import Matrix
 from akx.formats.base import pattern_of
-from akx.formats.nodes import MOST, Nodes, alike_rows, natural_nodes
+from akx.formats.natural_blocks import MOST, Nodes, alike_rows, natural_nodes
 from akx.formats.vbell import HEAD, NOWHERE, WINDOW, Shape, VbellArrays, lay_out, slots_of
 
 

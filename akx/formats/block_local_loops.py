@@ -1,4 +1,4 @@
-"""Compiled loops of :mod:`akx.formats.parts`, each for parts from one to another, which threads take side by side."""
+"""Compiled loops of :mod:`akx.formats.block_local`, each for parts from one to another: threads take some each."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from akx.partition.ball_growth import ball_sizes, closure_and_work
 from akx.partition.base import order_by_part
 from akx.partition.ghost import ghost_zones
-from akx.partition.growth import ball_sizes, closure_and_work
 
 
 def grid(side: int, dimensions: int) -> sp.csr_array:

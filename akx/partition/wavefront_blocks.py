@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from akx.core.errors import InfeasibleError
 from akx.core.numba_jit import njit
+from akx.core.parallel import in_pieces
 from akx.partition.levels import levels
-from akx.partition.pieces import in_pieces
 
 __all__ = [
     "ORDERS",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from akx.partition import pieces
-from akx.partition.pieces import in_pieces
+from akx.core import parallel as pieces
+from akx.core.parallel import in_pieces
 
 
 @pytest.mark.parametrize(

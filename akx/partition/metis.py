@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from akx.core.errors import ArgumentError, MissingDependencyError
+from akx.partition.adjacency import off_diagonal, symmetrized, unsigned_pattern
 from akx.partition.base import ROW_FLOPS, IndexArray
-from akx.partition.pattern import off_diagonal, symmetrized, unsigned_pattern
-from akx.partition.rows import even_cuts
+from akx.partition.cuts import even_cuts
 
 __all__ = ["flop_weights", "metis_partition"]
 

@@ -27,7 +27,7 @@ from akx.core.io import harwell_boeing as _harwell_boeing
 from akx.core.io import matrix_market as _matrix_market
 from akx.core.io import read_matrix
 from akx.core.io import stream as _stream
-from akx.core.io.content import _Choice
+from akx.core.io.archive import _Choice
 
 HEAD = b"%%MatrixMarket matrix coordinate real general\n"
 ONE = HEAD + b"1 1 1\n1 1 5\n"

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from akx.core.errors import ArgumentError, MissingDependencyError
+from akx.partition.adjacency import off_diagonal, transposed, unsigned_pattern
 from akx.partition.base import order_by_part
-from akx.partition.graph import _bounded, metis_partition
 from akx.partition.hypergraph import _nets, hypergraph_partition
-from akx.partition.pattern import off_diagonal, transposed, unsigned_pattern
+from akx.partition.metis import _bounded, metis_partition
 from akx.partition.quality import edge_cut
 from partition.patterns import as_bool, from_dense, grid_9pt, patterns
 

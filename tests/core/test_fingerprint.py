@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import akx.core.pattern
-from akx.core.pattern import Pattern, known_pattern
+import akx.core.fingerprint
+from akx.core.fingerprint import Pattern, known_pattern
 
 _TREE = {"person": b"akx pattern 2", "fanout": 0, "depth": 2, "leaf_size": 16384, "inner_size": 32}
 
@@ -44,7 +44,7 @@ def test_it_is_that_of_the_formula(n: int, entries: int) -> None:
 def test_neither_threads_nor_the_type_of_indices_matter(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     A = random_pattern(300_000, 700_000)
     digest = Pattern(A.indptr, A.indices).digest
-    monkeypatch.setattr(akx.core.pattern.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(akx.core.fingerprint.os, "cpu_count", lambda: cores)
     assert Pattern(A.indptr.astype(np.int64), A.indices.astype(np.int64)).digest == digest
 
 

@@ -855,7 +855,7 @@ class TestWriting:
 
 def test_a_long_file_is_scanned_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are counted over all parts, wherever the fault is; parts may hold no line of their own."""
-    from akx.core.io import scan as _scan
+    from akx.core.io import matrix_market_scan as _scan
 
     kinds = (_scan.INDEX, _scan.INDEX, _scan.REAL)
     good = "".join(f"{i + 1} {i + 1} {i}.5e-1\n" for i in range(200)).encode()

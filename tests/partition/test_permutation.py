@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from akx.core.errors import ArgumentError
-from akx.partition.reach import block_dependencies, block_reach, permute
+from akx.partition.permutation import block_dependencies, block_reach, permute
 from partition.patterns import as_bool, patterns, random_pattern
 
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from akx.core.errors import ArgumentError
 from akx.core.numba_jit import njit
+from akx.partition.adjacency import signed, unsigned_pattern
 from akx.partition.base import IndexArray, Partition, inverse_permutation
-from akx.partition.pattern import signed, unsigned_pattern
 
 __all__ = ["block_dependencies", "block_reach", "permute"]
 

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from akx.core.errors import InfeasibleError
-from akx.partition.strips import (
+from akx.partition.wavefront_blocks import (
     _MOST_REACH,
     _TOGETHER,
     ORDERS,
