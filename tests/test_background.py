@@ -168,10 +168,10 @@ import scipy.sparse as sp, pathlib
 precompile.note_of = warmup.note_of = lambda code, _: pathlib.Path({str(tmp_path)!r}, "-".join(code) + ".compiled")
 warmup.processes.command = lambda _: [sys.executable, "-c", {_COMPILER!r}, {str(tmp_path)!r}]
 try:
-    background.look((("one",), "akx", "none", None), Matrix.from_any(sp.eye_array(5, format="csr")))
-except background.Coming as coming:
+    background_compile.look((("one",), "akx", "none", None), Matrix.from_any(sp.eye_array(5, format="csr")))
+except background_compile.Coming as coming:
     assert coming.is_coming()
-(work,) = background._at_work.values()
+(work,) = background_compile._at_work.values()
 print(work._processes[0].pid, flush=True)
 if {end!r} != "exit":
     time.sleep(60)
