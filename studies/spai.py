@@ -1,9 +1,9 @@
 """The sparse approximate inverse against tau: time to make it, iterations, total time (thesis, tables 5.3 to 5.5).
 
-    python -m benchmarks.spai                  every matrix and tau, into benchmarks/results/spai.json, then the table
-    python -m benchmarks.spai --only wang4     one matrix, merged into the file
-    python -m benchmarks.spai --table          the table of docs/preconditioners.md from the file
-    python -m benchmarks.spai --backend cuda   time to make M on a GPU beside its host: benchmarks.spai_gpu
+    python -m studies.spai                  every matrix and tau, into studies/results/spai.json, then the table
+    python -m studies.spai --only wang4     one matrix, merged into the file
+    python -m studies.spai --table          the table of docs/preconditioners.md from the file
+    python -m studies.spai --backend cuda   time to make M on a GPU beside its host: studies.spai_gpu
 
 As in the thesis: BiCGStab to a relative residual of 1e-7, 10,000 iterations at most, a random right-hand side. Time to
 make M is the median of three after one that is not counted; a solve, which may take minutes, is done once. BiCGStab is
@@ -31,9 +31,8 @@ __all__ = ["MATRICES", "TAUS", "main", "measure", "table"]
 MATRICES = ("G3_circuit", "wang4", "memplus", "sherman5")
 TAUS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _RTOL, _MOST = 1e-7, 10_000
-_ROOT = Path(__file__).resolve().parents[1]
-_RESULTS = _ROOT / "benchmarks" / "results" / "spai.json"
-_PAGE = _ROOT / "docs" / "preconditioners.md"
+_RESULTS = Path(__file__).resolve().parent / "results" / "spai.json"
+_PAGE = Path(__file__).resolve().parents[1] / "docs" / "preconditioners.md"
 #: G3_circuit on a GTX 480: iterations (table 5.3), seconds to make M (5.5) and in all (5.4).
 _THESIS = {
     0.5: (1856, 0.65, 136),
@@ -116,7 +115,7 @@ def table(document: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the file and the table; the exit code is 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.spai", description="The approximate inverse by tau.")
+    parser = argparse.ArgumentParser(prog="python -m studies.spai", description="The approximate inverse by tau.")
     parser.add_argument("--only", action="append", metavar="MATRIX")
     parser.add_argument("--tau", action="append", type=_tau, help="a number, or 'none' for no preconditioner")
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
@@ -127,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, default=_PAGE)
     options = parser.parse_args(arguments)
     if options.backend == "cuda":
-        from benchmarks import spai_gpu
+        from studies import spai_gpu
 
         return spai_gpu.run(options, MATRICES, TAUS, options.docs)
     options.output = options.output or _RESULTS

@@ -1,8 +1,8 @@
 """What a streamed matrix gains where some of it stays on the GPU, and where the processor does a share of the rows.
 
-    python -m benchmarks.hybrid                       three matrices of some 600 MB, k = 8, into h100_hybrid.json
-    python -m benchmarks.hybrid --only 27-point       one matrix, merged into the file
-    python -m benchmarks.hybrid --table               the table of docs/cuda.md from the file
+    python -m studies.hybrid                       three matrices of some 600 MB, k = 8, into h100_hybrid.json
+    python -m studies.hybrid --only 27-point       one matrix, merged into the file
+    python -m studies.hybrid --table               the table of docs/cuda.md from the file
 
 The matrices are those of the gallery on finer grids, larger than the processor's caches; the budget of the GPU's memory
 is a fraction of the matrix in CSR. Each of these is the best of some settings, checked against the reference, and timed
@@ -37,12 +37,11 @@ from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from benchmarks import elements, gallery, markdown, planned, solving
-from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.steps_gpu import parsed
 
 __all__ = ["FRACTIONS", "MATRICES", "RESULTS", "K", "main", "measure", "table"]
 
-RESULTS = POWERS.with_name("h100_hybrid.json")
+RESULTS = Path(__file__).resolve().parent / "results" / "h100_hybrid.json"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
 #: By name, lanes per row and what makes the matrix.
 MATRICES: dict[str, tuple[int, Callable[[], Any]]] = {
@@ -177,7 +176,9 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 3 without a GPU."""
-    parser = planned.command_line("hybrid", "Time what stays on the GPU, and shares of the processor.", RESULTS, PAGE)
+    parser = planned.command_line(
+        "studies.hybrid", "Time what stays on the GPU, and shares of the processor.", RESULTS, PAGE
+    )
     parser.add_argument("--fraction", type=float, nargs="+", default=list(FRACTIONS), help="of the matrix in CSR")
     parser.set_defaults(only=list(MATRICES))
     options = parser.parse_args(arguments)

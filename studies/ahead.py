@@ -1,7 +1,7 @@
 """What it is worth that plans are got ready ahead of a search: trials a second with processes for it and without.
 
-    python -m benchmarks.ahead                    two matrices, tuned twice each (some three minutes)
-    python -m benchmarks.ahead --table            print the table from the file
+    python -m studies.ahead                    two matrices, tuned twice each (some three minutes)
+    python -m studies.ahead --table            print the table from the file
 
 For each matrix two searches with the same seed, default settings and no database, one without processes ahead and one
 with as many as the machine has room for; both begin with an empty store of kernels, and behind a short search. Of each:
@@ -96,7 +96,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Search, compare and write; the exit code is 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ahead", description="Plans that are got ready ahead.")
+    parser = argparse.ArgumentParser(prog="python -m studies.ahead", description="Plans that are got ready ahead.")
     parser.add_argument("--matrix", help="of the gallery, or a real one; two of them by default")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--table", action="store_true", help="print the table from the file")

@@ -1,8 +1,8 @@
 """Time to make the sparse approximate inverse: a GPU beside all cores of its host, and beside the thesis' (table 5.5).
 
-    python -m benchmarks.spai --backend cuda                 every matrix and tau, into spai_h100.json, then the table
-    python -m benchmarks.spai --backend cuda --only wang4    one matrix, merged into the file
-    python -m benchmarks.spai --backend cuda --table         the table of docs/preconditioners.md from the file
+    python -m studies.spai --backend cuda                 every matrix and tau, into spai_h100.json, then the table
+    python -m studies.spai --backend cuda --only wang4    one matrix, merged into the file
+    python -m studies.spai --backend cuda --table         the table of docs/preconditioners.md from the file
 
 The time is that of the call, from a matrix in host memory to M in host memory, the median of five (on the host of
 three) after one that is not counted and compiles. The host's are of the same run, with as many threads as it has cores.
@@ -114,7 +114,7 @@ def table(document: dict[str, Any]) -> str:
 
 
 def run(options: Any, matrices: Any, taus: Any, page: Path) -> int:
-    """What ``python -m benchmarks.spai --backend cuda`` does."""
+    """What ``python -m studies.spai --backend cuda`` does."""
     target = options.output or RESULTS
     document = json.loads(target.read_text()) if target.exists() else {"spai": []}
     if not options.table:

@@ -1,7 +1,7 @@
 """What each idea in the CPU kernels is worth: the same matrix and powers with and without it, timed in turns.
 
-    python -m benchmarks.ablations                       into benchmarks/results/ablations.json (five minutes)
-    python -m benchmarks.ablations --only prefetch
+    python -m studies.ablations                       into studies/results/ablations.json (five minutes)
+    python -m studies.ablations --only prefetch
 
 `ratio` is the time without over the time with, medians of one run; above 1 the idea pays. Both sides are plain library
 calls; where an idea is no plan parameter, the side without it has it taken out of a prepared program.
@@ -142,7 +142,7 @@ def measure(names: Sequence[str], *, reduced: bool = False, settings: Settings |
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write the file; the exit code is 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ablations", description="What each idea is worth.")
+    parser = argparse.ArgumentParser(prog="python -m studies.ablations", description="What each idea is worth.")
     parser.add_argument("--only", action="append", choices=sorted(ABLATIONS))
     parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
     options = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
 """Preconditioned conjugate gradients on a GPU, one optimisation after another: the thesis' figure 4.5, here.
 
-    python -m benchmarks.pcg_steps                    the matrices of NAMES, on an H100 (two minutes; needs CuPy)
-    python -m benchmarks.pcg_steps --only brick       one, into the same file
-    python -m benchmarks.pcg_steps --table            print the table from the file
+    python -m studies.pcg_steps                    the matrices of NAMES, on an H100 (two minutes; needs CuPy)
+    python -m studies.pcg_steps --only brick       one, into the same file
+    python -m studies.pcg_steps --table            print the table from the file
 
 M. Mehri Dehnavi (McGill, 2012), section 4.4, begins with the conjugate gradients of Shewchuk and of Chronopoulos and
 Gear, with a row for each warp, and changes one thing at a time. So do the `STAGES` here, with a Jacobi preconditioner:
@@ -243,7 +243,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write, print the table; the exit code is 3 without a GPU."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pcg_steps", description="PCG by optimisation step.")
+    parser = argparse.ArgumentParser(prog="python -m studies.pcg_steps", description="PCG by optimisation step.")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of the gallery, or real ones")
     parser.add_argument("--table", action="store_true", help="print the table from the file")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)

@@ -1,8 +1,8 @@
-"""Where the time of tuned plans goes on a GPU, by Nsight Compute: ``python -m benchmarks.profiling``.
+"""Where the time of tuned plans goes on a GPU, by Nsight Compute: ``python -m studies.profiling``.
 
-    python -m benchmarks.profiling                       the plans of h100.json (k = 16) and h100_irregular.json
-    python -m benchmarks.profiling --only brick --k 8    one matrix, its plan for 8 powers, merged into the file
-    python -m benchmarks.profiling --table               the table of docs/profile.md from the file
+    python -m studies.profiling                       the plans of h100.json (k = 16) and h100_irregular.json
+    python -m studies.profiling --only brick --k 8    one matrix, its plan for 8 powers, merged into the file
+    python -m studies.profiling --table               the table of docs/profile.md from the file
 
 Each plan has two processes of its own, which make the same three calls kernel by kernel, checked against the reference.
 The first then times the plan by events as it is used: in a graph, with what earlier calls have left in L2. ``ncu``
@@ -65,7 +65,7 @@ __all__ = [
     "watching",
 ]
 
-RESULTS = POWERS.with_name("h100_profile.json")
+RESULTS = Path(__file__).resolve().parent / "results" / "h100_profile.json"
 #: Where plans are.
 PLANS = (POWERS, POWERS.with_name("h100_irregular.json"))
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "profile.md"
@@ -204,7 +204,7 @@ def call(name: str, A: Any, plan: Plan, *, timed: bool = True) -> Json:
 
 def command(name: str, k: int, plans: Path, said: Path) -> list[str]:
     """The command line of a process that runs a plan, and writes what it says into a file."""
-    watched = [sys.executable, "-m", "benchmarks.profiling", "--call", name, str(k), str(plans.resolve())]
+    watched = [sys.executable, "-m", "studies.profiling", "--call", name, str(k), str(plans.resolve())]
     return [*watched, "-o", str(said)]
 
 
@@ -379,7 +379,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, profile, and return the exit code: 1 where one failed, 3 where nothing can be."""
-    parser = planned.command_line("profiling", "Profile tuned plans on a GPU.", RESULTS, PAGE, PLANS)
+    parser = planned.command_line("studies.profiling", "Profile tuned plans on a GPU.", RESULTS, PAGE, PLANS)
     parser.add_argument("--k", type=int, metavar="K", help="number of powers; the most there is a plan for by default")
     parser.add_argument("--call", nargs=3, metavar=("NAME", "K", "FILE"), help=argparse.SUPPRESS)
     parser.add_argument("--untimed", action="store_true", help=argparse.SUPPRESS)

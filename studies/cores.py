@@ -1,8 +1,8 @@
 """What a second thread is worth after a pause: does the system leave both threads on one core?
 
-    python -m benchmarks.cores                        dw8192 and memplus at k = 8 (four minutes with another)
-    python -m benchmarks.cores --before ../old-akx    and, in turns with it, another checkout of akx
-    python -m benchmarks.cores --table                print the table from the file
+    python -m studies.cores                        dw8192 and memplus at k = 8 (four minutes with another)
+    python -m studies.cores --before ../old-akx    and, in turns with it, another checkout of akx
+    python -m studies.cores --table                print the table from the file
 
 Between looks the process sleeps half a second, so that its members sleep too and the system chooses a core for them
 anew. A look is 41 calls of the predicted plan on one thread, then 101 on two; of both the median counts. Switches are
@@ -138,7 +138,7 @@ def _commit(checkout: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Look, compare and write; the exit code is 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cores", description="Two threads after a pause.")
+    parser = argparse.ArgumentParser(prog="python -m studies.cores", description="Two threads after a pause.")
     parser.add_argument("--before", type=Path, help="another checkout of akx")
     parser.add_argument("--matrix", choices=_MATRICES, help="with --looks")
     parser.add_argument("--looks", type=int, help="that many at one matrix, with the akx that is imported, as JSON")

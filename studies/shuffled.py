@@ -1,8 +1,8 @@
-"""What a random order of the rows costs a tuned plan on a GPU: ``python -m benchmarks.shuffled``.
+"""What a random order of the rows costs a tuned plan on a GPU: ``python -m studies.shuffled``.
 
-    python -m benchmarks.shuffled                 seven of the gallery and `wind`, k = 8, into h100_shuffled.json
-    python -m benchmarks.shuffled --only brick    one matrix, merged into the file
-    python -m benchmarks.shuffled --table         the table of docs/cuda.md from the file
+    python -m studies.shuffled                 seven of the gallery and `wind`, k = 8, into h100_shuffled.json
+    python -m studies.shuffled --only brick    one matrix, merged into the file
+    python -m studies.shuffled --table         the table of docs/cuda.md from the file
 
 A is tuned as it comes, and so is P A P^T with a random P, and for blocks of one size with the P that takes the first
 unknowns of all nodes, then the second ones, and so on (`by fields`); each in the time that ``--seconds`` says, without
@@ -23,9 +23,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy import sparse
-
 from akx.backends import registry
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -33,8 +30,8 @@ from akx.report.comparison.bench import cusparse_calls
 from akx.tuner import TuneResult, tune
 from akx.tuner.verify import Problem
 from benchmarks import markdown, planned, preparing, solving
-from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.matrices import Case, select
+from benchmarks.orders import by_fields, shuffled
 from benchmarks.products import wind
 
 __all__ = [
@@ -43,15 +40,12 @@ __all__ = [
     "ORDERS",
     "RESULTS",
     "K",
-    "by_fields",
     "main",
     "measure",
-    "permuted",
-    "shuffled",
     "table",
 ]
 
-RESULTS = POWERS.with_name("h100_shuffled.json")
+RESULTS = Path(__file__).resolve().parent / "results" / "h100_shuffled.json"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
 MATRICES = ("brick", "shell", "wind", "27-point", "9-point", "mc2depi", "tetrahedra", "delaunay")
 K = 8
@@ -61,29 +55,11 @@ FIELDS = "by fields"
 _UNKNOWNS = {"brick": 3, "shell": 6}
 #: What is not of the gallery.
 _WIND = Case("wind", "blocks", wind)
-_SEED = 0
 #: Preparations that are timed: METIS takes seconds.
 _REPEATS = 3
 _SECONDS_PER_CALL = 1.5
 
 Json = dict[str, Any]
-
-
-def permuted(A: Any, order: Any) -> sparse.csr_array:
-    """P A P^T with rows and columns in this order, columns of a row ascending."""
-    found = sparse.csr_array(sparse.csr_array(A)[order][:, order])
-    found.sort_indices()
-    return found
-
-
-def shuffled(A: Any, seed: int = _SEED) -> sparse.csr_array:
-    """P A P^T with a random P."""
-    return permuted(A, np.random.default_rng(seed).permutation(A.shape[0]))
-
-
-def by_fields(A: Any, unknowns: int) -> sparse.csr_array:
-    """P A P^T with the first unknowns of all nodes, then the second ones, and so on."""
-    return permuted(A, np.arange(A.shape[0]).reshape(-1, unknowns).T.ravel())
 
 
 def measure(name: str, A: Any, seconds: float) -> Json:
@@ -164,7 +140,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 1 where one failed, 3 without a GPU."""
-    parser = planned.command_line("shuffled", "Time tuned plans on matrices in random order.", RESULTS, PAGE)
+    parser = planned.command_line("studies.shuffled", "Time tuned plans on matrices in random order.", RESULTS, PAGE)
     parser.add_argument("--seconds", type=float, default=40.0, help="time budget of each tuning")
     parser.set_defaults(only=list(MATRICES))
     options = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""Calls with the default number of threads on a quiet and on a busy machine: ``python -m benchmarks.busy``.
+"""Calls with the default number of threads on a quiet and on a busy machine: ``python -m studies.busy``.
 
-    python -m benchmarks.busy                 every matrix, into benchmarks/results/busy.json, then the table
-    python -m benchmarks.busy --only wang4    one matrix, merged into the file
-    python -m benchmarks.busy --table         the table of docs/kernels.md from the file
+    python -m studies.busy                 every matrix, into studies/results/busy.json, then the table
+    python -m studies.busy --only wang4    one matrix, merged into the file
+    python -m studies.busy --table         the table of docs/kernels.md from the file
 
 On the busy machine there is one process for each core that does nothing but count. Values are uniformly random, the
 plan is that of an untuned call, k = 8. The contenders have the time of whole turns, one after another, in several
@@ -151,7 +151,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the file and the table; the exit code is 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.busy", description="Threads on a busy machine.")
+    parser = argparse.ArgumentParser(prog="python -m studies.busy", description="Threads on a busy machine.")
     parser.add_argument("--only", action="append", metavar="MATRIX")
     parser.add_argument("--fixed", action="store_true", help="also calls that always have all threads")
     parser.add_argument("--table", action="store_true", help="measure nothing")

@@ -1,8 +1,8 @@
-"""What values in fewer bytes gain on a GPU, where that is exact: ``python -m benchmarks.stored``.
+"""What values in fewer bytes gain on a GPU, where that is exact: ``python -m studies.stored``.
 
-    python -m benchmarks.stored                brick, shell, tetrahedra and 27-point, into h100_stored.json
-    python -m benchmarks.stored --only shell   one matrix, merged into the file
-    python -m benchmarks.stored --table        the table of docs/cuda.md from the file
+    python -m studies.stored                brick, shell, tetrahedra and 27-point, into h100_stored.json
+    python -m studies.stored --only shell   one matrix, merged into the file
+    python -m studies.stored --table        the table of docs/cuda.md from the file
 
 Values are rounded to float32 and kept as float64, so that `stored=half` is exact; matrices with few different values
 can be stored in a table as well. Plans are the same for each way, but for what they store values as and for what has no
@@ -34,7 +34,7 @@ from benchmarks.matrices import select
 
 __all__ = ["MATRICES", "PLANS", "RESULTS", "bases_of", "candidates", "main", "measure", "table"]
 
-RESULTS = POWERS.with_name("h100_stored.json")
+RESULTS = Path(__file__).resolve().parent / "results" / "h100_stored.json"
 #: Where plans are.
 PLANS = (POWERS, POWERS.with_name("h100_irregular.json"))
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
@@ -122,7 +122,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 3 without a GPU."""
-    parser = planned.command_line("stored", "Time values in fewer bytes.", RESULTS, PAGE, PLANS)
+    parser = planned.command_line("studies.stored", "Time values in fewer bytes.", RESULTS, PAGE, PLANS)
     parser.set_defaults(only=list(MATRICES))
     options = parser.parse_args(arguments)
     document = planned.known(options.output, "stored")

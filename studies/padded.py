@@ -1,6 +1,6 @@
 """What padding rows and fetching ahead are worth on a GPU: plain products in padded CSR, from recordings.
 
-    python -m benchmarks.padded FOLDER     into benchmarks/results/h100_padded.json; benchmarks.literature shows it
+    python -m studies.padded FOLDER     into studies/results/h100_padded.json; studies.literature shows it
 
 The recordings are those of :mod:`benchmarks.samplers`, of parts of a GPU's space that are measured whole. Of `pcsr`
 (M. Mehri Dehnavi, McGill 2012, ch. 3) with rows padded to multiples of n and so many partitions on their way, they have
@@ -82,7 +82,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read, write and print; the exit code is 1 where no recording has what is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.padded", description="Padded CSR from recordings.")
+    parser = argparse.ArgumentParser(prog="python -m studies.padded", description="Padded CSR from recordings.")
     parser.add_argument("folder", type=Path, help="of recordings of one GPU")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)

@@ -1,7 +1,7 @@
 """What it takes a GPU to bring results from one order of rows into another: the least that a reordering costs.
 
-    python -m benchmarks.permuting             into benchmarks/results/h100_permuting.json, and docs/cuda.md
-    python -m benchmarks.permuting --table     print the table from the file
+    python -m studies.permuting             into studies/results/h100_permuting.json, and docs/cuda.md
+    python -m studies.permuting --table     print the table from the file
 
 Eight vectors of as many rows as matrices of the gallery have, and a random permutation of them, in five ways
 (``permuting.cu``): a copy with no permutation, gathered all eight at once or one by one, scattered, and by two kernels
@@ -134,7 +134,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; the exit code is 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.permuting", description="Results in another order.")
+    parser = argparse.ArgumentParser(prog="python -m studies.permuting", description="Results in another order.")
     parser.add_argument("--table", action="store_true", help="print the table from the file")
     parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/cuda.md with the file by default")

@@ -1,8 +1,8 @@
 """Published tables of padding, blocks and FPGA packets beside what akx counts, as docs/literature.md.
 
-    python -m benchmarks.literature            write the page from benchmarks/results/literature.json
-    python -m benchmarks.literature --check    exit code 1 where the page is not what the results say
-    python -m benchmarks.literature --count    first count again: packets and layouts of all matrices (a minute)
+    python -m studies.literature            write the page from studies/results/literature.json
+    python -m studies.literature --check    exit code 1 where the page is not what the results say
+    python -m studies.literature --count    first count again: packets and layouts of all matrices (a minute)
 
 Counts are the same on every machine. The tables of matrix powers are on docs/thesis.md (:mod:`benchmarks.thesis`).
 """
@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from akx.core.matrix import Matrix
 from akx.report.matrix.format_storage import paddings
 from akx.report.matrix.fpga_packets import LEAST_SET, SLOTS, schedule
-from benchmarks import markdown, padded, pcg_steps, planned, products
+from benchmarks import markdown, planned, products
 from benchmarks.matrices import available
+from studies import padded, pcg_steps
 
 __all__ = [
     "READINGS",
@@ -177,7 +178,7 @@ def page(found: list[Json]) -> str:
     parts = [
         "# Published tables, beside what akx counts",
         "Padding, blocks and FPGA packets of the works that akx grew from. Written by "
-        "`python -m benchmarks.literature` from `benchmarks/results/literature.json`; no figure of akx's is typed by "
+        "`python -m studies.literature` from `studies/results/literature.json`; no figure of akx's is typed by "
         "hand. `akx info FILE` says the same of any matrix. The tables of matrix powers are on [thesis.md](thesis.md).",
         "## FPGA packets: Zhang et al., table II",
         *_packets(found),
@@ -294,7 +295,7 @@ def _padded(found: list[Json]) -> list[str]:
         "n are slower, and fetching four partitions ahead gains 16 %. By bytes alone padding never gains: what it buys "
         "is that n values next to each other are of one row and can be summed together.",
         f"On an {measured['recorded_on']} the same layout, one product of {_powers(measured)} in a graph "
-        "(`python -m benchmarks.padded` over recordings of all plans; columns n = 2 to 8: so many times as fast as "
+        "(`python -m studies.padded` over recordings of all plans; columns n = 2 to 8: so many times as fast as "
         "n = 1, with two partitions on their way; ahead: as one partition, n = 4):",
         padded.table(measured),
         "So padding still pays, and no longer stops at n = 4, though values that are padded move as well. Fetching "
@@ -420,7 +421,7 @@ def _gradients() -> list[str]:
         "of Chronopoulos and Gear are faster than Shewchuk's for all matrices, padded CSR in partitions gains up to "
         "60 % over a row for each warp, texture memory 50 %, one kernel for all updates 6 %, and the two other fusions "
         "6 % together. The same one after another on an H100, with a Jacobi preconditioner, in Gflop/s of 2 nnz + 14 n "
-        "flops a step (`python -m benchmarks.pcg_steps`, whose head says what each stage is):",
+        "flops a step (`python -m studies.pcg_steps`, whose head says what each stage is):",
         *pcg_steps.table(document).split("\n\n"),
         "The order of the gains is another today. A step of the small ones takes as long as its launches and the "
         "inner products that the host waits for, whatever the kernels do, so that products hardly matter there. On "
@@ -435,7 +436,7 @@ def _gradients() -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, do it, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.literature", description="Write docs/literature.md.")
+    parser = argparse.ArgumentParser(prog="python -m studies.literature", description="Write docs/literature.md.")
     parser.add_argument("--count", action="store_true", help="count packets and layouts first")
     parser.add_argument(
         "--check", action="store_true", help="change nothing; exit code 1 where the page is out of date"
