@@ -243,7 +243,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 3 without a GPU."""
-    parser = planned.command_line("products", "Plain products of matrices in blocks.", RESULTS, PAGE)
+    parser = planned.command_line("benchmarks.products", "Plain products of matrices in blocks.", RESULTS, PAGE)
     parser.add_argument("--seconds", type=float, default=0.15, help="to time each call")
     parser.set_defaults(only=list(MATRICES))
     options = parser.parse_args(arguments)

@@ -1295,7 +1295,8 @@ def test_a_call_that_may_be_done_again_leaves_x_as_it_is() -> None:
 
 
 def test_a_call_is_stale_whatever_another_thread_has_renewed_meanwhile() -> None:
-    from akx.operator import call, kept
+    from akx.operator import call
+    from akx.operator import lookup as kept
 
     A = sp.eye_array(300, format="csr")
     known = SimpleNamespace(token=kept.content_of(A, None))

@@ -31,7 +31,7 @@ from akx.formats.blocked import Blocked, full_blocks
 from akx.formats.natural_blocks import _ALIKE, _likeness
 from akx.formats.slice_diagonals import diagonals_of
 from akx.formats.supervariables import _twins
-from akx.operator.values import _add_arrays
+from akx.operator.matrix_values import _add_arrays
 from akx.partition.halo import halo_sizes
 from akx.partition.wavefront_blocks import _closure, _lines, _next_to, _reach
 from akx.tuner import predict

@@ -3,7 +3,7 @@
 v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}, the recurrence fused, one launch a step and 8, 4, 2 or 1 start vectors.
 What comes before the first result is the transfer of the arrays and, on a machine that has never run it, one small
 kernel by NVRTC. Nothing is planned or laid out: this is what calls run on until preparing has paid
-(:mod:`akx.operator.plain`).
+(:mod:`akx.operator.device_products`).
 
 Threads of a row are 2, 8 or 32, by the mean length of rows, and 32 where one row is so long that few threads would be
 waited for. They are instances of ``sweep.cu`` that a tuned plan of `sweep` has too. Where some rows are much longer
