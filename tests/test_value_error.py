@@ -23,7 +23,7 @@ from akx.backends import registry
 from akx.backends.cpu.device import host_device
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.stored import HALF, error_of
+from akx.backends.cuda.value_compression.encodings import HALF, error_of
 from akx.backends.device_similarity import likeness
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, VerificationError
