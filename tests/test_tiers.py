@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import akx
 from akx import Basis, Matrix
 from akx.operator import background, kept, products, tiers
-from akx.tuner.ladder import is_measured
+from akx.tuner.fallback.answer import is_measured
 
 
 @pytest.fixture(autouse=True)

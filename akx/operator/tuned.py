@@ -14,7 +14,7 @@ from akx.operator.planner import Call, Choice, Choices, Planner
 from akx.operator.values import Values
 
 if TYPE_CHECKING:
-    from akx.tuner.online import Online
+    from akx.tuner.online.calls import Online
 
 __all__ = ["Tuned"]
 

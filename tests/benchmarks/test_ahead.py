@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from akx.core.plan import Plan
-from akx.tuner import forerunners, tuning
+from akx.tuner.search import tune as tuning
+from akx.tuner.warmup import compile_ahead as forerunners
 from benchmarks import ahead, gpu, record, samplers
 from benchmarks.gallery import small
 

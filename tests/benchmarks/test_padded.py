@@ -10,8 +10,8 @@ import pytest
 
 from akx.core.plan import Plan
 from akx.tuner import Recording
-from akx.tuner.recording import RecordedTrial
-from akx.tuner.result import COMPLETE, PRUNED, Trial
+from akx.tuner.history.result import COMPLETE, PRUNED, Trial
+from akx.tuner.trace.recording import RecordedTrial
 from benchmarks import padded, record_tuning
 
 
