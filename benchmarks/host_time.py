@@ -91,7 +91,8 @@ def measured(case: Case) -> Json:
     from akx.backends.cuda.canonical import there
     from akx.backends.cuda.content import Comparison, host_word, sums_of
     from akx.backends.cuda.device.callers import stream_of
-    from akx.backends.cuda.device.memory import empty, pinned, to_device
+    from akx.backends.cuda.device.memory import empty, to_device
+    from akx.backends.cuda.device.pool import pinned
 
     wait = cupy.cuda.Device().synchronize
     H = general(case.load())

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.matrix import Matrix
-from akx.report.packets import LEAST_SET, SLOTS, schedule
-from akx.report.padding import paddings
+from akx.report.matrix.format_storage import paddings
+from akx.report.matrix.fpga_packets import LEAST_SET, SLOTS, schedule
 from benchmarks import markdown, padded, pcg_steps, planned, products
 from benchmarks.matrices import available
 
@@ -240,10 +240,10 @@ def _packets(found: list[Json]) -> list[str]:
     ]
     low, high = (f"{a:,} to {b:,}" for a, b in between)
     return [
-        "Rows go through the slots of 400-bit packets (`akx.report.packets`): five slots, rows handed out as slots "
-        "become free, each with a termination and eight packets at least, at 170 MHz. Of the nine matrices dw8192 is "
-        "at hand; akx's figures are from running its scheduler. The last columns are what no matrix of that size can "
-        "exceed by the first three readings below; they need no more than rows and entries.",
+        "Rows go through the slots of 400-bit packets (`akx.report.matrix.fpga_packets`): five slots, rows handed out "
+        "as slots become free, each with a termination and eight packets at least, at 170 MHz. Of the nine matrices "
+        "dw8192 is at hand; akx's figures are from running its scheduler. The last columns are what no matrix of that "
+        "size can exceed by the first three readings below; they need no more than rows and entries.",
         markdown.rows(head, rows),
         "How the text is read, with dw8192. Published are 0.637, which is "
         f"{low} packets of 5, and 0.635, which is {high} packets of 15.",
@@ -320,7 +320,7 @@ def _layouts(found: list[Json]) -> list[str]:
         )
     return [
         "### All layouts, all matrices",
-        "Entries over values stored, in per cent (`akx.report.padding` says how each is laid out).",
+        "Entries over values stored, in per cent (`akx.report.matrix.format_storage` says how each is laid out).",
         markdown.rows(["matrix", *_SHOWN], rows),
         "Bytes an entry, values of 8 bytes (16 where they are complex), indices of 4, pointers included: CSR, and the "
         "layout that takes least.",

@@ -33,7 +33,7 @@ from akx.backends.cuda.sweep_space import BLOCKS
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
-from akx.report.cusparse import CusparsePowers
+from akx.report.comparison.cusparse import CusparsePowers
 from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, preparing
 from benchmarks.elements import brick, shell, tetrahedra
@@ -117,7 +117,7 @@ def measure(name: str, A: Any, size: int, seconds: float) -> Json:
     from akx.backends.cuda.device.facts import cuda_device
     from akx.backends.cuda.device.memory import to_device
     from akx.backends.cuda.timing import DeviceCall, DeviceProblem
-    from akx.report.bench import cusparse_calls
+    from akx.report.comparison.bench import cusparse_calls
     from akx.tuner.measure import Precision, interleave
 
     matrix = Matrix.from_any(A)

@@ -29,7 +29,7 @@ from scipy import sparse
 from akx.backends import registry
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.report.bench import cusparse_calls
+from akx.report.comparison.bench import cusparse_calls
 from akx.tuner import TuneResult, tune
 from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, preparing, solving

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.copies import bring_rows, send
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.launch import Graph, Mark, Stream, capture, default_stream
-from akx.backends.cuda.device.memory import empty, pinned
+from akx.backends.cuda.device.memory import empty
+from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.stream_program import step_kernel
 from akx.backends.cuda.window import SLICE, Window, pack, stored_bytes
 from akx.backends.schedule import Coefficients

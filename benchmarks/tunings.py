@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from akx.plandb import PlanRecord
-from akx.plandb.transfer import read_bundle
+from akx.plandb.bundle import read_bundle
 from benchmarks import markdown, record
 
 __all__ = ["LIMITS", "main", "summary", "table"]

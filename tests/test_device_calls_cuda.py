@@ -511,7 +511,8 @@ def test_a_process_ends_without_a_word() -> None:
 def test_a_capture_stands_what_is_given_back_meanwhile(cupy: Any) -> None:
     """The strictest kind of capture; whatever a collection of garbage finds may go in the midst of it."""
     from akx.backends.cuda.device.graphs import Graph, capture
-    from akx.backends.cuda.device.memory import empty, pinned
+    from akx.backends.cuda.device.memory import empty
+    from akx.backends.cuda.device.pool import pinned
     from akx.backends.cuda.device.streams import Event, Mark, default_stream
 
     made = [pinned(1000, np.float64), Event(), Mark(default_stream())]

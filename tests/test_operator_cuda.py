@@ -210,7 +210,8 @@ def test_results_by_dlpack(cupy: Any) -> None:
 
 
 def test_memory_taken_by_dlpack_goes_back_to_the_pool(cupy: Any) -> None:
-    from akx.backends.cuda.device.memory import empty, memory_pool
+    from akx.backends.cuda.device.memory import empty
+    from akx.backends.cuda.device.pool import memory_pool
 
     gc.collect()
     before = memory_pool().used

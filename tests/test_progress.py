@@ -176,7 +176,7 @@ def test_a_tuning_without_a_callback_says_how_far_it_is() -> None:
 
 
 def test_a_variable_switches_it_off() -> None:
-    script = "from akx import _progress; print(_progress._State.on)"
+    script = "from akx.core import progress; print(progress._State.on)"
     for value, on in (("0", "False"), ("1", "True")):
         done = subprocess.run(
             [sys.executable, "-c", script], env={"AKX_PROGRESS": value}, capture_output=True, text=True, check=True

@@ -32,7 +32,8 @@ from akx.core.plan import Plan
 from akx.operator import planner
 from akx.operator.cache import CACHE
 from akx.plandb import PlanDatabase, PlanRecord
-from akx.report import bench, recheck
+from akx.report.comparison import bench
+from akx.report.plans import verification as recheck
 from akx.solvers import tuning as solver_tuning
 from akx.solvers.preconditioners import chebyshev
 from akx.tuner import TuneResult, plan_key

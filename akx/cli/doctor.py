@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from akx.cli.guard import EXIT_INPUT
 from akx.cli.output import data_console, emit_json, note, status_console
-from akx.report.text import counted, duration
+from akx.cli.run import EXIT_INPUT
+from akx.report.units import counted, duration
 
 if TYPE_CHECKING:
     from akx.core.matrix import Matrix
@@ -38,7 +38,7 @@ def run_doctor(db: str | None, *, calibrate: bool = False, warm: bool = False, a
     """
     if warm:
         return _warm(as_json=as_json)
-    from akx.report.environment import inspect_environment
+    from akx.report.doctor.checks import inspect_environment
 
     if calibrate:
         _calibrate()

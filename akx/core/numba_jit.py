@@ -2,7 +2,7 @@
 
 Numba reads its variables when it is imported, and looks for a folder to keep machine code in when a function is
 decorated; it fails there with errors that name no cure. So both are looked at before: :func:`check_numba`. Modules take
-:func:`njit` from here. The kernels of the CPU take Numba's own; :mod:`akx.backends` makes the check for them.
+:func:`njit` from here. The kernels of the CPU take Numba's own; :mod:`akx.backends.cpu` makes the check for them.
 """
 
 from __future__ import annotations

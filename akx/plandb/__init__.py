@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from akx.plandb.bundle import Bundle, ImportReport, parse_bundle, read_bundle
 from akx.plandb.database import Lookup, PlanDatabase, database_of, default_database, shared_database
 from akx.plandb.files import PlanDatabaseWarning, database_path
-from akx.plandb.keys import FIELD_MEANINGS, PlanKey, key_of_plan, made_with, make_key, revisions_of
+from akx.plandb.key import FIELD_MEANINGS, PlanKey, key_of_plan, made_with, make_key, revisions_of
 from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
 from akx.plandb.places import project_directory, project_plans, system_directories, system_plans
-from akx.plandb.records import PlanRecord, TrialRecord, aged, mismatch, stale_fields
+from akx.plandb.record import PlanRecord, TrialRecord, aged, mismatch, stale_fields
 from akx.plandb.status import DatabaseStatus, LayerStatus, database_status
-from akx.plandb.timings import SolverTiming, TimingKey
-from akx.plandb.transfer import Bundle, ImportReport, parse_bundle, read_bundle
+from akx.plandb.timing import SolverTiming, TimingKey
 
 __all__ = [
     "FIELD_MEANINGS",

@@ -31,16 +31,20 @@ from akx.core.errors import (
     MissingDependencyError,
     brief,
 )
-from akx.plandb.address import ServerAddress, database_place
+from akx.plandb.bundle import ImportReport, bundle_text, read_bundle, write_bundle
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.former import former_of, of_layer, of_user, renewed, timings_under
-from akx.plandb.keys import FIELD_MEANINGS, PlanKey, device_distance, difference, search_key
+from akx.plandb.key import FIELD_MEANINGS, PlanKey, device_distance, difference, search_key
 from akx.plandb.layers import USER, PlanLayer, ShippedPlans, origin, shipped_plans
 from akx.plandb.migrate import Inspection
+from akx.plandb.place import ServerAddress, database_place
 from akx.plandb.places import project_plans, system_plans
-from akx.plandb.records import PlanRecord, TrialRecord, aged, mismatch, newest, stale_fields
-from akx.plandb.rows import (
+from akx.plandb.record import PlanRecord, TrialRecord, aged, mismatch, newest, stale_fields
+from akx.plandb.server_store import ServerStore
+from akx.plandb.sketches import Sketch
+from akx.plandb.store import Store
+from akx.plandb.tables import (
     Connection,
     Row,
     Tables,
@@ -49,11 +53,7 @@ from akx.plandb.rows import (
     decode_trials,
     encode_trials,
 )
-from akx.plandb.server_store import ServerStore
-from akx.plandb.sketches import Sketch
-from akx.plandb.store import Store
-from akx.plandb.timings import SolverTiming, TimingKey, decode_timings, encode_timing
-from akx.plandb.transfer import ImportReport, bundle_text, read_bundle, write_bundle
+from akx.plandb.timing import SolverTiming, TimingKey, decode_timings, encode_timing
 
 __all__ = ["Lookup", "PlanDatabase", "database_of", "default_database", "shared_database"]
 

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from akx.core.pattern import FORMER_DIGITS, Pattern, known_pattern
-from akx.plandb.records import PlanRecord
+from akx.plandb.record import PlanRecord
 
 if TYPE_CHECKING:
     from akx.plandb.layers import PlanLayer
-    from akx.plandb.rows import Tables
-    from akx.plandb.timings import SolverTiming, TimingKey
+    from akx.plandb.tables import Tables
+    from akx.plandb.timing import SolverTiming, TimingKey
 
 __all__ = ["former_of", "of_layer", "of_user", "renewed", "timings_under"]
 

@@ -1,6 +1,6 @@
 """Read-only layers around the user's database: bundles of plans in the folders of a project, a system, the package.
 
-A layer is a directory of bundles (:mod:`akx.plandb.transfer`), one file per matrix class or device. A malformed file,
+A layer is a directory of bundles (:mod:`akx.plandb.bundle`), one file per matrix class or device. A malformed file,
 or a malformed record in one, is reported once and skipped; it never stops a lookup. Files are looked at again once a
 second at most, by their sizes and times, and those that have changed are read anew. Where the directories are is in
 :mod:`akx.plandb.places`.
@@ -23,10 +23,10 @@ from typing import Protocol
 
 from akx.backends.device.forks import ForkSafeLock
 from akx.core.errors import AkxError
+from akx.plandb.bundle import Bundle, parse_bundle, unreadable
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.records import PlanRecord
-from akx.plandb.timings import SolverTiming
-from akx.plandb.transfer import Bundle, parse_bundle, unreadable
+from akx.plandb.record import PlanRecord
+from akx.plandb.timing import SolverTiming
 
 __all__ = ["SHIPPED", "USER", "PlanLayer", "ShippedPlans", "origin", "shipped_plans"]
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from akx.core.errors import DatabaseError
 from akx.plandb.legacy import marked_timings, modern_plan, modern_trial, newest_timings, unmarked, untried_timings
-from akx.plandb.records import now
+from akx.plandb.record import now
 
 __all__ = [
     "APPLICATION_ID",

@@ -19,8 +19,8 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
+from akx.plandb.bundle import PROJECT_FOLDER
 from akx.plandb.layers import ShippedPlans
-from akx.plandb.transfer import PROJECT_FOLDER
 
 __all__ = [
     "PROJECT",

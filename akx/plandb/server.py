@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from akx.core.errors import DatabaseError, MissingDependencyError
-from akx.plandb.address import ServerAddress
+from akx.plandb.place import ServerAddress
 
 __all__ = ["ServerConnection", "connecting", "make_engine", "may_pass", "server_errors", "translate"]
 
@@ -114,7 +114,7 @@ def make_engine(address: ServerAddress, timeout: float) -> Any:
 
 
 class ServerConnection:
-    """A connection of SQLAlchemy with the few methods of :class:`akx.plandb.rows.Connection`."""
+    """A connection of SQLAlchemy with the few methods of :class:`akx.plandb.tables.Connection`."""
 
     def __init__(self, connection: Any) -> None:
         import sqlalchemy

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from akx.backends.device.forks import ForkSafeLock
 from akx.core.errors import DatabaseError, MissingDependencyError
-from akx.plandb.address import ServerAddress
 from akx.plandb.legacy import modern_trial
 from akx.plandb.migrate import (
     OLD_PLAN_COLUMNS,
@@ -30,7 +29,8 @@ from akx.plandb.migrate import (
     newer,
     revised_plans,
 )
-from akx.plandb.records import now
+from akx.plandb.place import ServerAddress
+from akx.plandb.record import now
 from akx.plandb.server import ServerConnection, make_engine, may_pass, server_errors, translate
 
 __all__ = ["ServerStore"]

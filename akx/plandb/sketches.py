@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from akx.plandb.records import PlanRecord
+from akx.plandb.record import PlanRecord
 
 __all__ = ["FEATURES", "SKETCH_COLUMNS", "Sketch"]
 

@@ -1,6 +1,6 @@
 """Which s a communication-avoiding solver takes by itself: the one that was tuned for the matrix, where there is one.
 
-What :func:`akx.solvers.tune_for` finds is a timing in the plan database (:mod:`akx.plandb.timings`): the s, and how
+What :func:`akx.solvers.tune_for` finds is a timing in the plan database (:mod:`akx.plandb.timing`): the s, and how
 long a step took with it. It counts while the plan of the matrix powers that it was found with is the one in use: a plan
 that is tuned anew by itself is chosen for no solver.
 

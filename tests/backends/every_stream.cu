@@ -1,5 +1,5 @@
 // Every instance of `stream` for the value type VALUES and VECTORS start vectors, in one translation unit.
-#include "../../akx/backends/cuda/flow.cuh"
+#include "flow.cuh"
 
 typedef VALUES T;
 

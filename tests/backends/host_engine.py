@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import akx.backends.cuda
 from akx.backends.cuda import arnoldi, conjugate, queues, vectors
 from akx.backends.cuda.device import launch, memory
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.schedule import Program
 
 _FOLDER = Path(__file__).with_name("on_host")
-_KERNELS = Path(vectors.__file__).parent
+_KERNELS = Path(akx.backends.cuda.__file__).parent
 #: Multiprocessors: few, since each block is run for all its threads; bytes of shared memory of a block.
 _SMS, _SHARED = 2, 99 * 1024
 _libraries: dict[tuple[Any, ...], Any] = {}

@@ -12,11 +12,18 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["EVERYTHING", "KERNELS", "TIDY", "Macros", "complaints", "needs_nvcc"]
+__all__ = ["EVERYTHING", "KERNELS", "TIDY", "Macros", "complaints", "named", "needs_nvcc"]
 
 KERNELS = Path(__file__).parents[2] / "akx" / "backends" / "cuda"
+#: The CUDA sources of akx by name.
+_SOURCES = {path.name: path for path in KERNELS.rglob("*.cu*")}
 #: Whether all instances are compiled that the space can reach, where there are too many for every day.
 EVERYTHING = os.environ.get("AKX_COMPILE_ALL", "") not in ("", "0")
+
+
+def named(name: str) -> Path:
+    """The CUDA source of akx of this name, wherever it is."""
+    return _SOURCES[name]
 
 
 #: Instances that are not run need not be optimised, but for what is done by the way: dead code goes, as when loaded.
@@ -50,6 +57,7 @@ def complaints(
         if source not in {given[first][0] for first in firsts}:
             firsts.add(number)
     command = ["nvcc", "-fatbin", "-std=c++17", *(quick() if options is None else options), "-Werror", "all-warnings"]
+    command += [f"-I{KERNELS}"]
 
     def compile_one(job: tuple[int, tuple[Path, Macros]]) -> str:
         number, (source, macros) = job

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,10 @@ import scipy.sparse as sp
 from front_interpreter import LOOK, Pace, interpret, shared_bytes, sizes_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from nvcc import named
 from test_contract import make_coefficients, random_numbers
 
 from akx.backends import reference
-from akx.backends.cuda import front as module
 from akx.backends.cuda.front import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front, lay_out
 from akx.backends.cuda.stored import FULL, HALF, STORED, TABLE, encoded
 from akx.backends.cuda.wavefront import macros
@@ -407,7 +406,7 @@ def test_helpers_have_room_for_all_they_bring(helpers: int) -> None:
 
 
 def test_the_kernel_is_given_what_it_asks_for() -> None:
-    source = Path(module.__file__).with_name("wavefront.cu").read_text()
+    source = named("wavefront.cu").read_text()
     for _, front in all_fronts():
         given = macros(front, WIDE, WIDE, 4, 8, 128)
         assert set(given) == set(re.findall(r"AKX_[A-Z_]+", source))
@@ -425,7 +424,7 @@ def test_the_kernel_is_given_what_it_asks_for() -> None:
 
 
 def test_constants_are_those_of_the_kernel() -> None:
-    source = Path(module.__file__).with_name("wavefront.cuh").read_text()
+    source = named("wavefront.cuh").read_text()
     for name, value in {"RING": RING, "STAGES": STAGES, "LINE": LINE, "LOOK": LOOK}.items():
         assert re.findall(rf"\bconstexpr (?:u32|int) {name} = (\d+)[;,]", source) == [str(value)]
     assert "FLIGHT = STAGES - 1;" in source

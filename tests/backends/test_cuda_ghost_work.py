@@ -19,7 +19,7 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.plandb import PlanRecord
-from akx.plandb.transfer import read_bundle
+from akx.plandb.bundle import read_bundle
 from akx.tuner.model.figures import derived_figures
 from akx.tuner.model.predict import Model
 from akx.tuner.space import Space

@@ -282,7 +282,7 @@ class TestOnTheGpu:
         assert first.tobytes() != second.tobytes()
 
     def test_nothing_stays_where_others_have_the_memory(self) -> None:
-        from akx.backends.cuda.device.memory import memory_pool
+        from akx.backends.cuda.device.pool import memory_pool
 
         matrix = make_matrix("band", 200_003, "float64", 1)
         plan = plan_of(matrix, 6, budget=2**26)

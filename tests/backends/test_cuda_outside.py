@@ -10,7 +10,7 @@ from typing import Any
 import fake_backend
 import numpy as np
 import pytest
-from nvcc import needs_nvcc
+from nvcc import named, needs_nvcc
 from program_on_host import CompiledDevice, poisoned_powers
 from test_contract import DTYPES, FROZEN, make_coefficients, make_matrix, random_numbers
 
@@ -106,7 +106,7 @@ def test_its_source_compiles_with_what_akx_includes(ell: Ell, dtype: str) -> Non
     macros = {"AKX_VALUE": outside.C_TYPES[dtype], "AKX_VECTORS": 2, "AKX_WIDTH": 5}
     arguments = compiling.options_for(macros, [INCLUDE])
     assert compiling.compile_cubin(ell.source, arguments, "sm_90")
-    assert Path(outside.__file__).with_name("swept.cuh") in set(compiling._texts(ell.source, arguments))
+    assert named("swept.cuh") in set(compiling._texts(ell.source, arguments))
 
 
 def test_a_backend_takes_variants_of_its_own_kind_and_no_other() -> None:

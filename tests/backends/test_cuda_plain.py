@@ -30,6 +30,7 @@ from akx.backends.cuda import arnoldi, conjugate, plain, queues, vectors
 from akx.backends.cuda.device import callers, interchange, memory
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
+from akx.backends.cuda.device.pool import MemoryPool
 from akx.backends.device.choose import backend_of
 from akx.operator import cache, kept, powers, tiers
 from akx.operator import plain as plain_calls
@@ -77,7 +78,7 @@ def device(monkeypatch: pytest.MonkeyPatch, libraries: Path, done: Counter[str])
 
         return count
 
-    taken, pool, own = dict[int, Any](), memory.MemoryPool(), memory.empty
+    taken, pool, own = dict[int, Any](), MemoryPool(), memory.empty
 
     def allocate(size: int) -> int:
         octets = np.full(size + 512, 0xFF, dtype=np.uint8)

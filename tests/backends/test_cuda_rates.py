@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from host_engine import install
 from host_engine import to_device as given
-from nvcc import KERNELS, complaints, needs_nvcc
+from nvcc import complaints, named, needs_nvcc
 
 from akx.backends.cuda import rates
 from akx.backends.cuda.device import memory
@@ -95,13 +95,13 @@ def test_rates_are_bytes_a_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 @needs_nvcc
 def test_the_source_compiles(tmp_path: Path) -> None:
-    assert not (text := complaints([(KERNELS / "rates.cu", {})], tmp_path, ["-Xptxas", "-warn-spills"])), text
+    assert not (text := complaints([(named("rates.cu"), {})], tmp_path, ["-Xptxas", "-warn-spills"])), text
 
 
 def test_nvrtc_takes_the_source_too() -> None:
     if not (compiler_name() or "").startswith("NVRTC"):
         pytest.skip("NVRTC is not installed")
-    assert compile_cubin(KERNELS / "rates.cu", options_for({}), "sm_90")
+    assert compile_cubin(named("rates.cu"), options_for({}), "sm_90")
 
 
 @pytest.mark.cuda

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from nvcc import KERNELS, TIDY, Macros, complaints, needs_nvcc
+from nvcc import KERNELS, TIDY, Macros, complaints, named, needs_nvcc
 
 from akx.backends.cuda import parts
 from akx.formats.parts import Shape
@@ -125,14 +125,14 @@ _ELSEWHERE = _OF_SOLVERS | {"hermitian.cu", "rates.cu", "scaling.cu", "spai.cu",
 
 
 def test_every_source_is_compiled_somewhere() -> None:
-    assert {path.name for path in KERNELS.glob("*.cu")} == set(_ENDS) | _ELSEWHERE
+    assert {path.name for path in KERNELS.rglob("*.cu")} == set(_ENDS) | _ELSEWHERE
     tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_cuda_*.py") if path != Path(__file__))
     assert not [name for name in _ELSEWHERE if name.removesuffix(".cu") not in tests]
 
 
 @needs_nvcc
 def test_the_ends_compile(tmp_path: Path) -> None:
-    jobs = [(KERNELS / name, macros) for name, found in _ENDS.items() for macros in found]
+    jobs = [(named(name), macros) for name, found in _ENDS.items() for macros in found]
     jobs += [(path, {}) for path in _OF_BENCHMARKS.glob("*.cu")]
     assert not (text := complaints(jobs, tmp_path, TIDY, in_turn=True)), text
 

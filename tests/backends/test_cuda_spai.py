@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from host_engine import empty, install, to_device
-from nvcc import EVERYTHING, KERNELS, Macros, complaints, needs_nvcc
+from nvcc import EVERYTHING, Macros, complaints, named, needs_nvcc
 
 from akx.backends.cuda import hermitian, scaling, spai, transpose
 from akx.backends.cuda.backend import CudaBackend
@@ -276,15 +276,15 @@ def test_every_instance_compiles_for_gpus_without_spills(tmp_path: Path) -> None
     some = [("double", 32), ("float", 256), ("cdouble", 512), ("cfloat", 32)]
     assert set(some) <= set(pairs)
     jobs: list[tuple[Path, Macros]] = [
-        (KERNELS / "spai.cu", {"AKX_VALUE": kind, "AKX_TEAM": team}) for kind, team in (pairs if EVERYTHING else some)
+        (named("spai.cu"), {"AKX_VALUE": kind, "AKX_TEAM": team}) for kind, team in (pairs if EVERYTHING else some)
     ]
     jobs += [
-        (KERNELS / f"{source}.cu", {"AKX_VALUE": kind})
+        (named(f"{source}.cu"), {"AKX_VALUE": kind})
         for source in ("scaling", "hermitian")
         for kind in (C_TYPES.values() if EVERYTHING else ["cfloat"])
     ]
     jobs += [
-        (KERNELS / "transpose.cu", {"AKX_VALUE": kind, "AKX_LONG": 1024})
+        (named("transpose.cu"), {"AKX_VALUE": kind, "AKX_LONG": 1024})
         for kind in (("u32", *C_TYPES.values()) if EVERYTHING else ("u32", "cdouble"))
     ]
     assert not (text := complaints(jobs, tmp_path, ["-Xptxas", "-warn-spills"])), text
@@ -296,7 +296,7 @@ def test_nvrtc_takes_the_sources_too(source: str) -> None:
     if not (compiler_name() or "").startswith("NVRTC"):
         pytest.skip("NVRTC is not installed")
     macros: dict[str, int | str] = {"AKX_VALUE": "cdouble", "AKX_TEAM": 32, "AKX_LONG": 1024}
-    assert compile_cubin(KERNELS / f"{source}.cu", options_for(macros), "sm_90")
+    assert compile_cubin(named(f"{source}.cu"), options_for(macros), "sm_90")
 
 
 # --------------------------------------------------------------------------------------------------------- on a GPU

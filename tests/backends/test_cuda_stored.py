@@ -26,6 +26,7 @@ from front_interpreter import interpret, shared_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numbers
+from nvcc import KERNELS, named
 from test_contract import make_matrix, random_numbers
 from test_cuda_front import DTYPES, NARROW, NOT_FULL, make, storable
 from test_cuda_stream import GPU
@@ -661,7 +662,7 @@ def pairs() -> dict[tuple[str, str], Any]:
 
 def test_words_of_the_kernels() -> None:
     """Types that values are stored as are those that the kernels widen; real numbers need no word."""
-    source = Path(wavefront.__file__).with_name("stored.cuh").read_text()
+    source = named("stored.cuh").read_text()
     used = pairs()
     assert {value for value, _ in used} == set(C_TYPES.values())
     assert {stored for _, stored in used} - set(C_TYPES.values()) == {"u16", "u32"}
@@ -677,6 +678,7 @@ def test_stored_values_are_widened(tmp_path: Path) -> None:
     target = tmp_path / "stored.so"
     source = Path(__file__).with_name("on_host") / "stored.cpp"
     command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Wno-unknown-pragmas", "-Werror"]
+    command += ["-iquote", str(KERNELS)]
     subprocess.run([*command, "-o", str(target), str(source)], check=True)
     library, rng = ctypes.CDLL(str(target)), np.random.default_rng(0)
     types = {name: np.dtype(dtype) for dtype, name in C_TYPES.items()}

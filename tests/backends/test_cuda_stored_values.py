@@ -12,7 +12,7 @@ from typing import Any
 import host_engine
 import numpy as np
 import pytest
-from nvcc import KERNELS, complaints, needs_nvcc
+from nvcc import complaints, named, needs_nvcc
 from test_contract import random_numbers
 
 from akx.backends.cuda import stored_values, values
@@ -195,7 +195,7 @@ def test_sets_have_slots_to_spare(room: int) -> None:
 
 @needs_nvcc
 def test_every_instance_compiles(tmp_path: Path) -> None:
-    source = KERNELS / "stored_values.cu"
+    source = named("stored_values.cu")
     jobs = [(source, {"AKX_VALUE": C_TYPES[kept], "AKX_GIVEN": C_TYPES[given]}) for kept, given in PAIRS]
     jobs += [
         (source, {**macros, "AKX_HALF": HALVES[kept]})

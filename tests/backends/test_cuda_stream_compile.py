@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nvcc import EVERYTHING, KERNELS, complaints, needs_nvcc
+from nvcc import EVERYTHING, complaints, named, needs_nvcc
 
 _SOURCE = Path(__file__).with_name("every_stream.cu")
-_ENTRY = KERNELS / "stream.cu"
+_ENTRY = named("stream.cu")
 
 
 @needs_nvcc

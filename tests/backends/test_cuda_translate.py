@@ -13,7 +13,7 @@ import host_engine
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from nvcc import KERNELS, complaints, needs_nvcc
+from nvcc import complaints, named, needs_nvcc
 from program_on_host import Call, CompiledDevice
 from test_contract import make_coefficients
 from test_cuda_layouts import H100
@@ -532,13 +532,13 @@ def test_an_infeasible_plan_is_refused_with_the_words_of_the_host(
 
 @needs_nvcc
 def test_the_source_compiles_for_gpus_without_spills(tmp_path: Path) -> None:
-    assert not (text := complaints([(KERNELS / "translate.cu", {})], tmp_path, ["-Xptxas", "-warn-spills"])), text
+    assert not (text := complaints([(named("translate.cu"), {})], tmp_path, ["-Xptxas", "-warn-spills"])), text
 
 
 def test_nvrtc_takes_the_source_too() -> None:
     if not (compiler_name() or "").startswith("NVRTC"):
         pytest.skip("NVRTC is not installed")
-    assert compile_cubin(KERNELS / "translate.cu", options_for({}), "sm_90")
+    assert compile_cubin(named("translate.cu"), options_for({}), "sm_90")
 
 
 # ------------------------------------------------------------------------------------------------------------ on a GPU

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nvcc import KERNELS, Macros, complaints, needs_nvcc
+from nvcc import Macros, complaints, named, needs_nvcc
 
 from akx.backends.cuda.program import C_TYPES
 
@@ -15,7 +15,7 @@ _TILES = ((1, 1), (5, 1), (3, 2), (8, 8))
 
 
 def _job(name: str, dtype: str, **more: int) -> tuple[Path, Macros]:
-    return KERNELS / f"{name}.cu", {"AKX_VALUE": C_TYPES[dtype], **more}
+    return named(f"{name}.cu"), {"AKX_VALUE": C_TYPES[dtype], **more}
 
 
 @needs_nvcc

@@ -25,7 +25,7 @@ from akx.core.errors import AkxWarning, ArgumentError, ArgumentTypeError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import make_key
-from akx.plandb.keys import key_of_plan
+from akx.plandb.key import key_of_plan
 from akx.tuner import tune
 from akx.tuner.space import build_space
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from akx.core.matrix import Matrix
-from akx.report.packets import schedule
+from akx.report.matrix.fpga_packets import schedule
 from benchmarks import gallery, literature
 from benchmarks.literature import (
     BLOCKS,

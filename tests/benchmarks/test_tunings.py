@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from akx.plandb.transfer import read_bundle
+from akx.plandb.bundle import read_bundle
 from benchmarks import tunings
 
 _CPU = Path(tunings.__file__).resolve().parents[1] / "tuning_db" / "cpu-amd-epyc-family-25-2-cores.json"

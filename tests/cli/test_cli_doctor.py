@@ -12,13 +12,13 @@ import pytest
 
 from akx import solvers
 from akx.backends.cpu.variants import VARIANTS
-from akx.backends.cuda.device.memory import memory_pool
+from akx.backends.cuda.device.pool import memory_pool
 from akx.backends.device.host import host_device
 from akx.backends.revisions import ALL, sources
 from akx.cli import doctor
 from akx.core import numba_jit as _numba
 from akx.core.matrix import Matrix
-from akx.report import environment
+from akx.report.doctor import checks as environment
 from akx.solvers.system import compiling_job
 from akx.tuner.model import calibration
 from akx.tuner.model.figures import derived_figures

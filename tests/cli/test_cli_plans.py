@@ -25,7 +25,7 @@ from akx.plandb import (
     TrialRecord,
     layers,
 )
-from akx.plandb.transfer import bundle_text
+from akx.plandb.bundle import bundle_text
 from akx.tuner import plan_key
 from cli.golden import check_shape
 from cli.running import Ran

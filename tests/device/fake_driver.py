@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from akx.backends.cuda import content, program
-from akx.backends.cuda.device import callers, memory, runtime, streams
+from akx.backends.cuda.device import callers, pool, runtime, streams
 
 LEGACY, CONTEXT = 1, 7
 CAPTURED = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
@@ -308,10 +308,9 @@ class FakeDriver:
         monkeypatch.setattr(content, "_spare", [])
         monkeypatch.setattr(program, "_PAYS", 1)
         monkeypatch.setattr(content, "_words", [])
-        monkeypatch.setattr(memory, "_BEFORE_REUSE", [])
         monkeypatch.setattr(callers, "_of_cupy", (None, None))
         monkeypatch.setattr(callers, "_of_torch", {})
-        for once in (runtime.runtime, streams.default_stream, memory.memory_pool, callers._legacy):
+        for once in (runtime.runtime, streams.default_stream, pool.memory_pool, callers._legacy):
             monkeypatch.setattr(once, "_made", [])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from akx.backends.cuda.device import compile as compiling
 
-SOURCE = Path(compiling.__file__).parents[1] / "sweep.cu"
+SOURCE = next(compiling.ROOT.rglob("sweep.cu"))
 
 
 @pytest.mark.parametrize("spoil", [lambda text: text[:-1], lambda _: b"", lambda text: b"x" + text[1:]])

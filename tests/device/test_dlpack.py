@@ -69,7 +69,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         ordinal = 0
 
     monkeypatch.setattr(memory, "runtime", Runtime)
-    monkeypatch.setattr("akx.backends.cuda.device.launch.default_stream", Stream)
+    monkeypatch.setattr("akx.backends.cuda.device.memory.default_stream", Stream)
     return released
 
 

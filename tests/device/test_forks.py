@@ -77,7 +77,7 @@ def test_a_thread_that_forks_keeps_what_it_holds() -> None:
 def test_every_lock_is_one() -> None:
     """A child finds whatever lock the package makes free; the owners of the exceptions make theirs anew."""
     plain = re.compile(r"threading\.(?:Lock|RLock|Semaphore|BoundedSemaphore|Barrier|Condition)\((?!ForkSafeLock)")
-    owners = {"_progress.py", "device/forks.py", "device/lock.py"}
+    owners = {"core/progress.py", "backends/device/forks.py", "backends/device/lock.py"}
     found = {path.relative_to(_PACKAGE).as_posix() for path in _PACKAGE.rglob("*.py") if plain.search(path.read_text())}
     assert found <= owners
     assert not [path for path in _PACKAGE.rglob("*.py") if "flock(" in path.read_text() and path.name != "forks.py"]

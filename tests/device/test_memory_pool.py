@@ -15,7 +15,7 @@ import pytest
 
 import akx
 from akx.backends.cuda.device import memory
-from akx.backends.cuda.device.memory import MemoryPool
+from akx.backends.cuda.device.pool import MemoryPool, memory_pool
 from akx.backends.device.once import once
 from akx.core.errors import ArgumentError, ArgumentTypeError, DeviceError, DeviceMemoryError
 
@@ -62,16 +62,16 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     found = Driver()
-    monkeypatch.setattr(memory, "runtime", lambda: found)
+    monkeypatch.setattr("akx.backends.cuda.device.pool.runtime", lambda: found)
     return found
 
 
 @pytest.fixture
 def no_pool_yet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    kept = memory.memory_pool._made
-    memory.memory_pool.forget()
+    kept = memory_pool._made
+    memory_pool.forget()
     yield
-    memory.memory_pool._made = kept
+    memory_pool._made = kept
 
 
 def test_no_more_than_the_budget(driver: Driver) -> None:
@@ -135,7 +135,7 @@ def test_memory_of_an_array_comes_back_without_a_step_in_which_a_handler_could_r
     driver: Driver, no_pool_yet: None
 ) -> None:
     array = memory.empty(100, np.float64)
-    pool = memory.memory_pool()
+    pool = memory_pool()
     assert pool.used == 1024
     steps: list[str] = []
     sys.setprofile(lambda frame, event, arg: steps.append(frame.f_code.co_name) if event == "call" else None)
@@ -203,19 +203,19 @@ def test_a_budget_is_a_number_of_bytes(value: Any, error: type[Exception]) -> No
 def test_the_environment_says_the_budget(no_pool_yet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AKX_GPU_MEMORY", "2G")
     assert akx.memory_pool().budget == 2**31
-    assert akx.memory_pool() is memory.memory_pool()
+    assert akx.memory_pool() is memory_pool()
     akx.memory_pool().budget = "1G"
-    assert memory.memory_pool().budget == 2**30
-    memory.memory_pool.forget()
+    assert memory_pool().budget == 2**30
+    memory_pool.forget()
     monkeypatch.setenv("AKX_GPU_MEMORY", "all of it")
     with pytest.raises(ArgumentError, match="'all of it'; AKX_GPU_MEMORY is wrong"):
         akx.memory_pool()
-    memory.memory_pool.forget()
+    memory_pool.forget()
     monkeypatch.delenv("AKX_GPU_MEMORY")
     monkeypatch.setenv("AKX_GPU_POOL", "off")
     assert akx.memory_pool().budget is None
     assert akx.memory_pool().exact
-    memory.memory_pool.forget()
+    memory_pool.forget()
     monkeypatch.setenv("AKX_GPU_POOL", "sometimes")
     with pytest.raises(ArgumentError, match="AKX_GPU_POOL is wrong, expected on or off"):
         akx.memory_pool()

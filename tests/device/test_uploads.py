@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from device.fake_driver import FakeDriver, seen
 
-from akx.backends.cuda.device import memory, uploads
+from akx.backends.cuda.device import memory, pool, uploads
 
 
 class OutOfMemory(int):
@@ -34,7 +34,7 @@ def test_an_array_goes_in_pieces(monkeypatch: pytest.MonkeyPatch, bytes_more: in
     array.set(values[::-1])
     np.testing.assert_array_equal(seen(array.pointer, values.size), values[::-1])
     assert "cuMemHostAlloc" not in driver.log  # buffers are kept
-    locked = memory.pinned(values.shape, values.dtype)
+    locked = pool.pinned(values.shape, values.dtype)
     locked[:] = 2 * values
     driver.log.clear()
     array.set(locked)  # which the device reads by itself
@@ -88,7 +88,7 @@ def test_an_array_comes_back_in_pieces(monkeypatch: pytest.MonkeyPatch, bytes_mo
     driver.log.clear()
     np.testing.assert_array_equal(array.get(), values)
     assert driver.log.count("cuMemcpyDtoHAsync") == 7 + bool(bytes_more)
-    locked = memory.pinned(values.shape, values.dtype)
+    locked = pool.pinned(values.shape, values.dtype)
     driver.log.clear()
     assert array.get(locked) is locked
     assert driver.log.count("cuMemcpyDtoHAsync") == 1

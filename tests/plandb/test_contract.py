@@ -24,8 +24,8 @@ from akx.plandb import (
     made_with,
     stale_fields,
 )
-from akx.plandb.transfer import bundle_text
-from akx.report.story import read_stories
+from akx.plandb.bundle import bundle_text
+from akx.report.plans.plan_summary import read_stories
 
 from .samples import make_key, make_plan, make_record, make_timing, of_search
 
@@ -164,7 +164,7 @@ def test_plans_are_carried_from_place_to_place(database: PlanDatabase, tmp_path:
 def test_an_import_that_fails_halfway_changes_nothing(
     database: PlanDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from akx.plandb.rows import Tables
+    from akx.plandb.tables import Tables
 
     database.put(make_record(7))
     (tmp_path / "bundle.json").write_text(bundle_text([make_record(number) for number in range(3)]))
@@ -503,7 +503,7 @@ def test_a_trial_that_is_given_again_is_one_row(database: PlanDatabase, monkeypa
     assert database.trials(key) == (trials[0], wrong, later, other)
     assert database.add_trials(make_key(1), trials) == 2, "for another key"
     assert database.trials(make_key(1)) == tuple(trials)
-    monkeypatch.setattr("akx.plandb.rows._MOST_LISTED", 2)
+    monkeypatch.setattr("akx.plandb.tables._MOST_LISTED", 2)
     many = [TrialRecord(make_plan(), (0.1,), created=f"2024-01-0{day}T00:00:00+00:00") for day in range(1, 8)]
     assert [database.add_trials(make_key(2), given) for given in (many[:5], many, many)] == [5, 2, 0]
     assert database.trials(make_key(2)) == tuple(many)

@@ -21,7 +21,7 @@ import pytest
 from akx.core.errors import DatabaseError
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, ShippedPlans, TrialRecord
 from akx.plandb import files as plan_files
-from akx.plandb.transfer import bundle_text
+from akx.plandb.bundle import bundle_text
 
 from .samples import make_key, make_plan, make_record, without_root
 

@@ -16,8 +16,8 @@ import scipy.sparse as sp
 from akx.core.matrix import Matrix
 from akx.core.pattern import Pattern
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans, TrialRecord
-from akx.plandb.rows import Tables
-from akx.plandb.transfer import bundle_text
+from akx.plandb.bundle import bundle_text
+from akx.plandb.tables import Tables
 
 from .samples import make_plan, make_record, make_timing, of_search, without_root
 

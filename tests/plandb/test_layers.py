@@ -12,8 +12,8 @@ import pytest
 from akx.core.errors import ArgumentError
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, ShippedPlans, database_status, shipped_plans
 from akx.plandb import layers as layer_module
-from akx.plandb.records import PlanRecord
-from akx.plandb.transfer import bundle_text
+from akx.plandb.bundle import bundle_text
+from akx.plandb.record import PlanRecord
 
 from .samples import make_key, make_record
 

@@ -28,16 +28,16 @@ from akx.plandb import (
     access,
     aged,
     database_status,
-    keys,
     parse_bundle,
     read_bundle,
     stale_fields,
     store,
 )
+from akx.plandb import key as keys
 from akx.plandb import migrate as migrations
-from akx.plandb.keys import search_key
+from akx.plandb.bundle import bundle_text
+from akx.plandb.key import search_key
 from akx.plandb.legacy import key_id
-from akx.plandb.transfer import bundle_text
 
 from .samples import make_key, make_plan, make_record, make_timing, of_search, without_root
 

@@ -20,9 +20,9 @@ from postgres import PostgresServer
 from akx.core.errors import DatabaseError, MissingDependencyError
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, ShippedPlans, TrialRecord, database_status
 from akx.plandb import server_store as module
-from akx.plandb.address import ServerAddress, database_place
-from akx.plandb.rows import Tables, decode_trials
-from akx.plandb.transfer import bundle_text
+from akx.plandb.bundle import bundle_text
+from akx.plandb.place import ServerAddress, database_place
+from akx.plandb.tables import Tables, decode_trials
 
 from .samples import make_key, make_plan, make_record, make_timing, of_search
 

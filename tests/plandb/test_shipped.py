@@ -13,7 +13,7 @@ from akx.backends import registry
 from akx.core.io import read_matrix
 from akx.core.matrix import Matrix
 from akx.plandb import PlanDatabase, ShippedPlans, aged, stale_fields
-from akx.plandb.keys import search_key
+from akx.plandb.key import search_key
 from akx.tuner.model.calibration import Calibration
 
 _SHIPPED = Path(__file__).resolve().parents[2] / "tuning_db"

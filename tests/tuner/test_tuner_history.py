@@ -175,7 +175,7 @@ def test_the_plan_that_is_kept_is_measured_and_not_entered(world: Any, matrix: A
 def test_trials_of_another_key_are_not_entered(
     world: Any, make_matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from akx.plandb import keys
+    from akx.plandb import key as keys
 
     matrix = make_matrix()
     search(matrix, db)

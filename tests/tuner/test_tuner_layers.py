@@ -10,7 +10,7 @@ import pytest
 
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord, ShippedPlans
-from akx.plandb.transfer import bundle_text
+from akx.plandb.bundle import bundle_text
 from akx.tuner import plan_key, tune
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from akx.backends.cuda import (
     wavefront,
     wavefront_work,
 )
+from akx.backends.cuda.device.compile import ROOT
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.sweep_work import csr_work, sell_work
 from akx.backends.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
@@ -486,7 +486,7 @@ def test_warps_that_find_no_room_begin_when_others_end(gpu: CudaDevice, held: in
 
 
 def test_as_many_slots_wait_together_as_the_kernels_ask_for() -> None:
-    source = Path(sweep.__file__).with_name("sweep.cuh").read_text()
+    source = next(ROOT.rglob("sweep.cuh")).read_text()
     assert f" TOGETHER = {sweep_work._TOGETHER_IN_LANE};" in source
 
 

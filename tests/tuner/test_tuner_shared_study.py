@@ -148,7 +148,7 @@ def test_nothing_is_mixed_that_is_not_alike(world: Any, make_matrix: Any, journa
 def test_a_schedule_with_other_kernels_is_tried_anew_and_nothing_else(
     world: Any, matrix: Any, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from akx.plandb import keys
+    from akx.plandb import key as keys
 
     first = own(work(matrix, journal, trials=30))
     changed = {plan for plan in first if plan.schedule == "front"}

@@ -28,8 +28,9 @@ from akx.backends.device.clocks import ClockState, ClockWatch
 from akx.backends.device.host import host_device
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, DeviceError, InfeasibleError
 from akx.core.plan import Plan
-from akx.plandb import PlanDatabase, PlanRecord, default_database, transfer
-from akx.plandb.keys import key_of_plan, search_key
+from akx.plandb import PlanDatabase, PlanRecord, default_database
+from akx.plandb import bundle as transfer
+from akx.plandb.key import key_of_plan, search_key
 from akx.tuner import Progress, Settings, exhaustive, measure, plan_key
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.candidates.proposals import SEARCHING

@@ -20,8 +20,8 @@ from akx.core.errors import DatabaseError, FileFormatError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans
+from akx.plandb.bundle import bundle_text
 from akx.plandb.sketches import Sketch
-from akx.plandb.transfer import bundle_text
 from akx.tuner import measure, plan_key, read_recording, replay, tune
 from akx.tuner.candidates import similar_matrices as similar
 from akx.tuner.candidates.same_pattern import key_distance

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from akx.backends.cuda.device.copies import send
 from akx.backends.cuda.device.launch import Graph, Stream, capture, spare_stream
-from akx.backends.cuda.device.memory import DeviceArray, empty, pinned
+from akx.backends.cuda.device.memory import DeviceArray, empty
+from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.program import CudaProgram
 from akx.backends.cuda.queues import Ring, record_once
 from akx.backends.cuda.vectors import CudaVectorWork

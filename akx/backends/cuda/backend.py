@@ -88,7 +88,7 @@ class CudaBackend(Backend):
         return free_bytes()
 
     def is_memory_limited(self) -> bool:
-        from akx.backends.cuda.device.memory import memory_pool
+        from akx.backends.cuda.device.pool import memory_pool
 
         return memory_pool().budget is not None
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.launch import Stream, default_stream
-from akx.backends.cuda.device.memory import DeviceArray, pinned, wrap, zeros
+from akx.backends.cuda.device.memory import DeviceArray, wrap, zeros
+from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.device.runtime import beside_captures
 from akx.core.errors import DeviceError
 

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cuda.device.launch import CallerStream, Graph, Stream, capture, default_stream, spare_stream
-from akx.backends.cuda.device.memory import LARGE, DeviceArray, empty, pinned, to_device
+from akx.backends.cuda.device.memory import LARGE, DeviceArray, empty, to_device
+from akx.backends.cuda.device.pool import pinned
 from akx.backends.program import Coefficients, Program
 from akx.core.errors import DeviceError, DeviceMemoryError
 

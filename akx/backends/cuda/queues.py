@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cuda.device.launch import Event, Stream
-from akx.backends.cuda.device.memory import pinned
+from akx.backends.cuda.device.pool import pinned
 from akx.backends.program import Program
 
 __all__ = ["Ring", "record_once"]

@@ -16,7 +16,8 @@ import numpy as np
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.copies import bring_rows, send
 from akx.backends.cuda.device.launch import Event, default_stream, spare_stream
-from akx.backends.cuda.device.memory import DeviceArray, empty, pinned
+from akx.backends.cuda.device.memory import DeviceArray, empty
+from akx.backends.cuda.device.pool import pinned
 
 __all__ = [
     "WORD",

@@ -26,7 +26,8 @@ from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.copies import bring_rows, send
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.launch import Graph, Kernel, Mark, Stream, capture, default_stream, spare_stream
-from akx.backends.cuda.device.memory import DeviceArray, empty, pinned, to_device
+from akx.backends.cuda.device.memory import DeviceArray, empty, to_device
+from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.hybrid import HostShare, device_part, passes
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.window import BACKS, COUNTERS, Window, pack, whole_slices

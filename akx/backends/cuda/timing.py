@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from akx.backends.base import TrialVectors
 from akx.backends.cuda.device.copies import bring_rows, send
 from akx.backends.cuda.device.launch import Event, Graph, default_stream
-from akx.backends.cuda.device.memory import DeviceArray, empty, memory_pool, pinned, to_device
+from akx.backends.cuda.device.memory import DeviceArray, empty, to_device
+from akx.backends.cuda.device.pool import memory_pool, pinned
 from akx.backends.cuda.device.runtime import runtime
 from akx.backends.schedule import Coefficients, Program, TimedCall
 

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.launch import CallerStream, Graph, Stream, capture, spare_stream
-from akx.backends.cuda.device.memory import DeviceArray, empty, pinned, to_device, wrap, zeros
+from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, wrap, zeros
+from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.program import C_TYPES, CudaProgram
 from akx.backends.cuda.stored_values import place_offsets
 from akx.backends.device.forks import ForkSafeLock

@@ -22,7 +22,8 @@ from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.copies import send
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.launch import Stream, default_stream
-from akx.backends.cuda.device.memory import DeviceArray, empty, pinned, to_device, wrap
+from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, wrap
+from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.reflections import orthonormal_rows
 from akx.backends.vectors import Vectors

@@ -21,8 +21,8 @@ from akx.core.matrix import Matrix
 from akx.core.options import unknown_option
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, made_with
+from akx.plandb.bundle import keep_aside
 from akx.plandb.sketches import FEATURES
-from akx.plandb.transfer import keep_aside
 from akx.tuner import measure
 from akx.tuner.history.result import FEW_CALLS, Counts, TuneResult, Untuned
 from akx.tuner.history.trial_log import TrialLog

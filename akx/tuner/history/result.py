@@ -22,7 +22,7 @@ from typing import Any
 
 from akx.core.errors import PlanError, brief
 from akx.core.plan import Plan
-from akx.plandb.records import PlanRecord, break_even_calls
+from akx.plandb.record import PlanRecord, break_even_calls
 
 __all__ = [
     "AS_ANOTHER",

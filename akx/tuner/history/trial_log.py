@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from akx.core.errors import DatabaseError, MissingDependencyError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, TrialRecord, aged
-from akx.plandb.records import now
+from akx.plandb.record import now
 from akx.tuner import measure
 from akx.tuner.history.result import AS_ANOTHER, COMPLETE, EARLIER, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.measure import Measurement, median

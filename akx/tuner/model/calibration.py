@@ -55,7 +55,7 @@ from akx.core.matrix import Matrix
 from akx.core.options import schedule_with
 from akx.core.plan import Plan
 from akx.core.process import user_folder
-from akx.plandb.records import now
+from akx.plandb.record import now
 from akx.tuner import measure
 from akx.tuner.measure import Precision
 from akx.tuner.model.figures import FORMATS, Figures, FormatCost, derived_figures, faster, measured_figures

@@ -191,10 +191,10 @@ def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any, program: Any = None
 
 def _trim() -> None:
     """Give the memory of programs that are gone back to the device: others need it."""
-    memory = sys.modules.get("akx.backends.cuda.device.memory")
-    if memory is not None:
+    pool = sys.modules.get("akx.backends.cuda.device.pool")
+    if pool is not None:
         with contextlib.suppress(Exception):
-            memory.memory_pool().trim()
+            pool.memory_pool().trim()
 
 
 def main(parent: int | None = None) -> None:

@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 from akx.core.errors import AkxError, DatabaseError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabaseWarning, PlanKey
-from akx.plandb.keys import build_of, search_key
+from akx.plandb.key import build_of, search_key
 from akx.tuner.history.result import COMPLETE, FAILED, PRUNED, SHARED, Trial
 from akx.tuner.measure import median
 from akx.tuner.search.storage import open_storage, quiet_optuna

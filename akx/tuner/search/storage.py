@@ -21,7 +21,7 @@ from typing import Any
 
 from akx.backends.device.forks import lock_file, unlock_file
 from akx.core.errors import ArgumentTypeError, DatabaseError, brief
-from akx.plandb.address import ServerAddress, database_place
+from akx.plandb.place import ServerAddress, database_place
 from akx.plandb.server import connecting, server_errors, translate
 
 __all__ = ["TailLock", "open_storage", "quiet_optuna"]

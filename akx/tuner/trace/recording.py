@@ -25,7 +25,7 @@ from typing import Any
 
 from akx.core.errors import AkxError, FileFormatError, FileMissingError, PlanError, brief
 from akx.core.plan import Plan
-from akx.plandb.keys import PlanKey
+from akx.plandb.key import PlanKey
 from akx.tuner.candidates.warm_start import Seeds
 from akx.tuner.history.result import COMPLETE, EXHAUSTED, Trial
 from akx.tuner.space import is_baseline

@@ -20,7 +20,7 @@ from akx.backends.device.forks import lock_file, unlock_file
 from akx.backends.schedule import Parameter
 from akx.core.errors import ArgumentError, FileFormatError
 from akx.plandb import PlanKey
-from akx.plandb.records import now
+from akx.plandb.record import now
 from akx.tuner.candidates.warm_start import NO_SEEDS, Seeds
 from akx.tuner.history.result import Trial, TuneResult
 from akx.tuner.model.seconds import Model

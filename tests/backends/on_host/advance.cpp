@@ -1,6 +1,6 @@
 // The kernel of advance.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "../../../akx/backends/cuda/advance.cu"
+#include "advance.cu"
 
 AKX_ON_HOST_KERNEL(end_of_block)

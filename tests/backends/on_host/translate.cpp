@@ -1,7 +1,7 @@
 // Kernels of translate.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "../../../akx/backends/cuda/translate.cu"
+#include "translate.cu"
 
 AKX_ON_HOST_KERNEL(compare_rows)
 AKX_ON_HOST_KERNEL(find_ends_of_runs)

@@ -1,10 +1,10 @@
 """From a CUDA source and its macros to a loaded module: NVRTC first, nvcc where that is missing, a store on disk.
 
 NVRTC compiles a small kernel in a few hundredths of a second where nvcc takes seconds, which decides how many
-candidates a tuner can try. A cubin is kept under a key of everything that it depends on: the source and every ``.cuh``
-beside it, the options, the architecture, and the version of the compiler's bindings: to ask the compiler for its own is
-to load it, which takes longer than a first product. Files are written in one step; a store that cannot be written is
-done without.
+candidates a tuner can try. A cubin is kept under a key of everything that it depends on: the source, every ``.cuh``
+beside it and of akx, the options, the architecture, and the version of the compiler's bindings: to ask the compiler for
+its own is to load it, which takes longer than a first product. Files are written in one step; a store that cannot be
+written is done without.
 
 A first call on a fresh machine needs several modules. What it is going to load is begun together (:func:`begin`), each
 in a thread of its own. NVRTC has a lock around nearly all of a compilation, but newer releases, and in older ones a
@@ -30,14 +30,16 @@ from typing import Any
 
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.launch import Module
-from akx.backends.cuda.device.libraries import open_library
+from akx.backends.cuda.device.runtime import open_library
 from akx.backends.device.once import once
 from akx.core.errors import CompileError, MissingDependencyError
 from akx.core.files import read_sealed, write_sealed
 from akx.core.process import user_folder
 
-__all__ = ["begin", "compile_cubin", "compiler_name", "load", "options_for", "store_folder"]
+__all__ = ["ROOT", "begin", "compile_cubin", "compiler_name", "load", "options_for", "store_folder"]
 
+#: What the includes of akx's own sources are relative to.
+ROOT = Path(__file__).parents[1]
 _Named = tuple[Path, tuple[str, ...], str]
 _STANDARD = ("-std=c++17",)
 #: Modules by source, options and architecture: a source is read once in a process, since reading and hashing all that a
@@ -56,7 +58,8 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: CudaDevice, o
     Parameters
     ----------
     source : Path
-        A ``.cu`` file. ``.cuh`` files beside it can be included by name; ``nvcc``'s headers should not be.
+        A ``.cu`` file. It can include ``.cuh`` files beside it by name, and akx's by their path below :data:`ROOT`;
+        ``nvcc``'s headers it should not.
     macros : mapping of str to int or str
         Defined as ``-Dname=value``.
     device : CudaDevice
@@ -191,7 +194,14 @@ def _digest_of(path: Path, size: int, time: int) -> bytes:
 def _texts(source: Path, arguments: Sequence[str]) -> Iterator[Path]:
     yield source
     for folder in (source.parent, *(Path(one[2:]) for one in arguments if one.startswith("-I"))):
-        yield from sorted(folder.glob("*.cuh"))
+        if not folder.is_relative_to(ROOT):
+            yield from sorted(folder.glob("*.cuh"))
+    yield from _own_headers()
+
+
+@lru_cache(maxsize=1)
+def _own_headers() -> tuple[Path, ...]:
+    return tuple(sorted(ROOT.rglob("*.cuh")))
 
 
 @once
@@ -222,7 +232,7 @@ def _nvcc() -> str | None:
 
 
 def _by_nvrtc(library: ctypes.CDLL, source: Path, arguments: Sequence[str], arch: str) -> bytes:
-    program, given = ctypes.c_void_p(), [f"-arch={arch}", f"-I{source.parent}", *arguments]
+    program, given = ctypes.c_void_p(), [f"-arch={arch}", f"-I{source.parent}", *arguments, f"-I{ROOT}"]
     options = (ctypes.c_char_p * len(given))(*(option.encode() for option in given))
     named = source.read_bytes(), source.name.encode()
     _check(library, library.nvrtcCreateProgram(ctypes.byref(program), *named, 0, None, None), source, "")
@@ -253,7 +263,7 @@ def _check(library: ctypes.CDLL, code: int, source: Path, log: str) -> None:
 def _by_nvcc(compiler: str, source: Path, arguments: Sequence[str], arch: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="akx-nvcc-") as folder:
         target = Path(folder) / "kernel.cubin"
-        command = [compiler, "-cubin", f"-arch={arch}", *arguments, "-o", str(target), str(source)]
+        command = [compiler, "-cubin", f"-arch={arch}", *arguments, f"-I{ROOT}", "-o", str(target), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise CompileError(f"{source.name} does not compile", found=(done.stderr or done.stdout).strip())

@@ -5,8 +5,8 @@ Everything here only queues work on a stream, so that it can be recorded into a 
 
 from __future__ import annotations
 
-from akx.backends.cuda.device.launch import Stream
 from akx.backends.cuda.device.runtime import runtime
+from akx.backends.cuda.device.streams import Stream
 
 __all__ = ["bring_rows", "send"]
 

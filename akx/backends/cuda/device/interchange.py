@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cuda.device import dlpack
-from akx.backends.cuda.device.launch import default_stream
 from akx.backends.cuda.device.memory import DeviceArray, empty, wrap
 from akx.backends.cuda.device.runtime import runtime
+from akx.backends.cuda.device.streams import default_stream
 from akx.core.device_arrays import is_on_device, unreadable
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, DeviceError, MatrixError
 

@@ -8,6 +8,7 @@ is made current for the length of an operation and no longer: the caller's own c
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -25,6 +26,7 @@ __all__ = [
     "driver",
     "failed",
     "give_back",
+    "open_library",
     "pycuda_driver",
     "runtime",
 ]
@@ -69,6 +71,30 @@ def driver() -> Any:
     if int(code) != 0:
         raise DeviceError("the NVIDIA driver does not start", found=code.name, hint="see what nvidia-smi says")
     return module
+
+
+@lru_cache(maxsize=8)
+def open_library(name: str, sonames: tuple[str, ...]) -> ctypes.CDLL | None:
+    """A shared library, from the wheels of the environment or from the system; None where it is not there.
+
+    Parameters
+    ----------
+    name : str
+        As cuda-pathfinder calls it, e.g. ``"cusparse"``.
+    sonames : tuple of str
+        File names to try where that does not know it.
+    """
+    try:
+        found = import_module("cuda.pathfinder").load_nvidia_dynamic_lib(name)
+        return ctypes.CDLL(found.abs_path)
+    except Exception:
+        pass
+    for soname in sonames:
+        try:
+            return ctypes.CDLL(soname)
+        except OSError:
+            continue
+    return None
 
 
 @lru_cache(maxsize=1)

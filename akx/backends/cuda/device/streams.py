@@ -8,16 +8,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.runtime import failed, give_back, pycuda_driver, runtime
 from akx.backends.device.forks import ForkSafeLock
 from akx.backends.device.once import once
 from akx.core.errors import CapturingError
-
-if TYPE_CHECKING:
-    from akx.backends.cuda.device.graphs import Launch
 
 __all__ = [
     "CallerStream",
@@ -25,6 +21,7 @@ __all__ = [
     "Mark",
     "OwnStream",
     "Stream",
+    "come_back",
     "default_stream",
     "keep_forever",
     "pycuda_context",
@@ -71,10 +68,10 @@ class Stream:
     raw
         For the driver's functions.
     launches : list or None
-        Kernels launched on it while a graph is recorded that can be moved (:func:`capture`).
+        While a graph is recorded that can be moved: the kernels launched so far, each a `Launch` (:func:`capture`).
     """
 
-    launches: list[Launch] | None = None
+    launches: list[Any] | None = None
 
     def __init__(self, *, blocking: bool = True) -> None:
         self.ours: Any = None
@@ -282,9 +279,13 @@ def _raw(live: Any, stream: Stream | int) -> Any:
 @once
 def default_stream() -> OwnStream:
     """The stream that akx works on where no other is named."""
-    own = OwnStream()
-    memory.before_reuse(own.come_back)  # what is given out again may be in use by work so far
-    return own
+    return OwnStream()
+
+
+def come_back() -> None:
+    """Let work from now on wait for what was queued on streams of callers: for who gives memory out again."""
+    if default_stream.is_made:
+        default_stream().come_back()
 
 
 #: Streams that nobody uses now; appending and popping are atomic.

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda.device.memory import pinned
+from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.device.runtime import runtime
 from akx.backends.cuda.device.streams import Mark, Stream, default_stream
 from akx.backends.device.host import default_threads
