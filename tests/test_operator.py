@@ -283,8 +283,8 @@ def test_operator_copies_and_update_values() -> None:
 
 def test_values_from_a_device_reach_plans_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are fetched when a plan of the host is used, once, and not before; bytes are counted meanwhile."""
-    from akx.backends.cuda import values
     from akx.backends.cuda.device import interchange
+    from akx.backends.cuda.value_compression import new_values as values
 
     fetched: list[int] = []
 
@@ -332,8 +332,8 @@ def test_values_from_a_device_reach_plans_of_the_host(monkeypatch: pytest.Monkey
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is sent to a GPU that is not there."""
-    from akx.backends.cuda import values
     from akx.backends.cuda.device import memory
+    from akx.backends.cuda.value_compression import new_values as values
 
     class OnDevice:
         def __init__(self, data: Any) -> None:
@@ -1296,7 +1296,8 @@ def test_a_call_that_may_be_done_again_leaves_x_as_it_is() -> None:
 
 
 def test_a_call_is_stale_whatever_another_thread_has_renewed_meanwhile() -> None:
-    from akx.operator import call, kept
+    from akx.operator import call
+    from akx.operator import lookup as kept
 
     A = sp.eye_array(300, format="csr")
     known = SimpleNamespace(token=kept.content_of(A, None))

@@ -67,7 +67,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
         check_amount(option, value, example)
     _check_files(request)
     from akx.backends.device.choose import HOST, device_of
-    from akx.solvers.places import TOO_MUCH
+    from akx.solvers.host_fallback import TOO_MUCH
 
     if request.backend != "auto":
         device_of(request.backend)  # that it is missing is said before anything is read

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from akx.core.lazy import lazy_names
+from akx.core.lazy_names import lazy_names
 from akx.tuner.model.predict import predict
 
 if TYPE_CHECKING:

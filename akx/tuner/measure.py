@@ -23,8 +23,8 @@ from itertools import zip_longest
 from typing import Any, Protocol
 
 from akx.backends.schedule import TimedCall
-from akx.core.collection import nothing_collected
 from akx.core.errors import ArgumentError, brief
+from akx.core.garbage_collection import nothing_collected
 
 __all__ = [
     "DISTURBED_FACTOR",

@@ -16,14 +16,14 @@ from nvcc import named
 from test_contract import make_coefficients, random_numbers
 
 from akx.backends import reference
-from akx.backends.cuda.front import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front, lay_out
-from akx.backends.cuda.stored import FULL, HALF, STORED, TABLE, encoded
-from akx.backends.cuda.wavefront import macros
+from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front, lay_out
+from akx.backends.cuda.schedules.wavefront.schedule import macros
+from akx.backends.cuda.value_compression.encodings import FULL, HALF, STORED, TABLE, encoded
 from akx.backends.schedule import Coefficients
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.formats.base import Pattern, pattern_of
-from akx.partition.strips import strips
+from akx.partition.wavefront_blocks import strips
 from benchmarks.gallery import delaunay, epidemic, stencil
 
 DTYPES = ("float32", "float64", "complex64", "complex128")

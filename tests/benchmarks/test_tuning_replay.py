@@ -16,8 +16,8 @@ from replay import UNKNOWN, Replay, without
 
 import akx
 from akx.core.errors import FileFormatError
+from akx.core.fingerprint import Pattern
 from akx.core.matrix import Matrix
-from akx.core.pattern import Pattern
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import Recording, Settings, TuneResult, plan_key, replay

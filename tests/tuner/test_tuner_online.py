@@ -23,8 +23,8 @@ from akx import MatrixPowers
 from akx.backends import registry
 from akx.core.errors import ArgumentError, CapturingError
 from akx.core.matrix import Matrix
+from akx.core.parallel import is_alone
 from akx.core.plan import Plan
-from akx.partition.pieces import is_alone
 from akx.plandb import PlanDatabase
 from akx.tuner import plan_key, tune
 from akx.tuner.history.result import COMPLETE

@@ -11,21 +11,18 @@ import pytest
 import scipy.sparse as sp
 
 from akx.backends import registry
-from akx.backends.cuda import (
-    diagonals,
-    ghost,
-    resident,
-    sweep,
-    sweep_layout,
-    sweep_work,
-    vbell,
-    wavefront,
-    wavefront_work,
-)
+from akx.backends.cuda.cost.model import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
 from akx.backends.cuda.device.compile import ROOT
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.sweep_work import csr_work, sell_work
-from akx.backends.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
+from akx.backends.cuda.schedules.ghost import schedule as ghost
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.schedules.sweep import cost as sweep_work
+from akx.backends.cuda.schedules.sweep import layout as sweep_layout
+from akx.backends.cuda.schedules.sweep import schedule as sweep
+from akx.backends.cuda.schedules.sweep.cost import csr_work, sell_work
+from akx.backends.cuda.schedules.wavefront import cost as wavefront_work
+from akx.backends.cuda.schedules.wavefront import schedule as wavefront
+from akx.backends.cuda.variants import diagonals, vbell
 from akx.backends.device.budget import within
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -344,7 +341,7 @@ def test_predicting_cuts_nothing_and_is_the_same_every_time(monkeypatch: pytest.
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("METIS was asked")
 
-    monkeypatch.setattr("akx.partition.graph.metis_partition", never)
+    monkeypatch.setattr("akx.partition.metis.metis_partition", never)
     made = shuffled(grid(150))
     assert len({plan_of(made, 8) for _ in range(3)}) == 1
 

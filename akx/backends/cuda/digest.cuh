@@ -1,9 +1,9 @@
-// BLAKE2b (RFC 7693) of the leaves of the tree over a pattern, a thread for each (akx/core/pattern.py has the formula).
+// BLAKE2b (RFC 7693) of the leaves of the tree over a pattern, a thread for each (akx/core/fingerprint.py has the formula).
 //
 // A leaf has 16 KiB, of which a thread reads 128 bytes at a time: leaves are many, and each keeps its thread busy for long
 // enough that reading them apart costs little.
 #pragma once
-#include "common.cuh"
+#include "include/common.cuh"
 
 constexpr u32 LEAF_WORDS = 4096, BLOCK_WORDS = 32; // of 32 bits
 

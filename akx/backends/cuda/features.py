@@ -24,7 +24,7 @@ from akx.backends.cuda.transpose import take
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.formats.blocked import Blocked
-from akx.formats.diagonals import Extents
+from akx.formats.slice_diagonals import Extents
 
 __all__ = [
     "LANES",
@@ -99,7 +99,9 @@ def copied(matrix: Matrix, device: CudaDevice) -> Matrix:
 
     Itself where it is there, or small, or predicted before, where its indices take 64 bits, or nothing may be sent.
     """
-    known = "akx.backends.cuda.stored" in matrix.cache and any(_is_prediction(key) for key in matrix.pattern_cache)
+    known = "akx.backends.cuda.value_compression.encodings" in matrix.cache and any(
+        _is_prediction(key) for key in matrix.pattern_cache
+    )
     here = matrix.on_device is not None or matrix.nnz < _WORTH_SENDING or matrix.index_dtype != np.int32
     if known or here or device.budget or cuda_missing() is not None or device != cuda_device(device.ordinal):
         return matrix
@@ -174,7 +176,7 @@ def lines_of_loads(pattern: OnDevice, slices: NDArray[Any], per_line: int, longe
 
 
 def count_alike(pattern: OnDevice, rows: NDArray[Any]) -> int:
-    """How many of some rows, not the first one, may be of one node with the row before (:mod:`akx.formats.nodes`)."""
+    """How many of some rows may be of one node with the row before (:mod:`akx.formats.natural_blocks`)."""
     return _count_rows("count_alike_rows", pattern, rows)
 
 

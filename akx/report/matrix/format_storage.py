@@ -22,7 +22,8 @@ The layouts, and where their rules are from:
 * blocks-b: b x b blocks from row and column 0 on, one index for each and a pointer for a row of blocks; full blocks
   take 8 + 4 / b^2 bytes an entry and load 8 / b more of x (Rennich).
 * nodes: the natural blocks of the matrix, of r x c values where nodes have r and c unknowns, 1 to 6 of them, one index
-  for each, and a pointer and a first row for each node (:mod:`akx.formats.nodes`); only where there are such nodes.
+  for each, and a pointer and a first row for each node (:mod:`akx.formats.natural_blocks`); only where there are such
+  nodes.
 
 Cost: a few passes over the entries; sorting rows takes rows x log of the window.
 """
@@ -38,7 +39,7 @@ from numpy.typing import NDArray
 from akx.core.numba_jit import njit
 
 if TYPE_CHECKING:
-    from akx.formats.nodes import Nodes
+    from akx.formats.natural_blocks import Nodes
 
 __all__ = ["BLOCKS", "FACTORS", "Padding", "hybrid_width", "paddings"]
 

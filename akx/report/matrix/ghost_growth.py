@@ -6,7 +6,7 @@ For blocks of a partition, from the rows at distance d of each block (:mod:`akx.
     redundancy(j) = sum_{d < j} (j - d) nnz(D_d) / (j nnz(D_0))        flops done over flops needed
 
 One pass for the most steps gives both for all numbers of steps below. Where a partition would take long, compact blocks
-are estimated by the growth of balls (:mod:`akx.partition.growth`) instead.
+are estimated by the growth of balls (:mod:`akx.partition.ball_growth`) instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from akx.core.errors import InfeasibleError, MissingDependencyError
 from akx.partition.base import Partition, order_by_part
-from akx.partition.rows import cut_rows
+from akx.partition.cuts import cut_rows
 from akx.report.units import count, counted, size
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def ghost_growth(matrix: Matrix, k: int, blocks: int | None = None) -> GhostGrow
     reason = _without_metis(matrix, estimate)
     if not reason:
         try:
-            from akx.partition.graph import metis_partition
+            from akx.partition.metis import metis_partition
 
             part = metis_partition(matrix.indptr, matrix.indices, blocks)
             curves.append(_zones(matrix, order_by_part(part, blocks), k, "compact blocks by METIS", notes))
@@ -184,8 +184,8 @@ def _zones(matrix: Matrix, partition: Partition, k: int, name: str, notes: list[
 
 def _estimate(matrix: Matrix, blocks: int, k: int) -> GhostCurve:
     """Compact blocks by the growth of balls, as far as balls were grown."""
-    from akx.partition.growth import ball_sizes, closure_and_work
-    from akx.partition.pattern import unsigned_pattern
+    from akx.partition.adjacency import unsigned_pattern
+    from akx.partition.ball_growth import ball_sizes, closure_and_work
 
     own = matrix.n / blocks
     most = min(matrix.n, int(2 * _MOST_ROWS * own) + 1)

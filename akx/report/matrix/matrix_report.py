@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from akx.backends.device.choose import device_of, plan_threads
 from akx.core.errors import InfeasibleError
 from akx.formats.base import Pattern, pattern_of
-from akx.formats.nodes import MOST, Nodes, natural_nodes
+from akx.formats.natural_blocks import MOST, Nodes, natural_nodes
 from akx.formats.supervariables import Supervariables, supervariables, twins
 from akx.plandb import shared_database
 from akx.report.matrix.device_bounds import FPGA_CLOCK, Device, Prospect, prospect

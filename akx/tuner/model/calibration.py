@@ -41,6 +41,7 @@ from akx.backends.device.choose import HOST, backend_of
 from akx.backends.device.lock import device_lock
 from akx.backends.revisions import ALL, sources
 from akx.backends.schedule import Schedule, as_coefficients
+from akx.core.atomic_files import write_in_one_step
 from akx.core.errors import (
     AkxError,
     ArgumentError,
@@ -50,7 +51,6 @@ from akx.core.errors import (
     InfeasibleError,
     brief,
 )
-from akx.core.files import write_in_one_step
 from akx.core.matrix import Matrix
 from akx.core.options import schedule_with
 from akx.core.plan import Plan

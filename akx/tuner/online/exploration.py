@@ -17,8 +17,8 @@ from typing import Protocol, Self
 from akx.backends.schedule import Program
 from akx.core.errors import CapturingError, shown
 from akx.core.matrix import Matrix
+from akx.core.parallel import alone
 from akx.core.plan import Plan
-from akx.partition.pieces import alone
 from akx.tuner import measure
 from akx.tuner.history.result import COMPLETE, FAILED, PRUNED, Trial
 from akx.tuner.measure import Measurement, median

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 from akx.core.matrix import Matrix
 from akx.partition.base import ROW_FLOPS, Partition
+from akx.partition.cuts import cut_rows
 from akx.partition.quality import quality
-from akx.partition.rows import cut_rows
 from akx.report.matrix import ghost_growth as ghosts
 from akx.report.matrix.ghost_growth import ghost_growth
 
