@@ -173,6 +173,7 @@ def _named_in(name: str, text: str) -> Iterator[str]:
     if not name.endswith(".py"):
         yield from (f"{place}/{one}" for one in _INCLUDE.findall(text) for place in {folder, root})
         return
+    yield from (f"{place.as_posix()}/__init__.py" for place in Path(name).parents)
     yield from (f"{folder}/{one}" for one in _WITH_NAME.findall(text))
     yield from (f"{root}/{one}" for one in _BELOW_ROOT.findall(text))
     for module, names in _IMPORT.findall(text):

@@ -28,7 +28,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.report.comparison.bench import cusparse_calls
 from akx.tuner import TuneResult, tune
-from akx.tuner.verify import Problem
+from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, preparing, solving
 from benchmarks.matrices import Case, select
 from benchmarks.orders import by_fields, shuffled

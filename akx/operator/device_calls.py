@@ -31,7 +31,7 @@ from akx.operator.prepared import Prepared
 from akx.operator.start_vectors import overlap
 
 if TYPE_CHECKING:
-    from akx.tuner.queued import Queued
+    from akx.tuner.online.gpu_calls import Queued
 
 __all__ = ["Around", "DeviceCalls", "in_place", "stream_for"]
 

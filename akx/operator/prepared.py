@@ -45,7 +45,7 @@ from akx.operator.tuned import Tuned
 
 if TYPE_CHECKING:
     from akx.backends.cuda.device.memory import DeviceArray
-    from akx.tuner.online import Online
+    from akx.tuner.online.calls import Online
 
 __all__ = ["Prepared", "result_for"]
 

@@ -921,7 +921,7 @@ def is_rented(matrix: Matrix, backend: str) -> bool:
 
 
 def compiling_job(method: str) -> tuple[tuple[str, ...], str, str, str]:
-    """What compiles all that a solver of that name needs for vectors (:data:`akx.tuner.warmup.Job`)."""
+    """What compiles all that a solver of that name needs for vectors (:data:`akx.tuner.warmup.host_code.Job`)."""
     return (f"{method} solver",), __name__, "solve_once", method
 
 

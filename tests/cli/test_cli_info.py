@@ -28,9 +28,9 @@ from akx.report.matrix.fpga_packets import schedule
 from akx.report.matrix.ghost_growth import ghost_growth
 from akx.report.matrix.matrix_tables import print_spy
 from akx.tuner import plan_key
-from akx.tuner.calibration import Calibration
-from akx.tuner.machine import derived_figures
-from akx.tuner.predict import predict
+from akx.tuner.model.calibration import Calibration
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.predict import predict
 from akx.tuner.space import resolve_backend
 from cli.golden import check_shape, check_text
 from cli.running import Ran

@@ -19,7 +19,7 @@ from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
 from akx.operator import background_compile, tiers
 from akx.solvers import SOLVERS, Solver, preconditioners, solve, system
 from akx.solvers.system import System
-from akx.tuner import precompile
+from akx.tuner.warmup import gpu_code as precompile
 
 ALL = {**SOLVERS, "solve": solve}
 _SCRIPT = """

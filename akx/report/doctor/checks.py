@@ -330,7 +330,7 @@ def _calibrations() -> Iterator[Check]:
     from akx.backends.registry import backends
     from akx.backends.selection import backend_of, device_of, is_usable
     from akx.plandb.key import of_other_kernels
-    from akx.tuner.calibration import best_figures, find_calibration
+    from akx.tuner.model.calibration import best_figures, find_calibration
 
     for backend in backends():
         if not is_usable(backend):
@@ -369,7 +369,7 @@ def _calibrations() -> Iterator[Check]:
 
 def _assumed_caches(device: Any, kept: Any) -> tuple[float, float]:
     """What predictions take for the last-level and nearer caches of a GPU whose calibration does not know them."""
-    from akx.tuner.calibration import figures_of
+    from akx.tuner.model.calibration import figures_of
 
     figures = figures_of(device, kept.threads)
     return figures.last_level_bandwidth, figures.cache_bandwidth

@@ -26,17 +26,17 @@ from akx.report.matrix.fpga_packets import SLOTS, Schedule, schedule
 from akx.report.matrix.ghost_growth import GhostGrowth, ghost_growth
 from akx.report.matrix.spy_plot import cell_counts
 from akx.tuner import plan_key
-from akx.tuner.calibration import best_figures, figures_of
-from akx.tuner.machine import derived_figures
-from akx.tuner.predict import predict
-from akx.tuner.record import usable
+from akx.tuner.history.kept import usable
+from akx.tuner.model.calibration import best_figures, figures_of
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.predict import predict
 from akx.tuner.space import resolve_backend
 
 if TYPE_CHECKING:
     from akx.core.matrix import Matrix
     from akx.core.plan import Plan
     from akx.plandb import PlanRecord
-    from akx.tuner.machine import Figures
+    from akx.tuner.model.figures import Figures
 
 __all__ = ["SPY_CELLS", "Outlook", "look", "spy_counts"]
 
