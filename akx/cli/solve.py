@@ -144,7 +144,7 @@ def solve(
     for option, value, example in (("--threads", threads, 2), ("--s", s, 4), ("--degree", degree, 4)):
         check_amount(option, value, example)
     _check_files(output, plot, [file, *([] if rhs in ("ones", "random") else [rhs])])
-    from akx.backends.device.choose import device_of
+    from akx.backends.selection import device_of
 
     if backend != "auto":
         device_of(backend)  # that it is missing is said before anything is read
@@ -183,8 +183,8 @@ def solve(
 
 def _solve_where(asked: str, matrix: Matrix, solve_on: Callable[[str], _Solution]) -> _Solution:
     """Solve on the backend asked for, or on what suits the matrix: on the host where it is too much for another."""
-    from akx.backends.device.choose import HOST, suited
-    from akx.solvers.places import TOO_MUCH
+    from akx.backends.selection import HOST, suited
+    from akx.solvers.host_fallback import TOO_MUCH
 
     backend = suited(lambda one: one.solving_entries, matrix.nnz) if asked == "auto" else asked
     try:
@@ -328,7 +328,7 @@ def _emit(
 
 
 def _print(found: _Solution, matrix: Matrix, file: str, precond: str | None) -> None:
-    from akx.backends.device.choose import HOST, device_of
+    from akx.backends.selection import HOST, device_of
     from akx.report.solver.solver_tables import print_solution
 
     shape = f"{counted(matrix.n, 'row')}, {counted(matrix.nnz, 'entry')}, {matrix.dtype.name}"

@@ -24,7 +24,7 @@ def watched(matrix: Matrix, b: Any, backend: str, *, as_json: bool) -> Iterator[
 
     Nothing where steps are queued ahead, as on a GPU: it would wait for the host after each.
     """
-    from akx.backends.device.choose import backend_of
+    from akx.backends.selection import backend_of
 
     console = status_console()
     if backend_of(backend).queues:

@@ -18,9 +18,9 @@ import scipy.sparse as sp
 from rich.console import Console
 
 import akx as library
+from akx.backends import selection as choose
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import cuda_missing
-from akx.backends.device import choose
 from akx.cli import exit_codes, solve_progress
 from akx.cli import solve as solve_command
 from akx.cli.solve_hints import next_options
