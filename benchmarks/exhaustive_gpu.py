@@ -34,15 +34,15 @@ from pathlib import Path
 from typing import Any
 
 from akx.backends import registry
-from akx.backends.cuda import resident
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.parts import shape_of
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.variants.block_local.program import shape_of
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.space import Space, build_space
-from akx.tuner.verify import Problem
+from akx.tuner.trial.problem import Problem
 from benchmarks import record_tuning, samplers
 from benchmarks.gallery import GALLERY, small
 

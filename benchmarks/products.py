@@ -29,12 +29,12 @@ import numpy as np
 from scipy import sparse
 
 from akx.backends import registry
-from akx.backends.cuda.sweep_space import BLOCKS
+from akx.backends.cuda.schedules.sweep.options import BLOCKS
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.report.comparison.cusparse import CusparsePowers
-from akx.tuner.verify import Problem
+from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, preparing
 from benchmarks.elements import brick, shell, tetrahedra
 from benchmarks.gpu import RESULTS as POWERS
@@ -186,8 +186,8 @@ def _costs(matrix: Matrix, variant: str, seconds: float) -> Json:
 def _translating(matrix: Matrix, lanes: int) -> tuple[float, float]:
     """Seconds from the pattern on the device to its arrays there; and to these with values that are there too."""
     from akx.backends.cuda.device.memory import empty, to_device
-    from akx.backends.cuda.translate import DeviceVbell, translated
-    from akx.backends.cuda.values import PlacesOnDevice
+    from akx.backends.cuda.value_compression.new_values import PlacesOnDevice
+    from akx.backends.cuda.variants.translate import DeviceVbell, translated
 
     pointer, index = (to_device(one.astype(np.uint32)) for one in (matrix.indptr, matrix.indices))
     data = to_device(matrix.data)
@@ -243,7 +243,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 3 without a GPU."""
-    parser = planned.command_line("products", "Plain products of matrices in blocks.", RESULTS, PAGE)
+    parser = planned.command_line("benchmarks.products", "Plain products of matrices in blocks.", RESULTS, PAGE)
     parser.add_argument("--seconds", type=float, default=0.15, help="to time each call")
     parser.set_defaults(only=list(MATRICES))
     options = parser.parse_args(arguments)

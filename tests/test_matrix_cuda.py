@@ -15,7 +15,7 @@ from akx.backends.cuda.device.runtime import cuda_missing
 from akx.core.errors import ArgumentTypeError, MatrixError
 from akx.core.matrix import Matrix, content_token
 from akx.core.plan import Plan
-from akx.operator import live
+from akx.operator import mutable_csr
 
 pytestmark = [
     pytest.mark.cuda,
@@ -171,13 +171,13 @@ def test_very_long_rows_beside_cupy(
     arrays = data, rng.integers(0, n, indptr[-1]).astype(index), indptr.astype(index)
     theirs = tuple(map(cupy.asarray, arrays))
     x = cupy.asfortranarray(cupy.asarray(rng.standard_normal((n, vectors)).astype(dtype)))
-    monkeypatch.setattr(live, "_MOST_UNEVEN", 0 if is_large else data.size)
+    monkeypatch.setattr(mutable_csr, "_MOST_UNEVEN", 0 if is_large else data.size)
     out = cupy.empty((n, vectors, 4), dtype, order="F")
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
     with stream:
         V, again = (akx.matrix_powers(theirs, x, 3, out=out).get() for _ in range(2))
-        [found] = live._LIVE.values()
+        [found] = mutable_csr._LIVE.values()
         assert (found.powers._long, found.is_slow) == (128, is_large)
         assert V.tobytes() == again.tobytes()
         stream.begin_capture()

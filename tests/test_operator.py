@@ -20,10 +20,10 @@ import scipy.sparse as sp
 
 import akx
 from akx.backends import registry
-from akx.backends.cpu.run import run_tasks
-from akx.backends.device.choose import device_of
-from akx.backends.device.host import host_device, resolve_threads
+from akx.backends.cpu.device import host_device, resolve_threads
+from akx.backends.cpu.task_loop import run_tasks
 from akx.backends.schedule import Program
+from akx.backends.selection import device_of
 from akx.core.basis import chebyshev
 from akx.core.errors import (
     AkxError,
@@ -44,7 +44,8 @@ from akx.operator.planner import Choice
 from akx.operator.prepared import Prepared
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.solvers import ca_gmres
-from akx.tuner import ladder, measure, plan_key
+from akx.tuner import measure, plan_key
+from akx.tuner.fallback import answer as ladder
 
 
 def budgeted(P: akx.MatrixPowers, budget: int) -> None:
@@ -282,8 +283,8 @@ def test_operator_copies_and_update_values() -> None:
 
 def test_values_from_a_device_reach_plans_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are fetched when a plan of the host is used, once, and not before; bytes are counted meanwhile."""
-    from akx.backends.cuda import values
     from akx.backends.cuda.device import interchange
+    from akx.backends.cuda.value_compression import new_values as values
 
     fetched: list[int] = []
 
@@ -331,8 +332,8 @@ def test_values_from_a_device_reach_plans_of_the_host(monkeypatch: pytest.Monkey
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is sent to a GPU that is not there."""
-    from akx.backends.cuda import values
     from akx.backends.cuda.device import memory
+    from akx.backends.cuda.value_compression import new_values as values
 
     class OnDevice:
         def __init__(self, data: Any) -> None:
@@ -921,7 +922,7 @@ def test_another_basis_for_one_call() -> None:
 def test_x_may_be_the_first_vector_of_out(b: int) -> None:
     A, rng = grid(), np.random.default_rng(0)
     matrix = akx.Matrix.from_any(A)
-    from akx.backends.device.host import host_device
+    from akx.backends.cpu.device import host_device
     from akx.tuner.space import build_space
 
     space = build_space(matrix, 4, host_device(), backend="cpu", threads=2)
@@ -1295,7 +1296,8 @@ def test_a_call_that_may_be_done_again_leaves_x_as_it_is() -> None:
 
 
 def test_a_call_is_stale_whatever_another_thread_has_renewed_meanwhile() -> None:
-    from akx.operator import call, kept
+    from akx.operator import call
+    from akx.operator import lookup as kept
 
     A = sp.eye_array(300, format="csr")
     known = SimpleNamespace(token=kept.content_of(A, None))

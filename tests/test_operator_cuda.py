@@ -18,7 +18,8 @@ import akx
 from akx.backends.cuda.device.runtime import cuda_missing
 from akx.core.errors import AkxWarning, ArgumentError, ArgumentTypeError, MatrixError
 from akx.core.plan import Plan
-from akx.tuner import beside, candidates
+from akx.tuner.online import candidates
+from akx.tuner.online import threads as beside
 from benchmarks.gallery import stencil
 
 NUMPY_TAKES_DEVICES = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
@@ -100,8 +101,8 @@ def test_new_values_of_the_same_entries_are_laid_out_on_the_device(monkeypatch: 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 def test_new_values_in_a_table_stay_on_the_device(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same ones at other entries, and others; more of them than there is room for come to the host."""
-    from akx.backends.cuda import stored_program
     from akx.backends.cuda.device.memory import DeviceArray, to_device
+    from akx.backends.cuda.value_compression import program as stored_program
 
     A = sp.csr_array(stencil((71, 73), 9)).astype(dtype)
     A.sort_indices()

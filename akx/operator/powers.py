@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from akx.backends.device.budget import budgeted_backend, resolve_budget
-from akx.backends.device.choose import HOST, array_backend, backend_of
-from akx.backends.device.results import rows_of
+from akx.backends.memory_budget import budgeted_backend, resolve_budget
+from akx.backends.result_pool import rows_of
 from akx.backends.schedule import Coefficients, Program
+from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.arguments import check_count
 from akx.core.basis import Basis, make_basis
 from akx.core.canonical import target_dtype
@@ -31,11 +31,11 @@ from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Call, Choice, Planner
 from akx.operator.prepared import Prepared, result_for
 from akx.operator.recurrence import Recurrence
-from akx.operator.vectors import check_out, is_matrix_there, is_on_device, is_same, start_block
+from akx.operator.start_vectors import check_out, is_matrix_there, is_on_device, is_same, start_block
 from akx.plandb import PlanDatabase
 
 if TYPE_CHECKING:
-    from akx.operator.on_device import DeviceCalls
+    from akx.operator.device_calls import DeviceCalls
 
 __all__ = ["MatrixPowers"]
 
@@ -312,7 +312,7 @@ class MatrixPowers:
 
     def _device_calls(self) -> DeviceCalls:
         if self._on_device is None:
-            from akx.operator.on_device import DeviceCalls
+            from akx.operator.device_calls import DeviceCalls
 
             self._on_device = DeviceCalls(self._prepared, self._overflow, self._n, self.k)
         return self._on_device

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from akx.backends import registry
-from akx.backends.device.choose import array_backend
-from akx.backends.device.forks import ForkSafeLock
-from akx.backends.device.results import new_result
+from akx.backends.result_pool import new_result
 from akx.backends.schedule import Coefficients, Program, check_feasible, held_bytes
+from akx.backends.selection import array_backend
 from akx.core.errors import (
     AkxWarning,
     BudgetError,
@@ -32,20 +31,21 @@ from akx.core.errors import (
     MatrixError,
     MissingDependencyError,
 )
+from akx.core.fork_safety import ForkSafeLock
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.core.progress import working
-from akx.operator.background import check_code, check_first
+from akx.operator.background_compile import check_code, check_first
+from akx.operator.matrix_values import Values, same_pattern
 from akx.operator.overflow import levels_to_caller
 from akx.operator.planner import Call, Choice, Choices, Planner
 from akx.operator.recurrence import Recurrence
+from akx.operator.start_vectors import wrong_layout
 from akx.operator.tuned import Tuned
-from akx.operator.values import Values, same_pattern
-from akx.operator.vectors import wrong_layout
 
 if TYPE_CHECKING:
     from akx.backends.cuda.device.memory import DeviceArray
-    from akx.tuner.online import Online
+    from akx.tuner.online.calls import Online
 
 __all__ = ["Prepared", "result_for"]
 
@@ -232,7 +232,7 @@ class Prepared(Tuned):
     def update_on_device(self, values: Any, *, check_finite: bool) -> None:
         """Take values from an array on the GPU, one for each entry."""
         from akx.backends.cuda.device import interchange
-        from akx.backends.cuda.values import all_finite
+        from akx.backends.cuda.value_compression.new_values import all_finite
 
         matrix = self.values.matrix
         data = interchange.values_of(values, matrix.nnz, matrix.dtype)
@@ -267,7 +267,7 @@ class Prepared(Tuned):
         if not same_pattern(A, matrix):
             return None
         from akx.backends.cuda.device.memory import to_device
-        from akx.backends.cuda.values import all_finite
+        from akx.backends.cuda.value_compression.new_values import all_finite
 
         try:
             data = to_device(np.ascontiguousarray(values[: matrix.nnz]))

@@ -20,23 +20,14 @@ from test_cuda_layouts import H100
 import akx
 from akx.backends import reference
 from akx.backends.cuda import canonical as canonicals
-from akx.backends.cuda import (
-    content,
-    csr_powers,
-    device_matrix,
-    lengths,
-    plain,
-    slots,
-    stored_program,
-    swept,
-    translate,
-    transpose,
-    vbell,
-)
-from akx.backends.cuda import sweep as sweeps
+from akx.backends.cuda import content, csr_powers, device_matrix, plain, transpose
 from akx.backends.cuda.device import callers, dlpack, interchange, memory
-from akx.backends.cuda.stored import HALF, STORED, TABLE, encoded, error_of, ways_of
-from akx.backends.cuda.values import entry_map
+from akx.backends.cuda.schedules.sweep import schedule as sweeps
+from akx.backends.cuda.value_compression import program as stored_program
+from akx.backends.cuda.value_compression.encodings import HALF, STORED, TABLE, encoded, error_of, ways_of
+from akx.backends.cuda.value_compression.new_values import entry_map
+from akx.backends.cuda.variants import row_lengths as lengths
+from akx.backends.cuda.variants import slots, swept, translate, vbell
 from akx.backends.schedule import Coefficients
 from akx.core import checksum, device_arrays
 from akx.core.errors import ArgumentTypeError, DeviceMemoryError, MatrixError, MissingDependencyError
@@ -44,13 +35,13 @@ from akx.core.matrix import Matrix, content_token
 from akx.core.plan import Plan
 from akx.formats import pcsr, sell
 from akx.formats.base import pattern_of
-from akx.operator import kept, on_device
-from akx.operator.kept import canonical
+from akx.operator import device_calls, lookup
+from akx.operator.lookup import canonical
+from akx.operator.matrix_values import same_pattern
 from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Planner
 from akx.operator.prepared import Prepared
 from akx.operator.recurrence import Recurrence
-from akx.operator.values import same_pattern
 from akx.solvers.symmetry import is_hermitian
 
 on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -223,11 +214,11 @@ def device(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
     stream.is_capturing, stream.submit = False, lambda work: work(host_engine.HostStream())
     stream.come_back = lambda: None
     live = SimpleNamespace(active=contextlib.nullcontext, is_current=True)
-    for module in (callers, csr_powers, on_device):
+    for module in (callers, csr_powers, device_calls):
         monkeypatch.setattr(module, "runtime", lambda: live)
-    for module in (callers, on_device):
+    for module in (callers, device_calls):
         monkeypatch.setattr(module, "stream_of", lambda handle, **options: stream)
-    for module in (interchange, on_device):
+    for module in (interchange, device_calls):
         monkeypatch.setattr(module, "default_stream", lambda: stream)
     monkeypatch.setattr(interchange, "_check_device", lambda array: None)
     monkeypatch.setattr(interchange, "empty", host_engine.empty)
@@ -756,7 +747,7 @@ def test_first_calls_prepare_nothing(device: Any, monkeypatch: pytest.MonkeyPatc
     akx.clear_cache()
     monkeypatch.setenv("AKX_PREPARE", "auto")
     monkeypatch.setattr(OverflowWatch, "look_on_device", lambda *_: None)
-    monkeypatch.setattr(kept, "operator_for", lambda *_, **__: pytest.fail("an operator was asked for"))
+    monkeypatch.setattr(lookup, "operator_for", lambda *_, **__: pytest.fail("an operator was asked for"))
     A, x = general("float64"), np.random.default_rng(0).standard_normal(300)
     A = sp.coo_array(A) if form.endswith("coo") else A
     theirs = FORMS[form](A)

@@ -31,11 +31,11 @@ from akx.backends.cuda.device import callers, interchange, memory
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.device.pool import MemoryPool
-from akx.backends.device.choose import backend_of
-from akx.operator import cache, kept, powers, tiers
-from akx.operator import plain as plain_calls
+from akx.backends.selection import backend_of
+from akx.operator import cache, lookup, powers, tiers
+from akx.operator import device_products as plain_calls
+from akx.operator.device_products import PlainOperator
 from akx.operator.overflow import OverflowWatch
-from akx.operator.plain import PlainOperator
 from akx.solvers import SOLVERS, Solver, solve, solver, system
 
 on_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -96,7 +96,7 @@ def device(monkeypatch: pytest.MonkeyPatch, libraries: Path, done: Counter[str])
         monkeypatch.setattr(found, name, counted(name, getattr(found, name)))
     found.install(monkeypatch, libraries, modules)
     monkeypatch.setattr(arnoldi, "_recorded", _recorded)
-    monkeypatch.setattr(kept, "operator_for", lambda *given, **named: pytest.fail("an operator was asked for"))
+    monkeypatch.setattr(lookup, "operator_for", lambda *given, **named: pytest.fail("an operator was asked for"))
     return found
 
 
@@ -271,7 +271,7 @@ def test_a_matrix_for_which_the_device_has_no_room_is_prepared(device: Any, monk
         raise akx.DeviceMemoryError("the device is out of memory")
 
     monkeypatch.setattr(plain, "to_device", full)
-    monkeypatch.setattr(kept, "operator_for", lambda *_, **__: _Prepared())
+    monkeypatch.setattr(lookup, "operator_for", lambda *_, **__: _Prepared())
     for A in (matrix(), Matrix.from_any(matrix())):
         assert akx.matrix_powers(A, np.ones(60), 4, backend="cuda") == "prepared"
     given = Matrix.from_any(laplacian())
@@ -308,7 +308,7 @@ def test_calls_are_prepared_after_a_fixed_number(device: Any, monkeypatch: pytes
         asked.append(A)
         return _Prepared()
 
-    monkeypatch.setattr(kept, "operator_for", prepared)
+    monkeypatch.setattr(lookup, "operator_for", prepared)
     monkeypatch.setattr(tiers, "_GPU_MATRIX", 1e-4)
     counts = []
     for seed in (0, 1):
@@ -327,7 +327,7 @@ def test_nothing_is_plain_where_all_is_prepared_at_once(
     device: Any, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     monkeypatch.setenv("AKX_PREPARE", word)
-    monkeypatch.setattr(kept, "operator_for", lambda *_, **__: SimpleNamespace(__call__=None))
+    monkeypatch.setattr(lookup, "operator_for", lambda *_, **__: SimpleNamespace(__call__=None))
     with pytest.raises(TypeError):
         akx.matrix_powers(matrix(), np.ones(60), 4, backend="cuda")
 
@@ -508,7 +508,7 @@ print([name for name in ("numba", "optuna", "sqlalchemy", "akx.tuner", "akx.plan
 
 def test_first_calls_on_a_gpu_import_no_planner() -> None:
     """What they need is there without a GPU too."""
-    names = "solvers.cg", "operator.plain", "backends.cuda.device.interchange", "backends.cpu.backend"
+    names = "solvers.cg", "operator.device_products", "backends.cuda.device.interchange", "backends.cpu.backend"
     of_cuda = "backend", "canonical", "plain", "conjugate", "arnoldi"
     script = "import sys\n" + "".join(f"import akx.{name}\n" for name in names)
     script += "".join(f"import akx.backends.cuda.{name}\n" for name in of_cuda) + "print(*sys.modules)"
@@ -522,9 +522,10 @@ def test_first_calls_on_a_gpu_import_no_planner() -> None:
         "akx.core.options",
         "akx.backends.schedule",
         "akx.backends.traits",
-        "akx.backends.variants",
+        "akx.backends.variant",
     }
-    of_devices = {f"akx.backends.device.{name}" for name in ("clocks", "figures", "host", "likeness")}
+    names = ("cuda.device.clocks", "device_model", "cpu.device", "device_similarity")
+    of_devices = {f"akx.backends.{name}" for name in names}
     assert not (others | of_plans | of_devices) & set(done.stdout.split())
 
 

@@ -17,10 +17,10 @@ from akx.backends.program import PlainProducts
 from akx.backends.vectors import Vectors
 
 if TYPE_CHECKING:
-    from akx.backends.device.clocks import ClockWatch
-    from akx.backends.device.figures import Figures
+    from akx.backends.cuda.device.clocks import ClockWatch
+    from akx.backends.device_model import Figures
     from akx.backends.traits import VariantTraits
-    from akx.backends.variants import AnyVariant
+    from akx.backends.variant import AnyVariant
 
 __all__ = ["BACKEND", "CudaBackend"]
 
@@ -64,12 +64,12 @@ class CudaBackend(Backend):
         return facts.cuda_device()
 
     def clock_hz(self) -> float | None:
-        from akx.backends.device import clocks
+        from akx.backends.cuda.device import clocks
 
         return clocks.gpu_clock_hz()
 
     def likeness(self, one: str, other: str) -> float | None:
-        from akx.backends.device import likeness
+        from akx.backends import device_similarity as likeness
 
         return likeness.of_gpus(one, other)
 
@@ -107,24 +107,24 @@ class CudaBackend(Backend):
         return DeviceCall.of(program, self.to_device(x), self.to_device(out), coefficients)
 
     def watch(self) -> ClockWatch:
-        from akx.backends.device.clocks import ClockWatch
+        from akx.backends.cuda.device.clocks import ClockWatch
 
         return ClockWatch()
 
     def variants(self) -> Mapping[str, VariantTraits]:
-        from akx.backends.cuda.sweep_space import VARIANTS
+        from akx.backends.cuda.schedules.sweep.options import VARIANTS
         from akx.backends.traits import VariantTraits
 
         return dict.fromkeys(VARIANTS, VariantTraits())
 
     def variant_type(self) -> type[AnyVariant]:
-        from akx.backends.cuda.outside import CudaVariant
+        from akx.backends.cuda.variants.outside import CudaVariant
 
         return CudaVariant
 
     def told_by_values(self, matrix: Any) -> tuple[Any, ...]:
         """In which ways they can be stored."""
-        from akx.backends.cuda.stored import ways_of
+        from akx.backends.cuda.value_compression.encodings import ways_of
 
         return tuple(ways_of(matrix).items())
 
@@ -162,7 +162,7 @@ class CudaBackend(Backend):
         measured to read 33 and 127), and to gather for 16 sparse multiply-adds a cycle; a synchronisation is a kernel
         in a graph. With a memory budget the slow memory is the host's, whatever the size of the problem.
         """
-        from akx.backends.device.figures import Figures
+        from akx.backends.device_model import Figures
 
         cycles = device.sms * (device.clock_hz or 1.5e9)
         return Figures(
@@ -178,7 +178,7 @@ class CudaBackend(Backend):
 
     def measured_figures(self, device: CudaDevice, threads: int) -> Figures:
         """What copies in the device's memory achieve, bytes read and written, and reading again what caches hold."""
-        from akx.backends.cuda.rates import cache_rate, memory_rate, shared_memory_rate
+        from akx.backends.cuda.cost.rates import cache_rate, memory_rate, shared_memory_rate
 
         slow = memory_rate(max(8 * device.l2_bytes, _LEAST_COPY))
         near = max(slow, cache_rate(device))
@@ -187,7 +187,7 @@ class CudaBackend(Backend):
         return replace(guess, slow_bandwidth=slow, last_level_bandwidth=near, cache_bandwidth=own)
 
     def link_rates(self) -> tuple[float, float]:
-        from akx.backends.cuda.rates import link_rates
+        from akx.backends.cuda.cost.rates import link_rates
 
         return link_rates()
 

@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from akx.core.matrix import Matrix
-from akx.operator.products import csr_product
+from akx.operator.host_products import csr_product
 from akx.report.comparison.mkl import mkl_missing, mkl_powers
 
 __all__ = ["Baseline", "baselines", "scipy_powers"]

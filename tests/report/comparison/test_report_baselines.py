@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from akx.core.matrix import Matrix
-from akx.operator import products
+from akx.operator import host_products
 from akx.report.comparison import baselines as module
 from akx.report.comparison.baselines import baselines
 from akx.report.comparison.mkl import mkl_missing, mkl_powers, mkl_version
@@ -49,7 +49,7 @@ def test_every_baseline_is_right_in_every_dtype(dtype: Any) -> None:
 
 
 def test_scipy_without_its_private_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "csr_product", lambda: products._added)
+    monkeypatch.setattr(module, "csr_product", lambda: host_products._added)
     A = _matrix(np.float64)
     _check(module.scipy_powers(Matrix.from_any(A), 3), A, 3)
 
