@@ -401,7 +401,7 @@ def _compiled_code() -> Iterator[Check]:
 def _database(db: str | None) -> Iterator[Check]:
     """The user's plans, then the layers around them in the order of a lookup."""
     from akx.plandb import PlanDatabase, project_plans, shipped_plans, system_plans
-    from akx.plandb.places import PROJECT_VARIABLE, SYSTEM_VARIABLE
+    from akx.plandb.layers import PROJECT_VARIABLE, SYSTEM_VARIABLE
 
     name = "plans"
     try:
