@@ -34,9 +34,9 @@ from pathlib import Path
 from typing import Any
 
 from akx.backends import registry
-from akx.backends.cuda import resident
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.parts import shape_of
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.variants.block_local.program import shape_of
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

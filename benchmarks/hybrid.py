@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 
 from akx.backends import reference
-from akx.backends.cuda.hybrid import FRONTS
-from akx.backends.cuda.stream_space import SHARES
+from akx.backends.cuda.schedules.stream.host_share import FRONTS
+from akx.backends.cuda.schedules.stream.options import SHARES
 from akx.backends.schedule import as_coefficients
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
@@ -65,7 +65,7 @@ class Bench:
 
     def __init__(self, name: str, A: Any) -> None:
         from akx.backends.cuda.device.facts import cuda_device
-        from akx.backends.cuda.stream import SCHEDULE
+        from akx.backends.cuda.schedules.stream.schedule import SCHEDULE
 
         self.name, self.matrix, self.device, self.schedule = name, Matrix.from_any(A), cuda_device(), SCHEDULE
         self.by = as_coefficients(np.ones(K), np.zeros(K), np.zeros(K), self.matrix.dtype)

@@ -29,7 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from akx.backends.cuda import ghost_offers, parts_work, sweep_work
+from akx.backends.cuda.schedules.ghost import cost as ghost_offers
+from akx.backends.cuda.schedules.sweep import cost as sweep_work
+from akx.backends.cuda.variants.block_local import cost as parts_work
 from akx.core.plan import Plan
 from akx.tuner import Recording, read_recording
 from akx.tuner.predict import Model

@@ -29,7 +29,7 @@ import numpy as np
 from scipy import sparse
 
 from akx.backends import registry
-from akx.backends.cuda.sweep_space import BLOCKS
+from akx.backends.cuda.schedules.sweep.options import BLOCKS
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
@@ -186,8 +186,8 @@ def _costs(matrix: Matrix, variant: str, seconds: float) -> Json:
 def _translating(matrix: Matrix, lanes: int) -> tuple[float, float]:
     """Seconds from the pattern on the device to its arrays there; and to these with values that are there too."""
     from akx.backends.cuda.device.memory import empty, to_device
-    from akx.backends.cuda.translate import DeviceVbell, translated
-    from akx.backends.cuda.values import PlacesOnDevice
+    from akx.backends.cuda.value_compression.new_values import PlacesOnDevice
+    from akx.backends.cuda.variants.translate import DeviceVbell, translated
 
     pointer, index = (to_device(one.astype(np.uint32)) for one in (matrix.indptr, matrix.indices))
     data = to_device(matrix.data)

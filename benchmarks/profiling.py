@@ -37,9 +37,9 @@ from pathlib import Path
 from typing import Any
 
 from akx.backends import registry
-from akx.backends.cuda.diagonals import DIA
-from akx.backends.cuda.parts import entry_bytes, shape_of
-from akx.backends.cuda.stored import FULL, is_storable, stored_bytes, way_of
+from akx.backends.cuda.value_compression.encodings import FULL, is_storable, stored_bytes, way_of
+from akx.backends.cuda.variants.block_local.program import entry_bytes, shape_of
+from akx.backends.cuda.variants.diagonals import DIA
 from akx.core.errors import DeviceError, MissingDependencyError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

@@ -26,7 +26,6 @@ from akx.core.plan import Plan
 from akx.tuner import Recording, Settings, read_recording, tune
 from benchmarks import record, samplers
 from benchmarks.gallery import GALLERY, small
-from benchmarks.revisions import of_searches
 
 __all__ = ["RECORD", "load", "main", "recorded", "search_hash"]
 
@@ -35,9 +34,8 @@ _ENDLESS = 10**6
 #: Share of the seconds for others with which no more is begun: what a search so short asks for depends on how long its
 #: baseline took.
 _LEFT_OVER = 0.1
-#: Modules of kernels that say which plans there are and what they should cost; others only run them.
-_SCHEDULES = ("clusters", "diagonals", "ghost", "parts", "resident", "front", "stored", "stream", "sweep", "wavefront")
-_SCHEDULES += ("window", *of_searches("cuda"))
+#: Packages of the backend that say which plans there are and what they should cost; others only run them.
+_ROOMS = ("cost", "schedules", "value_compression", "variants")
 
 Json = dict[str, Any]
 
@@ -96,7 +94,7 @@ def search_hash() -> str:
     import akx
 
     root, digest = Path(akx.__file__).parent, hashlib.sha256()
-    schedules = [root / "backends" / "cuda" / f"{name}.py" for name in _SCHEDULES]
+    schedules = [path for room in _ROOMS for path in (root / "backends" / "cuda" / room).rglob("*.py")]
     for path in sorted([*(root / "tuner").glob("*.py"), *schedules]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

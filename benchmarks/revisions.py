@@ -6,10 +6,10 @@
     python -m benchmarks.revisions --aged    of changes that may tell: plans stay, and are raced before they are used
 
 A schedule depends, of the sources of the kernels and of the formats, on its module, on what that imports, wherever in
-the text, on the ``.cu`` files that these modules name by ``with_name``, and on what those include; of the other
-backend's too, where it has them do some of its work. Modules that say which plans a search tries, and what they should
-cost, run nothing of a plan and are left out. Of a source the tokens count: comments, docstrings and layout do not, nor
-what declares revisions.
+the text, on the ``.cu`` files that these modules name by ``with_name`` or below ``ROOT``, and on what those include; of
+the other backend's too, where it has them do some of its work. Modules that say which plans a search tries, and what
+they should cost, run nothing of a plan and are left out. Of a source the tokens count: comments, docstrings and layout
+do not, nor what declares revisions.
 """
 
 from __future__ import annotations
@@ -32,12 +32,16 @@ __all__ = ["changes", "declared", "digests", "is_of_searches", "main", "of_searc
 
 _PACKAGE = LOCK.parents[1]
 _SUFFIXES = frozenset({".py", ".cu", ".cuh"})
-_OF_SEARCHES = re.compile(r"(?:\w+_(?:space|offers|work)|backend|choices|rates|timing|variants|work)")
+_OF_SEARCHES = re.compile(
+    r"(?:.*/)?(?:\w+_(?:space|offers|work)|backend|choices|timing|variants|work)\.py"
+    r"|(?:.*/)?cuda/(?:cost/\w+|(?:\w+/)+(?:options|cost|\w+_cost|heuristic_plans))\.py"
+)
 
 #: In the text of a source: ``from akx... import ...``, a file beside it, an include.
 _IMPORT = re.compile(r"^[ \t]*from[ \t]+(akx[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n]*)", re.MULTILINE)
 _WITH_NAME = re.compile(r'with_name\("([\w.]+)"\)')
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([\w.]+)"', re.MULTILINE)
+_BELOW_ROOT = re.compile(r'ROOT / "([\w./]+)"')
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([\w./]+)"', re.MULTILINE)
 
 _C_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')', re.DOTALL)
 _C_TOKEN = re.compile(
@@ -50,12 +54,13 @@ _STRUCTURE = {tokenize.INDENT: "indent", tokenize.DEDENT: "dedent"}
 
 def is_of_searches(path: Path) -> bool:
     """Whether a source says which plans there are, what they should cost, or measures a device: no program runs it."""
-    return path.suffix == ".py" and _OF_SEARCHES.fullmatch(path.stem) is not None
+    return _OF_SEARCHES.fullmatch(path.as_posix()) is not None
 
 
 def of_searches(backend: str) -> frozenset[str]:
-    """The names of such modules of a backend."""
-    return frozenset(path.stem for path in (_PACKAGE / "backends" / backend).glob("*.py") if is_of_searches(path))
+    """Where such modules of a backend are, relative to it."""
+    folder = _PACKAGE / "backends" / backend
+    return frozenset(path.relative_to(folder).as_posix() for path in folder.rglob("*.py") if is_of_searches(path))
 
 
 def tokens(text: str, suffix: str) -> list[str]:
@@ -164,11 +169,12 @@ def _reached(named: Mapping[str, Sequence[str]], module: str) -> set[str]:
 
 def _named_in(name: str, text: str) -> Iterator[str]:
     """The files that a source imports, names or includes; some of them may not be there."""
-    folder = name.rpartition("/")[0]
+    folder, root = name.rpartition("/")[0], "/".join(name.split("/")[:2])  # of the backend
     if not name.endswith(".py"):
-        yield from (f"{folder}/{one}" for one in _INCLUDE.findall(text))
+        yield from (f"{place}/{one}" for one in _INCLUDE.findall(text) for place in {folder, root})
         return
     yield from (f"{folder}/{one}" for one in _WITH_NAME.findall(text))
+    yield from (f"{root}/{one}" for one in _BELOW_ROOT.findall(text))
     for module, names in _IMPORT.findall(text):
         yield _file_of(module)
         yield f"{_file_of(module).removesuffix('.py')}/__init__.py"
@@ -183,8 +189,8 @@ def _file_of(module: str) -> str:
 def declared() -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """The revisions of schedules and of solvers' vector work, and those of variants by backend, as declared."""
     from akx.backends.cpu import layout, vectors
-    from akx.backends.cuda import choices
     from akx.backends.cuda import vectors as cuda_vectors
+    from akx.backends.cuda.variants import options as choices
 
     schedules = [one for backend in registry.backends() for one in registry.schedules(backend)]
     found = {f"{one.backend}/{one.name}": one.revision for one in schedules}

@@ -74,24 +74,25 @@ _SHARE = {"memcheck": 12, "racecheck": 3}
 _OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
-_OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
-_OF_STREAMS, _TESTS_OF_STREAMS = ("flow", "hybrid", "stream", "stream_program", "window"), ("stream", "cuda_hybrid")
+#: Where sources are in the backend's folder: what their paths begin with.
+_OF_FRONTS, _TESTS_OF_FRONTS = ("schedules/wavefront/",), "wavefront"
+_OF_STREAMS, _TESTS_OF_STREAMS = ("schedules/stream/",), ("stream", "cuda_hybrid")
 _OF_SWEEP = (
-    *("alike", "outside", "block_sort", "features", "hubs", "hubs_layout", "lengths", "slots"),
-    *("sweep", "sweep_layout", "swept", "translate", "vbell"),
+    *("schedules/sweep/", "include/swept.cuh", "block_sort", "features"),
+    *("variants/hot_columns", "variants/hubs", "variants/lengths", "variants/outside", "variants/row_lengths"),
+    *("variants/similar_rows", "variants/slots", "variants/swept", "variants/translate", "variants/vbell"),
 )
 #: Of these what others include, which are of both groups: `long_rows` is a step of `sweep` and more.
 _SHARED, _SHARING = ("sweep.cuh", "swept.cuh"), ("long_rows",)
 _TESTS_OF_SWEEP = ("hubs", "sweep", "swept", "translate")
-_OF_RATES, _TESTS_OF_RATES = "rates", "tests.kernels.test_cuda_rates::"
-#: What fronts have in common with others, and what products have.
-_OF_BOTH = ("stored", "stored_program", "stored_values")
-_OF_PRODUCTS = (*_OF_BOTH, "device_matrix", "team", "transpose", "values")
+_OF_RATES, _TESTS_OF_RATES = ("cost/rates",), "tests.kernels.test_cuda_rates::"
+#: What all have in common, what fronts have with others, and what products have.
+_OF_ALL = ("include/common.cuh", "program.py")
+_OF_BOTH = tuple(f"value_compression/{name}" for name in ("encodings", "on_device", "program", "stored"))
+_OF_PRODUCTS = ("value_compression/", "device_matrix", "team", "transpose")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
-_NO_DRIVERS = (
-    *("backend", "choices", "timing", "work", "parts_work", "sweep_work", "wavefront_work"),
-    *(f"{schedule}_space" for schedule in ("ghost", "resident", "stream", "sweep", "wavefront")),
-    *(f"{schedule}_offers" for schedule in ("diagonals", "ghost", "resident", "sweep", "wavefront")),
+_NO_DRIVERS = re.compile(
+    r"backend\.py|timing\.py|cost/(?!rates)\w+\.py|(?:\w+/)+(?:options|cost|\w+_cost|heuristic_plans)\.py"
 )
 _REVISION = re.compile(r"\s+revision = \d+$")
 _CHOOSING = ("offers", "space", "starts", "traffic", "untuned", "untuned_for", "waste", "work")
@@ -120,19 +121,19 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
 
     With what all include, and with what launches them, since that decides on extents and shared memory.
     """
+    folder = root / "akx" / "backends" / "cuda"
     every = gpu_receipt.cuda_sources(root)
-    drivers = [path for path in (root / "akx" / "backends" / "cuda").glob("*.py") if path.stem not in _NO_DRIVERS]
-    own = [path for path in every if path.stem in _OF_VECTORS]
-    own += [path for path in drivers if path.stem in _DRIVERS_OF_VECTORS]
-    both = [path for path in (*every, *drivers) if path.name in ("common.cuh", "program.py")]
-    fronts = [path for path in (*every, *drivers) if path.stem in _OF_FRONTS]
-    stored = [path for path in (*every, *drivers) if path.stem in _OF_BOTH]
-    rates = [path for path in (*every, *drivers) if path.stem == _OF_RATES]
-    streams = [path for path in (*every, *drivers) if path.stem in _OF_STREAMS]
-    swept = [path for path in (*every, *drivers) if path.stem in _OF_SWEEP]
-    values = [path for path in (*every, *drivers) if path.stem in _OF_PRODUCTS]
+    every += [path for path in folder.rglob("*.py") if is_driver(path.relative_to(folder).as_posix())]
+
+    def beginning(names: tuple[str, ...]) -> list[Path]:
+        return [path for path in every if path.relative_to(folder).as_posix().startswith(names)]
+
+    own = [path for path in every if path.stem in (_DRIVERS_OF_VECTORS if path.suffix == ".py" else _OF_VECTORS)]
+    both, fronts, stored = beginning(_OF_ALL), beginning(_OF_FRONTS), beginning(_OF_BOTH)
+    rates, streams, swept = beginning(_OF_RATES), beginning(_OF_STREAMS), beginning(_OF_SWEEP)
+    values = beginning(_OF_PRODUCTS)
     apart = {*own, *fronts, *rates, *streams, *swept}
-    rest = [path for path in (*every, *drivers) if path not in apart or path.name in _SHARED]
+    rest = [path for path in every if path not in apart or path.name in _SHARED]
     return {
         "vectors": _hash([*own, *both], root),
         "fronts": _hash([*fronts, *stored, *both], root),
@@ -141,6 +142,11 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
         "sweep": _hash([*swept, *values, *both], root),
         "others": _hash(rest, root),
     }
+
+
+def is_driver(name: str) -> bool:
+    """Whether a module decides on launches, by its path in the backend's folder."""
+    return not name.startswith("device/") and not name.endswith("__init__.py") and _NO_DRIVERS.fullmatch(name) is None
 
 
 def _hash(paths: Sequence[Path], root: Path) -> str:

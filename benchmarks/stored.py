@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
-from akx.backends.cuda.parts import holding
-from akx.backends.cuda.stored import ways_of
+from akx.backends.cuda.value_compression.encodings import ways_of
+from akx.backends.cuda.variants.block_local.program import holding
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

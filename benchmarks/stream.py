@@ -72,8 +72,8 @@ def timed(call: Callable[[], None]) -> float:
 
 def measure(case: Case, matrix: Matrix, powers: Sequence[int], fraction: float) -> list[dict[str, Any]]:
     """The entries of one matrix. Raises ValueError for a wrong result."""
-    from akx.backends.cuda import stream
     from akx.backends.cuda.device.facts import cuda_device
+    from akx.backends.cuda.schedules.stream import schedule as stream
     from benchmarks.streamed import StreamedProducts
 
     device, found = cuda_device(), []
@@ -194,8 +194,8 @@ def measure_large(case: Case, matrix: Matrix, k: int, fraction: float) -> dict[s
     Raises ValueError where the two differ in a bit, or the error is beyond its bound.
     """
     from akx.backends import registry
-    from akx.backends.cuda import stream
     from akx.backends.cuda.device.facts import cuda_device
+    from akx.backends.cuda.schedules.stream import schedule as stream
 
     device, coefficients = cuda_device(), as_coefficients(np.ones(k), np.zeros(k), np.zeros(k), matrix.dtype)
     x = np.random.default_rng(11).standard_normal((1, matrix.n))

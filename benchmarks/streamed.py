@@ -22,8 +22,8 @@ from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.launch import Graph, Mark, Stream, capture, default_stream
 from akx.backends.cuda.device.memory import empty
 from akx.backends.cuda.device.pool import pinned
-from akx.backends.cuda.stream_program import step_kernel
-from akx.backends.cuda.window import SLICE, Window, pack, stored_bytes
+from akx.backends.cuda.schedules.stream.layout import SLICE, Window, pack, stored_bytes
+from akx.backends.cuda.schedules.stream.program import step_kernel
 from akx.backends.schedule import Coefficients
 from akx.core.matrix import Matrix
 

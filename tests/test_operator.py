@@ -282,8 +282,8 @@ def test_operator_copies_and_update_values() -> None:
 
 def test_values_from_a_device_reach_plans_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are fetched when a plan of the host is used, once, and not before; bytes are counted meanwhile."""
-    from akx.backends.cuda import values
     from akx.backends.cuda.device import interchange
+    from akx.backends.cuda.value_compression import new_values as values
 
     fetched: list[int] = []
 
@@ -331,8 +331,8 @@ def test_values_from_a_device_reach_plans_of_the_host(monkeypatch: pytest.Monkey
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is sent to a GPU that is not there."""
-    from akx.backends.cuda import values
     from akx.backends.cuda.device import memory
+    from akx.backends.cuda.value_compression import new_values as values
 
     class OnDevice:
         def __init__(self, data: Any) -> None:

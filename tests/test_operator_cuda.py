@@ -100,8 +100,8 @@ def test_new_values_of_the_same_entries_are_laid_out_on_the_device(monkeypatch: 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 def test_new_values_in_a_table_stay_on_the_device(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same ones at other entries, and others; more of them than there is room for come to the host."""
-    from akx.backends.cuda import stored_program
     from akx.backends.cuda.device.memory import DeviceArray, to_device
+    from akx.backends.cuda.value_compression import program as stored_program
 
     A = sp.csr_array(stencil((71, 73), 9)).astype(dtype)
     A.sort_indices()

@@ -102,7 +102,7 @@ def test_wheel_holds_the_typing_marker_the_shipped_plans_and_no_tests(tmp_path: 
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {"akx/__init__.py", "akx/py.typed", "akx/cli/app.py", "akx/backends/registry.py"} <= names
-    assert {"akx/backends/cuda/sweep.cu", "akx/backends/cuda/common.cuh"} <= names
+    assert {"akx/backends/cuda/schedules/sweep/sweep.cu", "akx/backends/cuda/include/common.cuh"} <= names
     folder = _ROOT / "tuning_db"
     shipped = {f"akx/tuning_db/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*") if path.is_file()}
     assert shipped, "tuning_db must not be empty: it says in words what it is for"

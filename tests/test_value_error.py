@@ -22,7 +22,7 @@ from akx import solvers
 from akx.backends import registry
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.stored import HALF, error_of
+from akx.backends.cuda.value_compression.encodings import HALF, error_of
 from akx.backends.device.host import host_device
 from akx.backends.device.likeness import likeness
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic

@@ -75,7 +75,7 @@ class OverflowWatch:
         calls, watch = self._calls, self._on_device
         self._calls = calls + 1
         if watch is None:
-            from akx.backends.cuda.values import FiniteWatch
+            from akx.backends.cuda.value_compression.new_values import FiniteWatch
 
             watch = self._on_device = FiniteWatch(self._k + 1)
         first = watch.first

@@ -232,7 +232,7 @@ class Prepared(Tuned):
     def update_on_device(self, values: Any, *, check_finite: bool) -> None:
         """Take values from an array on the GPU, one for each entry."""
         from akx.backends.cuda.device import interchange
-        from akx.backends.cuda.values import all_finite
+        from akx.backends.cuda.value_compression.new_values import all_finite
 
         matrix = self.values.matrix
         data = interchange.values_of(values, matrix.nnz, matrix.dtype)
@@ -267,7 +267,7 @@ class Prepared(Tuned):
         if not same_pattern(A, matrix):
             return None
         from akx.backends.cuda.device.memory import to_device
-        from akx.backends.cuda.values import all_finite
+        from akx.backends.cuda.value_compression.new_values import all_finite
 
         try:
             data = to_device(np.ascontiguousarray(values[: matrix.nnz]))

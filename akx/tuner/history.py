@@ -39,7 +39,8 @@ __all__ = [
     "without_figures",
 ]
 
-#: What refusals say that go by the values, which are no part of the key (:mod:`akx.backends.cuda.stored`).
+#: What refusals say that go by the values, which are no part of the key
+#: (:mod:`akx.backends.cuda.value_compression.encodings`).
 _SAME = " is the same as "
 #: Seconds between two changes of the database, and how many times what the last one took, if that is more.
 _PAUSE, _PAUSE_SHARE = 2.0, 20.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from akx.backends.cuda.work import SECTOR, gathered_share
+from akx.backends.cuda.cost.model import SECTOR, gathered_share
 from akx.core.matrix import Matrix
 
 __all__ = ["branches", "is_scattered", "missed", "surprises", "uneven_rows"]

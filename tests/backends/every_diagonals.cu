@@ -1,6 +1,6 @@
 // `resident` with diagonals, in one translation unit: with and without slots in global memory, for the value type
 // VALUES, VECTORS start vectors at a time and HELD_SLICES x HELD_SLOTS slots in registers.
-#include "diagonals.cuh"
+#include "variants/diagonals.cuh"
 
 typedef VALUES T;
 

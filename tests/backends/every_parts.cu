@@ -4,7 +4,7 @@
 // In the modes of `resident` also for values that are stored as words (where one is in a table, and its column), and as
 // type NARROW, of half the bytes, where there is one; and with results that come through a stage. With FEW single entries
 // and blocks of 3 x 3 only. Some are also those of nodes whose rows are listed.
-#include "parts.cuh"
+#include "variants/block_local/parts.cuh"
 
 typedef VALUES T;
 

@@ -1,5 +1,5 @@
 // Every instance of `stream` for the value type VALUES and VECTORS start vectors, in one translation unit.
-#include "flow.cuh"
+#include "schedules/stream/flow.cuh"
 
 typedef VALUES T;
 

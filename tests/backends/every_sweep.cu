@@ -1,7 +1,7 @@
 // Every instance of `sweep` that the space can reach, one per call of a macro, to be compiled and never run; HOW is 0 or
 // 2, since 1 is another word in the loads of 0. VALUES selects the value types of this translation unit (see
 // test_cuda_compile.py).
-#include "sweep.cuh"
+#include "schedules/sweep/sweep.cuh"
 
 #define STEP u32 n, const u32 *p, const T *value, const T *x, const T *before, T *y, T *first, const T *coefficient
 #define VECTORS_OF x, before, y, first, coefficient

@@ -1,5 +1,5 @@
 // Every instance of `values` that a program can ask for, one per call of a macro, to be compiled and never run.
-#include "values.cuh"
+#include "value_compression/values.cuh"
 
 template <class T, class F> __global__ void every_place(u64 count, const u32 *entry, const F *data, T *values) {
     place_some<4, T, F>(count, entry, data, values);

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from akx.backends.cuda.front import FLIGHT, NONE, RING, STAGES, WARP, Front
+from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, NONE, RING, STAGES, WARP, Front
 from akx.backends.schedule import Coefficients
 
 __all__ = ["LOOK", "Pace", "Sizes", "interpret", "shared_bytes", "sizes_of"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from akx.backends.cuda.parts import ALONE, CLUSTER, GLOBAL, SHARED, LaidOut
-from akx.backends.cuda.stored import HALF, TABLE
+from akx.backends.cuda.value_compression.encodings import HALF, TABLE
+from akx.backends.cuda.variants.block_local.program import ALONE, CLUSTER, GLOBAL, SHARED, LaidOut
 from akx.backends.schedule import Coefficients
 from akx.formats.parts import NOWHERE, SLICE
 from akx.formats.published import published

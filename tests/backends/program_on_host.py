@@ -21,10 +21,15 @@ import pytest
 from test_contract import make_coefficients, random_numbers
 
 from akx.backends import reference
-from akx.backends.cuda import exchange, parts_layout, slots, stored_program, stored_values, values
 from akx.backends.cuda import program as programs
 from akx.backends.cuda.device.memory import DeviceArray, wrap
-from akx.backends.cuda.stored import HALF, error_of
+from akx.backends.cuda.value_compression import new_values as values
+from akx.backends.cuda.value_compression import on_device as stored_values
+from akx.backends.cuda.value_compression import program as stored_program
+from akx.backends.cuda.value_compression.encodings import HALF, error_of
+from akx.backends.cuda.variants import slots
+from akx.backends.cuda.variants.block_local import exchange
+from akx.backends.cuda.variants.block_local import layout_on_device as parts_layout
 from akx.core.matrix import Matrix
 
 __all__ = ["Call", "CompiledDevice", "Device", "drops_all_graphs", "poisoned_powers", "widens_narrow_values"]

@@ -9,9 +9,9 @@ from test_cuda import run_twice
 from test_cuda_parts import make
 
 from akx.backends import reference
-from akx.backends.cuda import ghost
-from akx.backends.cuda.clusters import WITH_CLUSTERS
 from akx.backends.cuda.device.facts import cuda_device, cuda_missing
+from akx.backends.cuda.schedules.ghost import schedule as ghost
+from akx.backends.cuda.variants.block_local.clusters import WITH_CLUSTERS
 from akx.core.errors import InfeasibleError
 from akx.core.plan import Option, Plan
 

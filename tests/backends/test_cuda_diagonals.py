@@ -11,9 +11,10 @@ from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_
 from test_cuda_parts import make, small_gpu
 
 from akx.backends import reference
-from akx.backends.cuda import diagonals, resident
-from akx.backends.cuda.diagonals import DIA, LaidOut
-from akx.backends.cuda.parts import KeptShare
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.variants import diagonals
+from akx.backends.cuda.variants.block_local.program import KeptShare
+from akx.backends.cuda.variants.diagonals import DIA, LaidOut
 from akx.backends.schedule import Coefficients
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nvcc import EVERYTHING, complaints, needs_nvcc
 
-from akx.backends.cuda.choices import HELD_SLICES, HELD_SLOTS, VECTORS
+from akx.backends.cuda.variants.options import HELD_SLICES, HELD_SLOTS, VECTORS
 
 _SOURCE = Path(__file__).with_name("every_diagonals.cu")
 #: Value type, start vectors at a time, slices and slots in registers.

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from akx import MatrixPowers
 from akx.backends.cuda.device.facts import cuda_missing
-from akx.backends.cuda.exchange import ABSENT
+from akx.backends.cuda.variants.block_local.exchange import ABSENT
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 

@@ -16,21 +16,15 @@ from program_on_host import CompiledDevice
 from test_cuda_layouts import H100
 from test_cuda_lengths import rows_of_lengths
 
-from akx.backends.cuda import (
-    device_matrix,
-    diagonals,
-    features,
-    lengths,
-    resident_offers,
-    slots,
-    translate,
-    transpose,
-    work,
-)
+from akx.backends.cuda import device_matrix, features, transpose
+from akx.backends.cuda.cost import model as work
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray, to_device
 from akx.backends.cuda.device_matrix import Arrays, DeviceMatrix
 from akx.backends.cuda.features import LANES, OnDevice
+from akx.backends.cuda.schedules.resident import cost as resident_offers
+from akx.backends.cuda.variants import diagonals, slots, translate
+from akx.backends.cuda.variants import row_lengths as lengths
 from akx.core.matrix import Matrix, Pattern
 from akx.formats.base import pattern_of
 from akx.formats.blocked import Blocked, full_blocks

@@ -12,9 +12,10 @@ import scipy.sparse as sp
 from test_cuda_parts import h100, make
 
 from akx.backends import registry
-from akx.backends.cuda import ghost, ghost_offers
-from akx.backends.cuda.parts import filled_rows, shape_of
-from akx.backends.cuda.work import Work
+from akx.backends.cuda.cost.model import Work
+from akx.backends.cuda.schedules.ghost import cost as ghost_offers
+from akx.backends.cuda.schedules.ghost import schedule as ghost
+from akx.backends.cuda.variants.block_local.program import filled_rows, shape_of
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan

@@ -13,9 +13,10 @@ from test_cuda_stream import GPU, POISON, gallery_matrix, interpret_pass, on_gpu
 
 import akx
 from akx.backends import reference, registry
-from akx.backends.cuda import hybrid, stream
-from akx.backends.cuda.hybrid import HostShare, device_part, passes, split_of
-from akx.backends.cuda.window import pack
+from akx.backends.cuda.schedules.stream import host_share as hybrid
+from akx.backends.cuda.schedules.stream import schedule as stream
+from akx.backends.cuda.schedules.stream.host_share import HostShare, device_part, passes, split_of
+from akx.backends.cuda.schedules.stream.layout import pack
 from akx.backends.schedule import Coefficients
 from akx.core.errors import PlanError
 from akx.core.matrix import Matrix

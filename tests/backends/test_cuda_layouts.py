@@ -10,9 +10,9 @@ from test_contract import KINDS, make_coefficients, make_matrix, random_numbers
 
 from akx.backends import reference, registry
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.sweep import Sweep
-from akx.backends.cuda.sweep_layout import lay_out, macros
-from akx.backends.cuda.sweep_space import VARIANTS
+from akx.backends.cuda.schedules.sweep.layout import lay_out, macros
+from akx.backends.cuda.schedules.sweep.options import VARIANTS
+from akx.backends.cuda.schedules.sweep.schedule import Sweep
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.pcsr import PARTITION

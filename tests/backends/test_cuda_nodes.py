@@ -17,9 +17,12 @@ from test_cuda import MOST_PLANS, all_plans, right_ones, run_twice
 from test_cuda_parts import NODES, basis, h100, make, small_gpu
 
 from akx.backends import reference
-from akx.backends.cuda import ghost, parts, resident
 from akx.backends.cuda.device.facts import cuda_missing
-from akx.backends.cuda.parts import (
+from akx.backends.cuda.schedules.ghost import schedule as ghost
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.schedules.resident.cost import offers
+from akx.backends.cuda.variants.block_local import program as parts
+from akx.backends.cuda.variants.block_local.program import (
     best_shape,
     blocked_of,
     column_shapes,
@@ -31,7 +34,6 @@ from akx.backends.cuda.parts import (
     padding,
     values_in,
 )
-from akx.backends.cuda.resident_offers import offers
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of

@@ -15,9 +15,10 @@ from program_on_host import CompiledDevice, poisoned_powers
 from test_contract import DTYPES, FROZEN, make_coefficients, make_matrix, random_numbers
 
 from akx.backends import reference, registry, revisions
-from akx.backends.cuda import outside, sweep, swept
 from akx.backends.cuda.device import compile as compiling
-from akx.backends.cuda.outside import INCLUDE, CudaVariant, Packed
+from akx.backends.cuda.schedules.sweep import schedule as sweep
+from akx.backends.cuda.variants import outside, swept
+from akx.backends.cuda.variants.outside import INCLUDE, CudaVariant, Packed
 from akx.backends.variants import AnyVariant, Variant
 from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.core.matrix import Matrix

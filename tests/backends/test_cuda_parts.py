@@ -14,9 +14,14 @@ from test_contract import make_matrix, random_numbers
 from test_cuda_front import NOT_FULL, storable
 
 from akx.backends import reference
-from akx.backends.cuda import clusters, ghost, parts_work, resident, resident_offers
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.parts import (
+from akx.backends.cuda.schedules.ghost import schedule as ghost
+from akx.backends.cuda.schedules.resident import cost as resident_offers
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.value_compression.encodings import FULL, HALF, STORED, TABLE, encoded, table_bytes, way_of
+from akx.backends.cuda.variants.block_local import clusters
+from akx.backends.cuda.variants.block_local import cost as parts_work
+from akx.backends.cuda.variants.block_local.program import (
     ALONE,
     CLUSTER,
     STATIC,
@@ -29,7 +34,6 @@ from akx.backends.cuda.parts import (
     shape_of,
     slot_bytes,
 )
-from akx.backends.cuda.stored import FULL, HALF, STORED, TABLE, encoded, table_bytes, way_of
 from akx.backends.schedule import as_coefficients
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix

@@ -12,14 +12,20 @@ from host_engine import to_device
 from program_on_host import CompiledDevice
 from test_cuda_parts import RESIDENT, make, small_gpu
 
-from akx.backends.cuda import device_matrix, features, ghost, lengths, parts, parts_layout, resident, slots, transpose
+from akx.backends.cuda import device_matrix, features, transpose
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device, cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.device_matrix import Arrays, DeviceMatrix
 from akx.backends.cuda.features import OnDevice
-from akx.backends.cuda.parts import LaidOut, column_shapes, shape_of
-from akx.backends.cuda.stored import FULL, TABLE
+from akx.backends.cuda.schedules.ghost import schedule as ghost
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.value_compression.encodings import FULL, TABLE
+from akx.backends.cuda.variants import row_lengths as lengths
+from akx.backends.cuda.variants import slots
+from akx.backends.cuda.variants.block_local import layout_on_device as parts_layout
+from akx.backends.cuda.variants.block_local import program as parts
+from akx.backends.cuda.variants.block_local.program import LaidOut, column_shapes, shape_of
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan

@@ -26,12 +26,27 @@ from test_cuda_front import NOT_FULL, storable
 from test_cuda_parts import large, make, small_gpu
 
 from akx.backends import registry
-from akx.backends.cuda import exchange, parts, parts_layout, resident, stored_program, stored_values, values
 from akx.backends.cuda import program as programs
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.parts import SHARED, STATIC, LaidOut, PartsProgram, slot_bytes
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.cuda.stored import FULL, HALF, TABLE, encoded, in_full, table_bytes, way_of, ways_of
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.value_compression import new_values as values
+from akx.backends.cuda.value_compression import on_device as stored_values
+from akx.backends.cuda.value_compression import program as stored_program
+from akx.backends.cuda.value_compression.encodings import (
+    FULL,
+    HALF,
+    TABLE,
+    encoded,
+    in_full,
+    table_bytes,
+    way_of,
+    ways_of,
+)
+from akx.backends.cuda.variants.block_local import exchange
+from akx.backends.cuda.variants.block_local import layout_on_device as parts_layout
+from akx.backends.cuda.variants.block_local import program as parts
+from akx.backends.cuda.variants.block_local.program import SHARED, STATIC, LaidOut, PartsProgram, slot_bytes
 from akx.backends.schedule import Coefficients
 from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix

@@ -14,7 +14,7 @@ from host_engine import install
 from host_engine import to_device as given
 from nvcc import complaints, named, needs_nvcc
 
-from akx.backends.cuda import rates
+from akx.backends.cuda.cost import rates
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.compile import compile_cubin, compiler_name, options_for
 from akx.backends.cuda.device.facts import cuda_device, cuda_missing

@@ -20,12 +20,12 @@ from test_cuda_wavefront import NARROW, check_new_values, values_of
 
 import akx
 from akx.backends import reference, registry
-from akx.backends.cuda import resident
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device, cuda_missing
 from akx.backends.cuda.device.launch import default_stream
 from akx.backends.cuda.device.memory import empty, to_device
-from akx.backends.cuda.parts import slot_bytes
-from akx.backends.cuda.stored import in_full, way_of
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.value_compression.encodings import in_full, way_of
+from akx.backends.cuda.variants.block_local.program import slot_bytes
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from nvcc import KERNELS, TIDY, Macros, complaints, named, needs_nvcc
 
-from akx.backends.cuda import parts
+from akx.backends.cuda.variants.block_local import program as parts
 from akx.formats.parts import Shape
 
 #: By source; those of solvers and preconditioners are compiled from their own file elsewhere.

@@ -14,8 +14,9 @@ import scipy.sparse as sp
 from parts_interpreter import shared_bytes
 from test_cuda_parts import h100, large, make, small_gpu
 
-from akx.backends.cuda import resident
-from akx.backends.cuda.parts import (
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.value_compression.encodings import FULL, TABLE
+from akx.backends.cuda.variants.block_local.program import (
     DIRECT,
     FLAGS,
     STAGED,
@@ -31,7 +32,6 @@ from akx.backends.cuda.parts import (
     staging,
     waits_for_values,
 )
-from akx.backends.cuda.stored import FULL, TABLE
 from akx.core.errors import InfeasibleError, PlanError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan

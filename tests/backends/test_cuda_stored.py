@@ -32,10 +32,11 @@ from test_cuda_front import DTYPES, NARROW, NOT_FULL, make, storable
 from test_cuda_stream import GPU
 
 from akx.backends import registry
-from akx.backends.cuda import parts, stored, wavefront
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.cuda.stored import (
+from akx.backends.cuda.schedules.wavefront import schedule as wavefront
+from akx.backends.cuda.value_compression import encodings as stored
+from akx.backends.cuda.value_compression.encodings import (
     FULL,
     HALF,
     STORED,
@@ -46,6 +47,7 @@ from akx.backends.cuda.stored import (
     table_bytes,
     ways_of,
 )
+from akx.backends.cuda.variants.block_local import program as parts
 from akx.backends.schedule import Coefficients
 from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix

@@ -24,9 +24,14 @@ from test_cuda_parts import small_gpu
 
 import akx
 from akx.backends import reference, registry
-from akx.backends.cuda import diagonals, parts, resident, stored, stored_program, values
 from akx.backends.cuda.device import memory
-from akx.backends.cuda.stored import FULL, HALF, TABLE, encoded, error_of, is_storable, ways_of
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.value_compression import encodings as stored
+from akx.backends.cuda.value_compression import new_values as values
+from akx.backends.cuda.value_compression import program as stored_program
+from akx.backends.cuda.value_compression.encodings import FULL, HALF, TABLE, encoded, error_of, is_storable, ways_of
+from akx.backends.cuda.variants import diagonals
+from akx.backends.cuda.variants.block_local import program as parts
 from akx.backends.schedule import Coefficients
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix

@@ -1,6 +1,7 @@
 """Kernels that store new values: on a GPU, on the host by threads in several orders, and every one compiled.
 
-What is stored is compared with what the host stores by itself (:func:`akx.backends.cuda.stored.encoded`), bit for bit.
+What is stored is compared with what the host stores by itself
+(:func:`akx.backends.cuda.value_compression.encodings.encoded`), bit for bit.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import pytest
 from nvcc import complaints, named, needs_nvcc
 from test_contract import random_numbers
 
-from akx.backends.cuda import stored_values, values
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.cuda.stored import HALF, TABLE, encoded
+from akx.backends.cuda.value_compression import new_values as values
+from akx.backends.cuda.value_compression import on_device as stored_values
+from akx.backends.cuda.value_compression.encodings import HALF, TABLE, encoded
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 HALVES = {"float64": "float", "complex128": "cfloat"}

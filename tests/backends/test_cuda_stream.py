@@ -12,11 +12,12 @@ from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_
 
 import akx
 from akx.backends import reference, registry
-from akx.backends.cuda import stream, stream_space
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.memory import _rounded
 from akx.backends.cuda.device.runtime import cuda_missing
-from akx.backends.cuda.window import Chunks, Window, pack
+from akx.backends.cuda.schedules.stream import options as stream_space
+from akx.backends.cuda.schedules.stream import schedule as stream
+from akx.backends.cuda.schedules.stream.layout import Chunks, Window, pack
 from akx.backends.schedule import Coefficients
 from akx.core.errors import ArgumentError, PlanError
 from akx.core.matrix import Matrix

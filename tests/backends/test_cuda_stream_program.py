@@ -19,9 +19,11 @@ from test_contract import make_coefficients, make_matrix, random_numbers
 from test_cuda_stream import GPU, plan_of, product
 
 from akx.backends import reference
-from akx.backends.cuda import stream, stream_program, stream_space
 from akx.backends.cuda.device.memory import DeviceArray
-from akx.backends.cuda.window import Window, pack
+from akx.backends.cuda.schedules.stream import options as stream_space
+from akx.backends.cuda.schedules.stream import program as stream_program
+from akx.backends.cuda.schedules.stream import schedule as stream
+from akx.backends.cuda.schedules.stream.layout import Window, pack
 from akx.backends.schedule import held_bytes
 from akx.core.errors import DeviceMemoryError
 

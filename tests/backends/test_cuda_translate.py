@@ -22,13 +22,14 @@ from test_cuda_swept import blocks_of_mixed_sizes, plan_of, storable
 import akx
 import akx.formats.vbell
 from akx.backends import reference, registry
-from akx.backends.cuda import slots, stored_program, swept, translate, vbell
-from akx.backends.cuda import sweep as sweeps
 from akx.backends.cuda.device.compile import compile_cubin, compiler_name, options_for
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
-from akx.backends.cuda.stored import FULL, HALF, STORED, TABLE, placed
-from akx.backends.cuda.translate import DeviceVbell, Refusal
+from akx.backends.cuda.schedules.sweep import schedule as sweeps
+from akx.backends.cuda.value_compression import program as stored_program
+from akx.backends.cuda.value_compression.encodings import FULL, HALF, STORED, TABLE, placed
+from akx.backends.cuda.variants import slots, swept, translate, vbell
+from akx.backends.cuda.variants.translate import DeviceVbell, Refusal
 from akx.backends.schedule import check_feasible
 from akx.core.basis import monomial
 from akx.core.errors import BudgetError, DeviceMemoryError, InfeasibleError, MatrixError

@@ -13,10 +13,10 @@ from test_contract import KINDS, fewer, make_coefficients, make_matrix, random_n
 from test_cuda_layouts import plans
 
 from akx.backends import reference, registry
-from akx.backends.cuda import values
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.cuda.sweep_layout import lay_out
+from akx.backends.cuda.schedules.sweep.layout import lay_out
+from akx.backends.cuda.value_compression import new_values as values
 from akx.core.plan import Plan
 
 HERE = Path(__file__).parent

@@ -182,11 +182,10 @@ def test_a_digest_is_of_all_that_a_schedule_loads() -> None:
 @pytest.mark.parametrize("backend", registry.backends())
 def test_what_a_search_chooses_from_is_none_of_a_plan(backend: str) -> None:
     folder = _PACKAGE / "backends" / backend
-    assert revisions.of_searches(backend)
+    texts = {name: (folder / name).read_text() for name in revisions.of_searches(backend)}
     for schedule, module in registry.modules(backend).items():
-        text = (folder / f"{module.rpartition('.')[2]}.py").read_text()
-        assert "Parameter(" not in text, schedule
-        assert "Parameter(" in (folder / f"{schedule}_space.py").read_text() + (folder / "choices.py").read_text()
+        assert "Parameter(" not in (_PACKAGE / revisions._file_of(module)).read_text(), schedule
+        assert any("Parameter(" in text for name, text in texts.items() if schedule in name or "choices" in name)
 
 
 @pytest.fixture

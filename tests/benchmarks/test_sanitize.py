@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import akx.backends.cuda
 from benchmarks import gpu_receipt, revisions, sanitize
 
 NODES = [f"tests/backends/test_cuda.py::test_one[{i}]" for i in range(6)]
@@ -128,45 +129,61 @@ def test_what_was_seen_of_other_sources_is_seen_again(monkeypatch: pytest.Monkey
         assert len(calls) == runs * len(NODES)
 
 
+_FOLDER = Path(akx.backends.cuda.__file__).parent
+
+
+def used_by(path: Path) -> set[str]:
+    """The sources that one includes or imports, by their paths in the backend's folder."""
+    text = path.read_text()
+    found = set(re.findall(r'^#include "([\w./]+)"', text, re.M))
+    for module, names in re.findall(r"from akx\.backends\.cuda([\w.]*) import (\([^)]*\)|[^\n]*)", text):
+        for one in (module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))):
+            found.add(one.lstrip(".").replace(".", "/") + ".py")
+    return {name for name in found if (_FOLDER / name).is_file()}
+
+
+def launching() -> list[tuple[str, set[str]]]:
+    """The CUDA sources and their drivers, each with what it uses of others that launch something."""
+    paths = [*gpu_receipt.cuda_sources(), *_FOLDER.rglob("*.py")]
+    every = {path.relative_to(_FOLDER).as_posix(): path for path in paths}
+    kept = {name for name in every if name.endswith((".cu", ".cuh")) or sanitize.is_driver(name)}
+    return [(name, used_by(every[name]) & kept) for name in sorted(kept)]
+
+
 def test_the_sources_of_vectors_are_included_by_no_others() -> None:
-    folder = next(path.parent for path in gpu_receipt.cuda_sources() if path.name == "vectors.cuh")
-    for path in gpu_receipt.cuda_sources():
-        for other in sanitize._OF_VECTORS:
-            assert path.stem in sanitize._OF_VECTORS or f'#include "{other}.cuh"' not in path.read_text()
-        if path.stem in sanitize._OF_VECTORS:
-            included = {line.split('"')[1] for line in path.read_text().splitlines() if line.startswith("#include")}
-            assert {Path(name).stem for name in included} <= {*sanitize._OF_VECTORS, "common"}
-    assert (folder / "common.cuh").is_file()
+    for name, used in launching():
+        if not name.endswith(".py"):
+            of_vectors = {one for one in used if Path(one).stem in sanitize._OF_VECTORS}
+            if Path(name).stem in sanitize._OF_VECTORS:
+                assert used - of_vectors <= {"include/common.cuh"}
+            else:
+                assert not of_vectors, name
 
 
 def test_the_sources_of_streams_are_used_by_no_others() -> None:
-    folder = next(path.parent for path in gpu_receipt.cuda_sources() if path.name == "stream.cuh")
-    for path in (*gpu_receipt.cuda_sources(), *folder.glob("*.py")):
-        text = path.read_text()
-        for other in sanitize._OF_STREAMS:
-            used = f'#include "{other}.cuh"' in text or f"akx.backends.cuda.{other} import" in text
-            assert path.stem in {*sanitize._OF_STREAMS, "stream_space"} or not used, (path.name, other)
+    for name, used in launching():
+        assert name.startswith(sanitize._OF_STREAMS) or not any(one.startswith(sanitize._OF_STREAMS) for one in used)
     for name in ("test_cuda_stream.TestOnTheGpu::test_a[x]", "test_cuda_hybrid.TestOnTheGpu::test_b[y]"):
         assert sanitize._group_of(f"tests.kernels.{name}") == "streams"
 
 
 def test_the_sources_of_products_are_used_by_no_others() -> None:
-    """But by what only chooses plans; some ask how far apart columns are, or what prices go by."""
-    folder = next(path.parent for path in gpu_receipt.cuda_sources() if path.name == "sweep.cuh")
-    asking = {"stream", "parts", "parts_layout", "diagonals", "wavefront"}
-    others = {*sanitize._OF_SWEEP, *sanitize._NO_DRIVERS}
-    known = {*others, *sanitize._OF_PRODUCTS, "common", "program", "stream"}
-    for path in (*gpu_receipt.cuda_sources(), *folder.glob("*.py")):
-        text = path.read_text()
-        for other in sanitize._OF_SWEEP:
-            used = f'#include "{other}.cuh"' in text or f"akx.backends.cuda.{other} import" in text
-            used = used or re.search(rf"from akx.backends.cuda import [\w, ]*\b{other}\b", text) is not None
-            shares = path.stem in sanitize._SHARING and f"{other}.cuh" in sanitize._SHARED
-            assert path.stem in {*others, *asking} or shares or not used, (path.name, other)
-        if path.stem in sanitize._OF_SWEEP:
-            included = re.findall(r'^#include "(\w+)\.cuh"', text, re.M)
-            imported = re.findall(r"from akx.backends.cuda\.(\w+) import", text)
-            assert {*included, *imported} <= known, path.name
+    """But by what asks how far apart columns are, or what prices go by."""
+    asking = (
+        "schedules/stream/schedule.py",
+        "schedules/wavefront/schedule.py",
+        "variants/block_local/",
+        "variants/diagonals.py",
+    )
+    known = (*sanitize._OF_SWEEP, *sanitize._OF_PRODUCTS, *sanitize._OF_ALL)
+    for name, used in launching():
+        of_sweep = {one for one in used if one.startswith(sanitize._OF_SWEEP)}
+        if Path(name).stem in sanitize._SHARING:
+            of_sweep = {one for one in of_sweep if Path(one).name not in sanitize._SHARED}
+        if name.startswith(sanitize._OF_SWEEP):
+            assert all(one.startswith(known) or one.startswith("device/") for one in used), (name, used)
+        else:
+            assert name.startswith(asking) or not of_sweep, (name, of_sweep)
     for name in ("test_cuda_hubs::test_a[x]", "test_cuda_named::test_b[sweep-csr-1]", "test_cuda_translate::test_c"):
         assert sanitize._group_of(f"tests.kernels.{name}") == "sweep"
     assert sanitize._group_of("tests.kernels.test_cuda_named::test_b[resident-3x3-1]") == "others"
@@ -216,4 +233,6 @@ def test_what_only_chooses_plans_is_no_reason_to_run_again() -> None:
 
 def test_modules_that_only_price_plans_are_those_that_plan_keys_leave_out() -> None:
     """They are named twice, since this script runs without the package."""
-    assert {*sanitize._NO_DRIVERS, sanitize._OF_RATES} == revisions.of_searches("cuda")  # the latter launches kernels
+    paths = [path.relative_to(_FOLDER).as_posix() for path in _FOLDER.rglob("*.py") if path.stem != "__init__"]
+    left_out = {name for name in paths if not name.startswith("device/") and not sanitize.is_driver(name)}
+    assert left_out | {"cost/rates.py"} == revisions.of_searches("cuda")  # which launches kernels

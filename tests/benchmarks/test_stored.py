@@ -11,7 +11,7 @@ import pytest
 
 from akx.backends import registry
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.stored import FULL, HALF, TABLE, ways_of
+from akx.backends.cuda.value_compression.encodings import FULL, HALF, TABLE, ways_of
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from benchmarks import gallery, gpu, record, stored

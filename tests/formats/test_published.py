@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from akx.backends.cuda.exchange import ABSENT, TURNS
+from akx.backends.cuda.variants.block_local.exchange import ABSENT, TURNS
 
 ABSENT_PLACE = -1
 

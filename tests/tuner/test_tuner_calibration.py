@@ -158,7 +158,7 @@ def test_a_link_that_cannot_be_measured_is_a_guess(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(calibration, "device_lock", lambda device: SimpleNamespace(alone=lambda: nullcontext(True)))
     monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
     monkeypatch.setattr(calibration, "_price_of_step", lambda device, schedule, guess: guess)
-    monkeypatch.setattr("akx.backends.cuda.rates.link_rates", none)
+    monkeypatch.setattr("akx.backends.cuda.cost.rates.link_rates", none)
     assert calibrate("cuda").all_threads == derived_figures(GPU, 1)
 
 
@@ -385,7 +385,7 @@ def test_what_a_kernel_and_an_exchange_take_is_what_further_steps_take(
     monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
     monkeypatch.setattr(calibration, "_call", lambda matrix, plan: (matrix, plan))
     monkeypatch.setattr(calibration, "_seconds", seconds)
-    monkeypatch.setattr("akx.backends.cuda.rates.link_rates", lambda: (5e10, 9e10))
+    monkeypatch.setattr("akx.backends.cuda.cost.rates.link_rates", lambda: (5e10, 9e10))
     found = calibrate("cuda")
     assert found.device_class == gpu.device_class
     for figures in (found.one_thread, found.all_threads):

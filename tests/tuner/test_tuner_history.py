@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from akx.backends.cuda import stored
+from akx.backends.cuda.value_compression import encodings as stored
 from akx.core.errors import DatabaseError, InfeasibleError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord

@@ -11,21 +11,18 @@ import pytest
 import scipy.sparse as sp
 
 from akx.backends import registry
-from akx.backends.cuda import (
-    diagonals,
-    ghost,
-    resident,
-    sweep,
-    sweep_layout,
-    sweep_work,
-    vbell,
-    wavefront,
-    wavefront_work,
-)
+from akx.backends.cuda.cost.model import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
 from akx.backends.cuda.device.compile import ROOT
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.sweep_work import csr_work, sell_work
-from akx.backends.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
+from akx.backends.cuda.schedules.ghost import schedule as ghost
+from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.schedules.sweep import cost as sweep_work
+from akx.backends.cuda.schedules.sweep import layout as sweep_layout
+from akx.backends.cuda.schedules.sweep import schedule as sweep
+from akx.backends.cuda.schedules.sweep.cost import csr_work, sell_work
+from akx.backends.cuda.schedules.wavefront import cost as wavefront_work
+from akx.backends.cuda.schedules.wavefront import schedule as wavefront
+from akx.backends.cuda.variants import diagonals, vbell
 from akx.backends.device.budget import within
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

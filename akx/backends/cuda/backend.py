@@ -112,19 +112,19 @@ class CudaBackend(Backend):
         return ClockWatch()
 
     def variants(self) -> Mapping[str, VariantTraits]:
-        from akx.backends.cuda.sweep_space import VARIANTS
+        from akx.backends.cuda.schedules.sweep.options import VARIANTS
         from akx.backends.traits import VariantTraits
 
         return dict.fromkeys(VARIANTS, VariantTraits())
 
     def variant_type(self) -> type[AnyVariant]:
-        from akx.backends.cuda.outside import CudaVariant
+        from akx.backends.cuda.variants.outside import CudaVariant
 
         return CudaVariant
 
     def told_by_values(self, matrix: Any) -> tuple[Any, ...]:
         """In which ways they can be stored."""
-        from akx.backends.cuda.stored import ways_of
+        from akx.backends.cuda.value_compression.encodings import ways_of
 
         return tuple(ways_of(matrix).items())
 
@@ -178,7 +178,7 @@ class CudaBackend(Backend):
 
     def measured_figures(self, device: CudaDevice, threads: int) -> Figures:
         """What copies in the device's memory achieve, bytes read and written, and reading again what caches hold."""
-        from akx.backends.cuda.rates import cache_rate, memory_rate, shared_memory_rate
+        from akx.backends.cuda.cost.rates import cache_rate, memory_rate, shared_memory_rate
 
         slow = memory_rate(max(8 * device.l2_bytes, _LEAST_COPY))
         near = max(slow, cache_rate(device))
@@ -187,7 +187,7 @@ class CudaBackend(Backend):
         return replace(guess, slow_bandwidth=slow, last_level_bandwidth=near, cache_bandwidth=own)
 
     def link_rates(self) -> tuple[float, float]:
-        from akx.backends.cuda.rates import link_rates
+        from akx.backends.cuda.cost.rates import link_rates
 
         return link_rates()
 

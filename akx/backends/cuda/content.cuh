@@ -8,7 +8,7 @@
 // at a word are read byte by byte. All atomics are of integers, so that their order does not matter.
 #pragma once
 #include "transpose.cuh"
-#include "values.cuh"
+#include "value_compression/values.cuh"
 
 enum Index { INT = 0, U32, I64, U64 };
 enum Value { FLOAT = 0, DOUBLE, CFLOAT, CDOUBLE };

@@ -3,7 +3,7 @@
 // A leaf has 16 KiB, of which a thread reads 128 bytes at a time: leaves are many, and each keeps its thread busy for long
 // enough that reading them apart costs little.
 #pragma once
-#include "common.cuh"
+#include "include/common.cuh"
 
 constexpr u32 LEAF_WORDS = 4096, BLOCK_WORDS = 32; // of 32 bits
 

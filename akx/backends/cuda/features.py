@@ -99,7 +99,9 @@ def copied(matrix: Matrix, device: CudaDevice) -> Matrix:
 
     Itself where it is there, or small, or predicted before, where its indices take 64 bits, or nothing may be sent.
     """
-    known = "akx.backends.cuda.stored" in matrix.cache and any(_is_prediction(key) for key in matrix.pattern_cache)
+    known = "akx.backends.cuda.value_compression.encodings" in matrix.cache and any(
+        _is_prediction(key) for key in matrix.pattern_cache
+    )
     here = matrix.on_device is not None or matrix.nnz < _WORTH_SENDING or matrix.index_dtype != np.int32
     if known or here or device.budget or cuda_missing() is not None or device != cuda_device(device.ordinal):
         return matrix

@@ -5,7 +5,7 @@
 //
 // Bytes: the matrix once, x once or more often. Flops: 2 nnz.
 #pragma once
-#include "sweep.cuh"
+#include "schedules/sweep/sweep.cuh"
 
 constexpr int THREADS = 256;
 

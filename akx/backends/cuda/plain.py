@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda.device.compile import begin, load
+from akx.backends.cuda.device.compile import ROOT, begin, load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device
@@ -31,11 +31,15 @@ from akx.core.matrix import Matrix
 
 __all__ = ["CudaPlainProducts", "PlainProgram", "expect", "groups_of", "lanes_of"]
 
-_SOURCE, _WITH_LONG_ROWS = (Path(__file__).with_name(name) for name in ("sweep.cu", "long_rows.cu"))
+_SOURCE, _WITH_LONG_ROWS = ROOT / "schedules/sweep/sweep.cu", Path(__file__).with_name("long_rows.cu")
 #: What looks at a matrix and its content, at a matrix to choose a plan, and what solvers do with vectors of a type.
 _TO_SOLVE, _TO_PLAN, _OF_VECTORS = (
-    tuple(Path(__file__).with_name(f"{name}.cu") for name in names)
-    for names in (("content", "canonical"), ("canonical", "digest", "features", "lengths"), ("vectors", "conjugate"))
+    tuple(ROOT / f"{name}.cu" for name in names)
+    for names in (
+        ("content", "canonical"),
+        ("canonical", "digest", "features", "variants/lengths"),
+        ("vectors", "conjugate"),
+    )
 )
 #: What was expected in this process: types, threads of a row, and what is to be looked at.
 _expected: set[tuple[str, int, tuple[Path, ...]]] = set()

@@ -3,7 +3,7 @@
 // A team of 32 is a warp, of which a block has several, each with a problem of its own; a larger team is the block. All
 // sums are in a fixed order, and every thread of a team gets the same bits, so that all take the same branches.
 #pragma once
-#include "common.cuh"
+#include "include/common.cuh"
 
 constexpr int WARP = 32;
 constexpr u32 ALL = 0xffffffffu;

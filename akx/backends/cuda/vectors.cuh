@@ -11,7 +11,7 @@
 //   descend    r -= alpha w, <r, r>         turn      x += alpha p, then p = u + beta p
 //   remain     w = b - w, <w, w>
 #pragma once
-#include "common.cuh"
+#include "include/common.cuh"
 
 
 template <class T> struct Wide { typedef double type; };

@@ -2,7 +2,7 @@
 #include "cuda_on_host.h"
 
 #define step step_of_hubs // the C library has a `step`, which would be found before ours
-#include "hubs.cu"
+#include "variants/hubs.cu"
 
 AKX_ON_HOST_KERNEL(step)
 AKX_ON_HOST_KERNEL(join)

@@ -1,7 +1,7 @@
 // Kernels of parts_layout.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "parts_layout.cu"
+#include "variants/block_local/parts_layout.cu"
 
 AKX_ON_HOST_KERNEL(sort_parts)
 AKX_ON_HOST_KERNEL(list_parts)

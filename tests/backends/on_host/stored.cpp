@@ -1,7 +1,7 @@
 // What values are stored as, widened as kernels do (stored.cuh): one function for each pair of types.
 #include "cuda_on_host.h"
 
-#include "stored.cuh"
+#include "value_compression/stored.cuh"
 
 #define WIDENED(T, S)                                                                                                  \
     extern "C" void widened_##T##_##S(const T *table, const S *stored, T *to, size_t count) {                          \

@@ -1,7 +1,7 @@
 // Kernels of stored_values.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "stored_values.cu"
+#include "value_compression/stored_values.cu"
 
 #ifdef AKX_HALF
 AKX_ON_HOST_KERNEL(halve)

@@ -1,7 +1,7 @@
 // Kernels of translate.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "translate.cu"
+#include "variants/translate.cu"
 
 AKX_ON_HOST_KERNEL(compare_rows)
 AKX_ON_HOST_KERNEL(find_ends_of_runs)

@@ -2,6 +2,6 @@
 #include "cuda_on_host.h"
 
 #define step step_of_vbell // the C library has a `step`, which would be found before ours
-#include "vbell.cu"
+#include "variants/vbell.cu"
 
 AKX_ON_HOST_KERNEL(step)

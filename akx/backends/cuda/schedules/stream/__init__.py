@@ -1,0 +1,1 @@
+"""`stream` on the GPU: the matrix comes from host memory through a window on the device."""

@@ -1,0 +1,1 @@
+"""`sweep` on the GPU: k products one after another."""

@@ -1,0 +1,1 @@
+"""`wavefront` on the GPU: blocks of rows run diagonally through the powers."""

@@ -1,0 +1,191 @@
+"""Programs that may store values in other ways than in full (:mod:`akx.backends.cuda.value_compression.encodings`)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.backends.cuda.device.memory import DeviceArray, empty, to_device
+from akx.backends.cuda.value_compression.encodings import FULL, HALF, TABLE, encoded
+from akx.backends.cuda.value_compression.new_values import GIVEN, PlacedProgram, Places, PlacesOnDevice, not_empty
+from akx.backends.cuda.value_compression.on_device import halved, place_offsets, tabled
+from akx.core.errors import DeviceMemoryError, MatrixError
+
+__all__ = ["StoredProgram", "there_or_by_host"]
+
+_P = TypeVar("_P")
+
+
+def there_or_by_host(make: Callable[..., _P]) -> _P:
+    """What ``make()`` lays out on the device; ``make(by_host=True)``, which takes less memory, where that has none."""
+    try:
+        return make()
+    except DeviceMemoryError:
+        pass  # what has been allocated so far is free again behind this
+    return make(by_host=True)
+
+
+class StoredProgram(PlacedProgram):
+    """A program with values stored in a way; new ones that cannot be stored so are stored in full from then on.
+
+    Subclasses call :meth:`store_values` when they are made, and say in :meth:`store_in_full` how they go on in full.
+
+    Attributes
+    ----------
+    entry : DeviceArray or array, optional
+        Which entry each place has, one plus its number or 0 for padding: on the device where that was found there and
+        there is room; set before the first values are stored.
+    words : DeviceArray, optional
+        What becomes the values where they are in a table: words whose upper halves are there.
+    """
+
+    entry: Any = None
+    words: DeviceArray | None = None
+
+    def entry_of_host(self) -> NDArray[np.uint32]:
+        """The map in host memory."""
+        return self.entry.get() if isinstance(self.entry, DeviceArray) else self.entry
+
+    def make_room(self) -> None:
+        """Keep on the host what only new values need; it comes to the device with those that are there."""
+        if self.entry is not None:
+            self.entry = self.entry_of_host()
+            self._places = Places(self.entry_of_host)
+
+    def place_values(
+        self,
+        on_host: Callable[[NDArray[Any]], NDArray[Any]],
+        entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
+        data: Any,
+    ) -> None:
+        """Place the first values on the device where the map is there."""
+        where = self.entry
+        if not isinstance(where, DeviceArray):
+            super().place_values(on_host, entry, data)
+            return
+        self._on_host, self._places = on_host, PlacesOnDevice(where)
+        if where.size == 0:
+            self._values = self.hold(np.zeros(1, data.dtype if self.words is None else self.words.dtype))
+            return
+        self._values = self.held(empty(where.size, data.dtype) if self.words is None else self.words)
+        self.words = None
+        there = data if isinstance(data, DeviceArray) else to_device(data)
+        if there.dtype == np.uint16:
+            place_offsets(there, where, self._values)
+        else:
+            self._places.fill(self._values, there)
+
+    def store_values(
+        self,
+        way: str,
+        data: Any,
+        on_host: Callable[[NDArray[Any]], NDArray[Any]],
+        entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
+        planned: str | None = None,
+        value_error: float = 0.0,
+    ) -> None:
+        """Store the first values: `data` in the order of CSR, which can be stored so; else as :meth:`place_values`.
+
+        Those on the device stay there; those of the host are looked at there, too, where the map is there and they are
+        not stored as they are.
+
+        `planned` is how they were to be stored, `way` by default; `value_error` is what these and later ones may be off
+        by, relative to each.
+        """
+        if way != FULL and isinstance(self.entry, DeviceArray) and not isinstance(data, DeviceArray):
+            data = to_device(data)
+        first = encoded(data, way, value_error=value_error)
+        assert first is not None
+        self._value_error, self._error = value_error, first.error
+        self._entries = data.size
+        self._way, self._planned = way, planned or way
+        self._stored = first.stored.dtype
+        self._table, self._tabled = self.hold(not_empty(first.table)), first.table.size
+        self.place_values(on_host, entry, first.stored)
+
+    @abstractmethod
+    def store_in_full(self, data: NDArray[Any]) -> None:
+        """Store these values of the host, and all later ones, in full.
+
+        Nothing may have changed when that fails: for want of memory, say.
+        """
+
+    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
+        """Take new values; where they cannot be stored as the old ones were, they are stored in full from now on.
+
+        Those of the host are sent as they are. Where values are not stored in full, this waits for the device, which
+        says whether they can be (`stored_values`); only those that cannot come to the host. So do
+        all where there is no memory for them, for what they are stored as, or for the map of where they go.
+        """
+        if data.size != self._entries:
+            raise MatrixError("the values do not fit the pattern", expected=str(self._entries), found=str(data.size))
+        if self._way == FULL:
+            self._update_in_full(data)
+            return
+        try:
+            found = self._update_on_device(data)
+        except DeviceMemoryError:
+            found = self._update_on_host(data)
+        if not found:
+            self.store_in_full(self._on_the_host(data))
+
+    def _update_in_full(self, data: NDArray[Any] | DeviceArray) -> None:
+        """Those of the host are placed on the device where the map is, and memory for them."""
+        if isinstance(self.entry, DeviceArray) and not isinstance(data, DeviceArray):
+            given = data if data.dtype.name in GIVEN[self.dtype.name] else data.astype(self.dtype)
+            try:
+                self._places.fill(self._values, to_device(given))
+                return
+            except DeviceMemoryError:
+                pass  # placed by the host, and sent to where the old ones are
+        super().update_values(data)
+
+    def _update_on_device(self, data: NDArray[Any] | DeviceArray) -> bool:
+        """Whether the values are stored now; all that may fail for want of memory comes before the first change."""
+        if not isinstance(data, DeviceArray):
+            data = to_device(data if data.dtype.name in GIVEN[self.dtype.name] else data.astype(self.dtype))
+        if self._way == HALF:
+            half, error = halved(data, self.dtype)
+            if not error <= self._value_error:
+                return False
+            self._places.fill(self._values, half)
+            self._error = error
+            return True
+        found = tabled(data, self.dtype, self._tabled)
+        if found is None:
+            return False
+        (stored, table), entry = found, self._places.entry
+        assert entry is not None
+        place_offsets(stored, entry, self._values)
+        self._table.set(table)
+        return True
+
+    def _update_on_host(self, data: NDArray[Any] | DeviceArray) -> bool:
+        """The same by the host's memory, but for the map where it is there."""
+        room = self._tabled if self._way == TABLE else None
+        fresh = encoded(self._on_the_host(data), self._way, room, self._value_error)
+        if fresh is None:
+            return False
+        super().update_values(fresh.stored)
+        self._error = fresh.error
+        if self._tabled:
+            self._table.set(fresh.table)
+        return True
+
+    def _on_the_host(self, data: NDArray[Any] | DeviceArray) -> NDArray[Any]:
+        """The values in the type of the program."""
+        return (data.get() if isinstance(data, DeviceArray) else data).astype(self.dtype, copy=False)
+
+    @property
+    def is_as_planned(self) -> bool:
+        """Whether values are stored as they were first: in full they may take more room than there is."""
+        return self._way == self._planned
+
+    @property
+    def stored_error(self) -> float:
+        """The largest relative error of the values that it has now; 0 where they are stored as they are."""
+        return 0.0 if self._way == FULL else self._error

@@ -1,0 +1,292 @@
+"""The work of `resident` and `ghost` (:mod:`akx.backends.cuda.cost.model`). Of a step, for the busiest of the parts:
+
+    cycles      slots x values in one x cycles of 32 values + slices x cycles of one, of all parts on a multiprocessor
+    chain       slots of the longest warp x latency of x + halo / threads x latency of L2 + flags of neighbours
+    transfers   slots that neither registers nor shared memory hold (L2 keeps some), results, gathers of x in L2
+
+with a barrier for each exchange, and a chain of some cycles where only the threads of a block meet. What a part holds
+and what it reads of others is counted where rows are in the order given (one pass over the columns, memoised); of an
+order that METIS would make it is guessed from the growth of balls (:mod:`akx.partition.growth`). Results that METIS has
+scattered are written one by one, or move through a stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.backends.cuda import features
+from akx.backends.cuda.cost.model import SECTOR, Work, gathered_share, in_cache, multiply_cycles
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.value_compression.encodings import FULL, table_bytes
+from akx.backends.cuda.variants.block_local.clusters import likely_closure_and_work
+from akx.backends.cuda.variants.block_local.program import (
+    STATIC,
+    held_registers,
+    nodes_of,
+    nodes_there,
+    padding,
+    slot_bytes,
+    stage_bytes,
+    widest,
+)
+from akx.core.matrix import Matrix
+from akx.formats.base import Pattern
+from akx.formats.parts import SLICE, WARP, Shape
+from akx.partition.halo import halo_sizes
+from akx.partition.rows import even_cuts_of
+
+__all__ = ["Cut", "fixed_bytes", "likely_cut_of", "natural_cut", "parts_work", "slots_per_slice"]
+
+#: Cycles of 32 values of 8 bytes, multiplied from shared memory or registers, and of a slice.
+_VALUES, _HELD, _SLICE = 3.6, 3.0, 30.0
+#: Cycles for which a slot waits for x in shared and in global memory; slots that are asked for together, from L2 or
+#: memory; a batch of the halo; a neighbour's flag.
+_NEAR, _GLOBAL, _FAR, _HALO, _FLAG = 24.0, 60.0, 450.0, 300.0, 35.0
+#: Times that a warp waits for the slots of its further slices, over the first, where blocks are alone and may be few.
+_ALONE = 1.7
+#: Cycles in which the threads of a block meet, in a step without an exchange.
+_MEET = 250.0
+#: Share of L2 in which what is read in each step can be kept, with results passing through.
+_KEPT = 0.44
+#: Share of its size that counts where L2 is to have what is read once a call.
+_ONCE = 0.9
+#: Share of the sectors of x that slices read which come from L2, not from L1.
+_GATHERED = 0.45
+#: Bytes that L2 moves in the time in which it takes part of a sector, where no two of a warp's rows share one, and the
+#: power of their share otherwise. A million rows in random order took 20 us; of rows that METIS finds side by side more
+#: share a sector than of columns: 0.24 of G3_circuit's took what 0.12 of rows in random order do.
+_PARTIAL, _PARTING = 110.0, 1.5
+#: Where results are staged: bytes that L2 moves in the time in which it takes one and gives it back, and cycles that a
+#: step takes besides; both times two more at the end of a pass.
+_STAGED, _STAGE_CYCLES = 30.0, 1_500.0
+#: 32-bit registers of a thread that are no slots.
+_WORKING = 34
+#: Rows of the busiest part over those of an equal share, where METIS deals them, ghosts included.
+_UNEVEN = 1.25
+#: Parts that such a part has around it.
+_NEIGHBOURS = 12.0
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The parts of a matrix, in nodes; each array of shape (parts,), or of one element that stands for all parts.
+
+    Attributes
+    ----------
+    own, halo : arrays of float64
+        Nodes of a part, and others that its rows read.
+    neighbours : array of float64
+        Parts that own the halo.
+    span : array of float64
+        From the least node that a part has or reads to the largest; infinite where that is not known.
+    first : (parts+1,) array of int64, optional
+        First node of each part, where parts are runs of nodes.
+    closure, redundancy : float
+        Rows ever computed over own ones, and row products over those needed, where ghosts are computed along.
+    """
+
+    own: NDArray[np.float64]
+    halo: NDArray[np.float64]
+    neighbours: NDArray[np.float64]
+    span: NDArray[np.float64]
+    first: NDArray[np.int64] | None = None
+    closure: float = 1.0
+    redundancy: float = 1.0
+
+
+def natural_cut(matrix: Matrix, bc: int, parts: int, row_work: float) -> Cut:
+    """What `parts` runs of nodes of equal work read of one another; memoised with the pattern.
+
+    `row_work` is what a row costs beside its entries, in entries.
+    """
+    key = ("akx.backends.cuda.natural_cut", bc, parts, row_work)
+    if key not in matrix.pattern_cache:
+        node, there = _nodes(matrix, bc), nodes_there(matrix, bc)
+
+        def work(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+            before = node.indptr[rows] if there is None else features.starts_at(there, rows)
+            return before.astype(np.float64) + row_work * rows
+
+        cuts = even_cuts_of(work, node.rows, parts)
+        if there is None:
+            halo, neighbours, span = halo_sizes(node.indptr, node.indices, cuts)
+        else:
+            halo, neighbours, span, slots = features.parts_read(there, cuts)
+            for lanes, count in slots.items():
+                matrix.pattern_cache[_dealt_key(bc, lanes, cuts)] = count.astype(np.float64)
+        matrix.pattern_cache[key] = Cut(np.diff(cuts).astype(np.float64), halo, neighbours, span, cuts)
+    found: Cut = matrix.pattern_cache[key]
+    return found
+
+
+def likely_cut_of(matrix: Matrix, bc: int, parts: int, depth: int) -> Cut:
+    """The parts of a partitioner that keeps them compact, which nobody has asked, with ghosts of `depth` steps."""
+    rows = _nodes(matrix, bc).rows
+    reach = likely_closure_and_work(matrix, parts, depth + 1)[0]
+    closure, redundancy = likely_closure_and_work(matrix, parts, depth)
+    own = np.array([_UNEVEN * rows / max(parts, 1)])
+    return Cut(own, own * (reach - closure), np.array([_NEIGHBOURS]), np.array([np.inf]), None, closure, redundancy)
+
+
+def fixed_bytes(cut: Cut, shape: Shape, k: int, vectors: int, size: int, *, shared: bool) -> NDArray[np.float64]:
+    """Bytes of shared memory of each part before any slot (:mod:`akx.backends.cuda.variants.block_local.program`)."""
+    slices = np.ceil(cut.own * cut.redundancy * (shape.bc // shape.br) * shape.lanes / WARP)
+    x = 2.0 * (cut.own * cut.closure + cut.halo) * shape.bc * vectors * size if shared else 0.0
+    fixed: NDArray[np.float64] = STATIC + -(-k * (3 * size + 4) // 16) * 16 + SLICE.itemsize * slices + x
+    return fixed
+
+
+def parts_work(
+    matrix: Matrix,
+    device: CudaDevice,
+    k: int,
+    vectors: int,
+    shape: Shape,
+    cut: Cut,
+    *,
+    per_sm: int,
+    shared: bool,
+    together: int = 1,
+    depth: int = 1,
+    keep: float = 0.0,
+    passes: int = 1,
+    waves: int = 1,
+    way: str = FULL,
+    scattered: bool = False,
+    partial: float = _PARTIAL,
+    staged: bool = False,
+) -> Work:
+    """The work of k steps of parts.
+
+    Parameters
+    ----------
+    vectors, together : int
+        Start vectors, and how many of them at a time.
+    per_sm : int
+        Parts on a multiprocessor.
+    shared : bool
+        x is in shared memory.
+    depth : int
+        Steps from one exchange to the next; 0 where there is none.
+    keep : float
+        Bytes that L2 is asked to keep.
+    passes, waves : int
+        Launches for the k steps; sets of parts one after another.
+    way : str
+        What values are stored as.
+    scattered : bool
+        Rows of a part lie as far apart in the results as the columns of a row do.
+    partial : float
+        Bytes that L2 moves in the time in which it takes a result that shares a sector with no other of its warp.
+    staged : bool
+        Results come in the order of rows through a stage.
+    """
+    size, groups = matrix.dtype.itemsize, ceil(vectors / together)
+    slots, slices = _slots(matrix, shape, cut)
+    mean = float(slots.sum() / max(slices.sum(), 1.0))
+    long = ceil(widest(matrix, shape.bc) / shape.lanes)
+    held = np.minimum(slices, shape.held_slices * shape.warps)
+    area = shape.br * shape.bc * together
+    least = multiply_cycles(device, matrix.dtype)
+    each, each_held = (area * max(one * size / 8.0, least) for one in (_VALUES, _HELD))
+    rounds = slices / shape.warps
+    in_registers = held * shape.held_slots
+    spent = np.maximum(slots - held * min(mean, shape.held_slots), 0.0) * each + in_registers * each_held
+    cycles = waves * per_sm * float((spent + slices * _SLICE).max(initial=0.0))
+    chain = (long + np.maximum(rounds - 1.0, 0.0) * mean) * (_NEAR if shared else _GLOBAL)
+    waited = cut.neighbours * _FLAG
+    if shared:
+        waited = waited + cut.halo * shape.bc * together / (WARP * shape.warps) * _HALO
+    bytes_of_slot = float(slot_bytes(shape, matrix.dtype, way))
+    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    nodes = _nodes(matrix, shape.bc).rows
+    fixed = fixed_bytes(cut, shape, k, together, size, shared=shared) + table_bytes(matrix, way)
+    if staged:
+        fixed += stage_bytes(matrix, shape.bc, device.sms * per_sm, together)
+    room = np.maximum(limit - fixed, 0.0)
+    rest = np.maximum(slots * bytes_of_slot - room - held * min(mean, shape.held_slots) * bytes_of_slot, 0.0)
+    count = 1.0 if cut.first is not None else nodes / float(cut.own[0])
+    far = read = float(rest.sum()) * count
+    stored = float(slots.sum()) * count * bytes_of_slot
+    kept = min(far, keep, _KEPT * device.l2_bytes)
+    vector = float(matrix.n) * size * together
+    gathered = 0.0 if shared else _GATHERED * gathered_share(matrix) * matrix.nnz * SECTOR * together
+    if staged:
+        gathered += (1.0 + 2.0 / k) * matrix.n * _STAGED * size / 8.0 * together
+    elif scattered:
+        gathered += gathered_share(matrix) ** _PARTING * matrix.n * partial * together
+    if far > 0.0:
+        far += _spilled(device, matrix, shape, per_sm, together, way) * per_sm * device.sms
+    steps, exchanges = float(k * groups), (ceil(k / depth) if depth else 0) * groups
+    waiting = float(long) if depth else long + _ALONE * np.maximum(rounds - 1.0, 0.0) * mean
+    chain = chain + waiting * (far / max(stored, 1.0)) / _ahead(shape) * _FAR
+    beside = steps * waves * float(chain.max(initial=0.0)) + exchanges * float(waited.max(initial=0.0))
+    cached = in_cache(stored + 2.0 * vector, device)
+    return Work(
+        # What comes in each step is not loaded besides; what is read once a call stays longer than that.
+        loaded_bytes=passes
+        * ((1.0 - in_cache(_ONCE * stored, device)) * max(stored - read, 0.0) + (1.0 - cached) * vector * cut.closure),
+        memory_bytes=steps * (far - kept + (2.0 if staged else 1.0) * vector * (1.0 - cached)),
+        cache_bytes=steps * (far + (2.0 if depth else 1.0) * vector + gathered) + passes * (stored + vector),
+        cycles=steps * cycles,
+        chain=beside
+        + (steps - exchanges) * waves * _MEET
+        + (steps + 2.0 * groups) * (_STAGE_CYCLES if staged else 0.0),
+        launches=float(passes),
+        barriers=float(exchanges),
+    )
+
+
+def _ahead(shape: Shape) -> int:
+    """Slots that a warp asks for before it uses the first of them."""
+    values = shape.br * shape.bc
+    return 1 if values >= 12 else 2 if values >= 6 else 4 if values >= 3 else 8
+
+
+def _spilled(device: CudaDevice, matrix: Matrix, shape: Shape, per_sm: int, together: int, way: str) -> float:
+    """Bytes that a block writes and reads in a step for want of registers, where slots are on their way besides."""
+    words, values = matrix.dtype.itemsize / 4.0, shape.br * shape.bc
+    ahead = _ahead(shape) * slot_bytes(shape, matrix.dtype, way) / (4.0 * WARP)
+    threads = WARP * shape.warps
+    there = min(255, device.registers_per_sm // (threads * per_sm) // 8 * 8) - _WORKING
+    held = held_registers(shape, matrix.dtype, way)
+    taken = held + ahead + values * words + shape.br * words * together
+    return 8.0 * threads * max(0.0, min(taken - there, float(held)))
+
+
+def _slots(matrix: Matrix, shape: Shape, cut: Cut) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Slots and slices of each part: rows are by falling length in it, so that hardly a slice is padded."""
+    per_node, height = shape.bc // shape.br, WARP // shape.lanes
+    slices = np.ceil(cut.own * cut.redundancy * per_node / height)
+    if cut.first is None:
+        blocks = slots_per_slice(matrix, shape.lanes, shape.bc) * shape.lanes
+        return cut.own * cut.redundancy * per_node * blocks / WARP, slices
+    key = _dealt_key(shape.bc, shape.lanes, cut.first)
+    if key not in matrix.pattern_cache:
+        lengths = np.diff(_nodes(matrix, shape.bc).indptr.astype(np.int64))
+        ends = np.zeros(lengths.size + 1, dtype=np.int64)
+        np.cumsum(-(-lengths // shape.lanes), out=ends[1:])
+        matrix.pattern_cache[key] = np.diff(ends[cut.first]).astype(np.float64)
+    entries = matrix.pattern_cache[key]
+    return entries * cut.redundancy * per_node / height, slices
+
+
+def _dealt_key(bc: int, lanes: int, first: NDArray[np.int64]) -> tuple[object, ...]:
+    """What the slots of parts are known by, where each row is dealt to so many lanes."""
+    return ("akx.backends.cuda.padded_rows", bc, lanes, first.tobytes())
+
+
+def _nodes(matrix: Matrix, bc: int) -> Pattern:
+    node = nodes_of(matrix, bc)
+    assert node is not None
+    return node
+
+
+def slots_per_slice(matrix: Matrix, lanes: int, bc: int) -> float:
+    """Slots that a slice has on average."""
+    node = _nodes(matrix, bc)
+    return node.nnz * padding(matrix, lanes, bc) / lanes / max(node.rows, 1)

@@ -1,0 +1,57 @@
+"""Rows that are like others, of a matrix of the host or on the device: how many, and the nodes that they make.
+
+Each is found once for a pattern. On the device it is the kernels of ``features.cuh`` and ``translate.cuh`` that look,
+and the host is told how many rows are alike, or how many blocks each node has.
+"""
+
+from __future__ import annotations
+
+from akx.backends.cuda import features
+from akx.backends.cuda.variants.translate import found_nodes
+from akx.core.matrix import Matrix
+from akx.formats.base import pattern_of
+from akx.formats.nodes import Nodes, alike_rows, compared_rows, natural_nodes
+from akx.formats.supervariables import looked_at, twins
+
+__all__ = ["alike_share", "natural_nodes_of", "twin_share"]
+
+_KEY = "akx.backends.cuda.variants.similar_rows"
+
+
+def alike_share(matrix: Matrix) -> float:
+    """Share of the rows that may be of one node with the row before, by a look at some (:func:`alike_rows`)."""
+    key = (_KEY, "rows")
+    if key not in matrix.pattern_cache:
+        there = features.of(matrix)
+        if there is None:
+            found = alike_rows(pattern_of(matrix))
+        else:
+            rows = compared_rows(matrix.n)
+            found = features.count_alike(there, rows) / max(rows.size, 1)
+        matrix.pattern_cache[key] = found
+    return float(matrix.pattern_cache[key])
+
+
+def twin_share(matrix: Matrix) -> float:
+    """Share of the rows that have the columns of another one which they are coupled with (:func:`twins`)."""
+    key = (_KEY, "twins")
+    if key not in matrix.pattern_cache:
+        there = features.of(matrix)
+        if there is None or not matrix.n:
+            found = twins(pattern_of(matrix))
+        else:
+            rows = looked_at(matrix.n)
+            found = features.count_twins(there, rows) / rows.size
+        matrix.pattern_cache[key] = found
+    return float(matrix.pattern_cache[key])
+
+
+def natural_nodes_of(matrix: Matrix) -> Nodes:
+    """The natural nodes (:mod:`akx.formats.nodes`)."""
+    key = (_KEY, "nodes")
+    if key not in matrix.pattern_cache:
+        there = features.of(matrix)
+        is_there = there is not None and 0 < matrix.n < 2**31
+        matrix.pattern_cache[key] = found_nodes(*there) if there and is_there else natural_nodes(pattern_of(matrix))
+    found: Nodes = matrix.pattern_cache[key]
+    return found
