@@ -49,7 +49,7 @@ gpu-bench: $(VENV)/.cuda
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find akx tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find akx tests benchmarks studies examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer that can make a virtual environment;" \

@@ -97,7 +97,7 @@ class AkxContest:
         """Tune, prepare and check everybody."""
         import akx
         from akx.plandb import PlanDatabase
-        from akx.report.baselines import baselines
+        from akx.report.comparison.baselines import baselines
         from akx.tuner import tune
         from akx.tuner.space import is_baseline
 

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 from akx.backends import registry
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.report.bench import BenchPower, bench_power
+from akx.report.comparison.bench import BenchPower, bench_power
 from akx.tuner import TuneResult, tune
-from akx.tuner.verify import Problem
+from akx.tuner.trial.problem import Problem
 from benchmarks import record
 from benchmarks.matrices import Case, select
 
@@ -63,8 +63,8 @@ def provenance() -> record.Provenance:
     """GPU, versions, commit and date of a run that starts now."""
     from akx.backends.cuda.device.compile import compiler_name
     from akx.backends.cuda.device.facts import cuda_device
-    from akx.report.cusparse import cusparse_version
-    from akx.report.cusparse_op import ABSENT, spmvop
+    from akx.report.comparison.cusparse import cusparse_version
+    from akx.report.comparison.cusparse_spmvop import ABSENT, spmvop
 
     origin, device = record.provenance(1), cuda_device()
     machine = {
@@ -121,8 +121,8 @@ def entry(case: Case, matrix: Matrix, power: BenchPower, tuned: TuneResult) -> d
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 1 where a measurement failed, 2 for a bad argument."""
     from akx.backends.cuda.device.runtime import cuda_missing
-    from akx.report.cusparse import cusparse_missing
-    from akx.report.cusparse_op import spmvop_note
+    from akx.report.comparison.cusparse import cusparse_missing
+    from akx.report.comparison.cusparse_spmvop import spmvop_note
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Measure matrix powers on a GPU.")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=list(MATRICES), help="matrices, or a group")

@@ -30,10 +30,10 @@ def plans_of(document: Json) -> dict[str, Plan]:
 
 
 def command_line(
-    name: str, description: str, results: Path, page: Path, plans: Path | Sequence[Path] | None = None
+    module: str, description: str, results: Path, page: Path, plans: Path | Sequence[Path] | None = None
 ) -> argparse.ArgumentParser:
-    """The options of the benchmark called `name`; `plans` says whether there are files of plans, and more than one."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
+    """The options of ``python -m module``; `plans` says whether there are files of plans, and more than one."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="matrices; by default all there are")
     if plans is not None:
         several = None if isinstance(plans, Path) else "+"
@@ -51,7 +51,7 @@ def checked_call(device: Any, problem: Any, program: Any, what: str) -> Any:
     ----------
     device : akx.backends.cuda.timing.DeviceProblem
         Of `problem`.
-    problem : akx.tuner.verify.Problem
+    problem : akx.tuner.trial.problem.Problem
     """
     call = device.call(program)
     device.poison()

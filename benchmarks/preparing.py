@@ -111,7 +111,7 @@ def _milliseconds(seconds: Sequence[float]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 3 without a GPU."""
-    parser = planned.command_line("preparing", "Time preparations on a GPU.", RESULTS, PAGE, POWERS)
+    parser = planned.command_line("benchmarks.preparing", "Time preparations on a GPU.", RESULTS, PAGE, POWERS)
     options = parser.parse_args(arguments)
     document = planned.known(options.output, "preparing")
     if not options.table:

@@ -33,8 +33,8 @@ from akx.backends.cuda.schedules.sweep.options import BLOCKS
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
-from akx.report.cusparse import CusparsePowers
-from akx.tuner.verify import Problem
+from akx.report.comparison.cusparse import CusparsePowers
+from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, preparing
 from benchmarks.elements import brick, shell, tetrahedra
 from benchmarks.gpu import RESULTS as POWERS
@@ -117,7 +117,7 @@ def measure(name: str, A: Any, size: int, seconds: float) -> Json:
     from akx.backends.cuda.device.facts import cuda_device
     from akx.backends.cuda.device.memory import to_device
     from akx.backends.cuda.timing import DeviceCall, DeviceProblem
-    from akx.report.bench import cusparse_calls
+    from akx.report.comparison.bench import cusparse_calls
     from akx.tuner.measure import Precision, interleave
 
     matrix = Matrix.from_any(A)
@@ -243,7 +243,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 3 without a GPU."""
-    parser = planned.command_line("products", "Plain products of matrices in blocks.", RESULTS, PAGE)
+    parser = planned.command_line("benchmarks.products", "Plain products of matrices in blocks.", RESULTS, PAGE)
     parser.add_argument("--seconds", type=float, default=0.15, help="to time each call")
     parser.set_defaults(only=list(MATRICES))
     options = parser.parse_args(arguments)

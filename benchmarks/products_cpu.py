@@ -31,7 +31,7 @@ from akx.backends.schedule import as_coefficients
 from akx.core.basis import monomial
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.report.mkl import mkl_powers
+from akx.report.comparison.mkl import mkl_powers
 from akx.tuner.measure import Measurement, Precision, interleave, paired_ratio
 from akx.tuner.space import build_space
 from benchmarks import each, laying_out, markdown, solving

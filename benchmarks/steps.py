@@ -37,8 +37,8 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 import akx.solvers
-from akx.core.collection import nothing_collected
 from akx.core.errors import AkxError
+from akx.core.garbage_collection import nothing_collected
 from akx.core.matrix import Matrix
 from akx.tuner import tune
 from akx.tuner.measure import Measurement, median, now, paired_ratio

@@ -26,7 +26,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.operator.explain import time_on_device
 from akx.plandb import PlanDatabase, PlanRecord
-from akx.solvers.chosen import powers_of
+from akx.solvers.solver_choice import powers_of
 from akx.tuner import plan_key, tune
 from akx.tuner.measure import now
 from benchmarks import solving

@@ -9,7 +9,7 @@ of one call for all k powers, from the host's memory to the host's memory, by ev
 what a caller of :class:`akx.MatrixPowers` waits, by the host's clock, x copied and a new result made. The baseline is
 the best of :mod:`benchmarks.streamed` with two to four blocks on the device, moved by copies, and of one power per pass
 moved by a kernel as the powers are. Nothing stays on the device from call to call, as in the thesis (what stays is for
-:mod:`benchmarks.hybrid`); `bound` is that of thesis eq. 6.2, `error` the largest componentwise error over its
+:mod:`studies.hybrid`); `bound` is that of thesis eq. 6.2, `error` the largest componentwise error over its
 bound. All results of one matrix must agree with the checked ones in every bit.
 """
 

@@ -22,8 +22,8 @@ import numpy as np
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.partition.base import Partition
+from akx.partition.cuts import cut_rows
 from akx.partition.ghost import ghost_zones
-from akx.partition.rows import cut_rows
 from benchmarks import markdown
 from benchmarks.gpu import RESULTS
 from benchmarks.matrices import select

@@ -37,7 +37,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision
-from akx.tuner.predict import predict
+from akx.tuner.model.predict import predict
 from akx.tuner.space import Space, build_space, is_baseline
 from benchmarks import gpu, markdown, matrices, planned, record, solving
 from benchmarks.calls import calls_of, in_places

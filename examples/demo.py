@@ -135,7 +135,7 @@ def _mkl(A: Any, x: Any) -> dict[str, Callable[[], object]]:
     import numpy as np
 
     import akx
-    from akx.report.baselines import baselines
+    from akx.report.comparison.baselines import baselines
 
     matrix, out = akx.Matrix.from_any(A), np.empty((_POWERS + 1, x.size))
     found = baselines(matrix, _POWERS, os.cpu_count() or 1)

@@ -17,10 +17,11 @@ import scipy.sparse as sp
 
 import akx
 from akx import Matrix
-from akx.operator import background, tiers
+from akx.operator import background_compile, tiers
 from akx.solvers import cg, system
-from akx.tuner import precompile, warmup
-from akx.tuner.warmup import ALL, Warmup
+from akx.tuner.warmup import gpu_code as precompile
+from akx.tuner.warmup import host_code as warmup
+from akx.tuner.warmup.host_code import ALL, Warmup
 
 #: Says that it has compiled what it was asked for as soon as there is a file of that name.
 _COMPILER = """
@@ -47,7 +48,7 @@ def _paid_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_PROCESS": 0.0, "_MATRIX": 1e-9, "_ENTRY": 0.0, "_CALL": 0.0, "_CHECKED": 0.0}.items():
         monkeypatch.setattr(tiers, name, value)
     monkeypatch.setattr(system, "_OVERHEAD", 0.0)
-    monkeypatch.setattr(background, "_at_work", {})
+    monkeypatch.setattr(background_compile, "_at_work", {})
     akx.clear_cache()
 
 
@@ -76,7 +77,7 @@ def is_prepared(A: Any) -> bool:
 
 
 def works() -> list[Warmup]:
-    return list(background._at_work.values())
+    return list(background_compile._at_work.values())
 
 
 @pytest.mark.parametrize("end", ["compiled", "fails"])
@@ -139,11 +140,11 @@ def test_one_process_of_several_compiles(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(warmup, "run_job", lambda *job: done.append(job[1]) or True)
     monkeypatch.setattr(os, "nice", lambda by: None)
     for _ in range(2):
-        background.aside([["one"], "akx", "name", None], Matrix.from_any(_A), 1)
+        background_compile.aside([["one"], "akx", "name", None], Matrix.from_any(_A), 1)
     assert done == ["name"]
     monkeypatch.setattr(warmup, "run_job", lambda *job: False)
     with pytest.raises(RuntimeError, match="cannot be compiled"):
-        background.aside([["other"], "akx", "name", None], Matrix.from_any(_A), 1)
+        background_compile.aside([["other"], "akx", "name", None], Matrix.from_any(_A), 1)
     assert not folder.joinpath("other.compiled").exists()
 
 
@@ -162,16 +163,17 @@ import sys, time
 import numpy as np
 sys.path[:0] = {sys.path!r}
 from akx import Matrix
-from akx.operator import background
-from akx.tuner import precompile, warmup
+from akx.operator import background_compile
+from akx.tuner.warmup import gpu_code as precompile
+from akx.tuner.warmup import host_code as warmup
 import scipy.sparse as sp, pathlib
 precompile.note_of = warmup.note_of = lambda code, _: pathlib.Path({str(tmp_path)!r}, "-".join(code) + ".compiled")
 warmup.processes.command = lambda _: [sys.executable, "-c", {_COMPILER!r}, {str(tmp_path)!r}]
 try:
-    background.look((("one",), "akx", "none", None), Matrix.from_any(sp.eye_array(5, format="csr")))
-except background.Coming as coming:
+    background_compile.look((("one",), "akx", "none", None), Matrix.from_any(sp.eye_array(5, format="csr")))
+except background_compile.Coming as coming:
     assert coming.is_coming()
-(work,) = background._at_work.values()
+(work,) = background_compile._at_work.values()
 print(work._processes[0].pid, flush=True)
 if {end!r} != "exit":
     time.sleep(60)
@@ -198,21 +200,23 @@ def test_a_team_reads_a_matrix_beside_a_device_once_its_code_is_there(
     """That is compiled beside calls which have read a good deal; few bytes are not worth one."""
     state = {"_read": 0, "_has_team": False, "_sums_of": None, "is_loaded": lambda: False}
     for name, value in {**state, "_PAYS": 3 << 20}.items():
-        monkeypatch.setattr(background, name, value)
-    assert [background.summing_by(4, 1 << 20) for _ in range(2)] == [None, None]
-    assert not background._at_work
-    assert background.summing_by(4, 1 << 20) is None
+        monkeypatch.setattr(background_compile, name, value)
+    assert [background_compile.summing_by(4, 1 << 20) for _ in range(2)] == [None, None]
+    assert not background_compile._at_work
+    assert background_compile.summing_by(4, 1 << 20) is None
     wait_for((folder / "asked").exists)
     assert (folder / "asked").read_text().startswith("team")
-    assert background.summing_by(4, 1 << 20) is None
+    assert background_compile.summing_by(4, 1 << 20) is None
     (folder / "go").touch()
-    wait_for(lambda: background.summing_by(4, 1 << 20))
+    wait_for(lambda: background_compile.summing_by(4, 1 << 20))
     for threads, nbytes, count in ((4, 1 << 20, 4), (7, 1 << 30, 4), (99, 1 << 30, 16), (16, 2 << 20, 8)):
-        summing: Any = background.summing_by(threads, nbytes)
+        summing: Any = background_compile.summing_by(threads, nbytes)
         assert summing.keywords == {"threads": count}
-    assert background.summing_by(1, 1 << 30) is background.summing_by(16, 1 << 19) is None
+    assert background_compile.summing_by(1, 1 << 30) is background_compile.summing_by(16, 1 << 19) is None
     for name, value in {**state, "notes_of": lambda *_: (None, None)}.items():
-        monkeypatch.setattr(background, name, value)
-    assert [background.summing_by(4, 1 << 22) for _ in range(3)] == [None] * 3  # nobody keeps code: none is made
-    (work,) = background._at_work.values()
+        monkeypatch.setattr(background_compile, name, value)
+    assert [background_compile.summing_by(4, 1 << 22) for _ in range(3)] == [
+        None
+    ] * 3  # nobody keeps code: none is made
+    (work,) = background_compile._at_work.values()
     work.close()

@@ -31,7 +31,7 @@ from akx.backends.cuda.matrix import canonical, content
 from akx.backends.cuda.program import CudaProgram
 from akx.backends.cuda.value_compression import new_values as values
 from akx.core.errors import AkxWarning, ArgumentError, DeviceError, DeviceMemoryError, MatrixError
-from akx.operator import cache, kept, overflow, spares, tiers
+from akx.operator import cache, lookup, overflow, tiers, workspaces
 from akx.operator.prepared import Prepared
 from akx.plandb import changes
 
@@ -672,7 +672,7 @@ def test_a_first_call_is_captured(case: Case, plain: Asked, cupy: Any, kind: str
     assert plain.made
     replay(graph)
     case.is_right(y, other)
-    held = weakref.ref(spares.IN_GRAPHS[id(A)][0])
+    held = weakref.ref(workspaces.IN_GRAPHS[id(A)][0])
     gc.collect()
     assert held() is not None
     plain.A = A = None
@@ -1008,17 +1008,17 @@ def test_a_graph_is_right_where_a_is_changed_back(live: Live, cupy: Any, is_move
 @pytest.mark.parametrize("live", ["always"], indirect=True)
 def test_new_values_of_another_thread_are_seen_by_the_device(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """They come when a call has found the old ones kept, and before its work is queued."""
-    from akx.operator.live import LiveMatrix
+    from akx.operator.mutable_csr import MutableCsr
 
-    (x, out), around = live.case.arrays(), LiveMatrix._around
+    (x, out), around = live.case.arrays(), MutableCsr._around
 
-    def later(one: LiveMatrix, *given: Any) -> Any:
+    def later(one: MutableCsr, *given: Any) -> Any:
         live.made[0].update_values(2 * live.host)
         return around(one, *given)
 
     for _ in range(4):
         live.call(x, out)
-    monkeypatch.setattr(LiveMatrix, "_around", later)
+    monkeypatch.setattr(MutableCsr, "_around", later)
     live.call(x, out)
     live.is_right(x, out)
 
@@ -1143,20 +1143,20 @@ def test_what_is_forgotten_in_a_graph_goes_with_its_owner(live: Live, cupy: Any)
     owner = id(live.A)
 
     def held() -> list[Any]:
-        return [one for one in spares.IN_GRAPHS[owner] if isinstance(one, cache.Entry)]
+        return [one for one in workspaces.IN_GRAPHS[owner] if isinstance(one, cache.Entry)]
 
     assert held() == [entry]
     akx.clear_cache()
     assert held() == [entry]
     live.A = None
     gc.collect()
-    assert owner not in spares.IN_GRAPHS
+    assert owner not in workspaces.IN_GRAPHS
 
 
 @pytest.mark.parametrize("live", ["auto", "always"], indirect=True)
 def test_words_in_a_graph_stay_with_the_owner(live: Live, cupy: Any) -> None:
     """Whatever is forgotten meanwhile, and no longer than that."""
-    from akx.operator import live as lives
+    from akx.operator import mutable_csr
 
     driver, (x, out) = live.case.driver, live.case.arrays()
     cupy.current = Stream(11)
@@ -1165,7 +1165,7 @@ def test_words_in_a_graph_stay_with_the_owner(live: Live, cupy: Any) -> None:
     driver.cuStreamBeginCapture(11, None)
     live.call(x, out)
     driver.cuStreamEndCapture(11)
-    ((_, known),) = lives._LIVE.items()
+    ((_, known),) = mutable_csr._LIVE.items()
     in_graph = weakref.ref(known)
     del known
     akx.clear_cache()
@@ -1178,7 +1178,7 @@ def test_words_in_a_graph_stay_with_the_owner(live: Live, cupy: Any) -> None:
 
 
 def test_a_matrix_may_go_while_room_is_made(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    from akx.operator import live as lives
+    from akx.operator import mutable_csr
 
     class Going(dict[Any, Any]):
         """All matrices go as soon as their keys have been read."""
@@ -1189,25 +1189,25 @@ def test_a_matrix_may_go_while_room_is_made(live: Live, monkeypatch: pytest.Monk
             return iter(keys)
 
     x, _ = live.case.arrays()
-    monkeypatch.setattr(lives, "_MOST", 1)
-    monkeypatch.setattr(lives, "_LIVE", Going())
+    monkeypatch.setattr(mutable_csr, "_MOST", 1)
+    monkeypatch.setattr(mutable_csr, "_LIVE", Going())
     held = live.A, Sparse(live.host)
     for one in held:
         live.A = one
         live.is_right(x, live.call(x)[0])
-    assert len(lives._LIVE) == 1
+    assert len(mutable_csr._LIVE) == 1
 
 
 def test_what_is_kept_goes_with_its_owner(live: Live) -> None:
-    from akx.operator import live as lives
+    from akx.operator import mutable_csr
 
     x, _ = live.case.arrays()
     for _ in range(3):
         live.call(x)
-    assert len(lives._LIVE) == 1
+    assert len(mutable_csr._LIVE) == 1
     live.A = None
     gc.collect()
-    assert not lives._LIVE
+    assert not mutable_csr._LIVE
 
 
 @pytest.mark.parametrize("live", ["always"], indirect=True)
@@ -1233,8 +1233,8 @@ def test_a_matrix_of_the_host_is_read_while_the_device_works(
     for _ in range(4):
         akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
     case.is_right(x, out)
-    content_of, log = kept.content_of, case.driver.log
-    monkeypatch.setattr(kept, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
+    content_of, log = lookup.content_of, case.driver.log
+    monkeypatch.setattr(lookup, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
     log.clear()
     akx.matrix_powers(case.A, x, K, out=out, backend="cuda")
     assert "cuGraphLaunch" in log[: log.index("read")]
@@ -1261,8 +1261,8 @@ def test_a_matrix_of_the_host_is_read_between_both_copies(
     monkeypatch.setattr(akx.MatrixPowers, "__init__", make_there)
     A = asked.A if is_ours else case.A
     x = np.random.default_rng(5).standard_normal(N)
-    content_of, log = kept.content_of, case.driver.log
-    monkeypatch.setattr(kept, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
+    content_of, log = lookup.content_of, case.driver.log
+    monkeypatch.setattr(lookup, "content_of", lambda *given: log.append("read") or content_of(*given))  # type: ignore[func-returns-value]
 
     def is_right(times: int, out: Any = None) -> None:
         log.clear()

@@ -13,7 +13,7 @@ import akx
 from akx.backends.cpu import groups
 from akx.core.basis import Basis
 from akx.core.plan import Plan
-from akx.operator import products, tiers
+from akx.operator import host_products, tiers
 
 NUMBERS = np.float64, np.float32, np.complex128, np.complex64
 TYPES = [(number, index) for number in NUMBERS for index in (np.int32, np.int64)]
@@ -66,7 +66,7 @@ def test_groups_have_the_bits_of_each_vector_alone(
     for i in range(vectors):
         alone = np.zeros((4, n), dtype=number)
         alone[0] = part[0, i]
-        products._apart(A, alone, basis, is_zero=True)
+        host_products._apart(A, alone, basis, is_zero=True)
         if code.is_exact:
             np.testing.assert_array_equal(part[:, i], alone)
         else:
@@ -84,7 +84,7 @@ def test_rows_of_a_wider_array_are_read_where_they_are_theirs() -> None:
         for i in range(3):
             alone = np.zeros((3, 31))
             alone[0] = start[i]
-            products._apart(A, alone, None, is_zero=True)
+            host_products._apart(A, alone, None, is_zero=True)
             np.testing.assert_allclose(powers[:, i], alone, rtol=1e-13 * (not code.is_exact))
 
 
@@ -130,8 +130,11 @@ def test_where_scipy_rounds_otherwise_first_calls_have_no_code(
         code = groups.group_code(random_arrays(30, number, index))
         assert code is not None
         assert not code.is_exact
-        monkeypatch.setattr(products, "_done", products._COMPILED)
-        assert products._code_for(random_arrays(30, number, index), np.zeros((2, 8, 30), dtype=number), None, 1) is None
+        monkeypatch.setattr(host_products, "_done", host_products._COMPILED)
+        assert (
+            host_products._code_for(random_arrays(30, number, index), np.zeros((2, 8, 30), dtype=number), None, 1)
+            is None
+        )
         assert given == [index, number]
     finally:
         groups._compiled.cache_clear()
@@ -143,17 +146,17 @@ def test_code_is_made_after_so_many_products_and_changes_no_bit(vectors: int, mo
     tiers.forget()
     made: list[Any] = []
     real = groups.group_code
-    monkeypatch.setattr(products, "group_code", lambda *given, **named: made.append(1) or real(*given, **named))
-    monkeypatch.setattr(products, "_done", 0)
+    monkeypatch.setattr(host_products, "group_code", lambda *given, **named: made.append(1) or real(*given, **named))
+    monkeypatch.setattr(host_products, "_done", 0)
     indptr, indices, data = random_arrays(300)
     A, X = sp.csr_array((data, indices, indptr), shape=(300, 300)), np.random.default_rng(2).random((300, vectors))
-    monkeypatch.setattr(products, "_OF_TWO", 1)
-    monkeypatch.setattr(products, "_COMPILED", 2 * A.nnz * 3 * vectors)
+    monkeypatch.setattr(host_products, "_OF_TWO", 1)
+    monkeypatch.setattr(host_products, "_COMPILED", 2 * A.nnz * 3 * vectors)
     V = [akx.matrix_powers(A, X, 3) for _ in range(4)]
     assert len(made) == (4 if vectors % 8 in (1, 2, 3, 4) and vectors > 8 else 2)
     for other in V[1:]:
         np.testing.assert_array_equal(other, V[0])
-    monkeypatch.setattr(products, "_SHARED", 1)
+    monkeypatch.setattr(host_products, "_SHARED", 1)
     np.testing.assert_array_equal(akx.matrix_powers(A, X, 3, threads=2), V[0])
     np.testing.assert_array_equal(akx.matrix_powers(A, X, 3, out=np.empty((300, vectors, 4), order="F")), V[0])
 
@@ -175,7 +178,7 @@ def test_products_of_a_plan_have_the_bits_of_each_vector_alone(
     for i in range(vectors):
         alone = np.zeros((4, 203), dtype=number)
         alone[0] = X[:, i]
-        products._apart((matrix.indptr, matrix.indices, matrix.data), alone, BASES[kind], is_zero=True)
+        host_products._apart((matrix.indptr, matrix.indices, matrix.data), alone, BASES[kind], is_zero=True)
         np.testing.assert_array_equal(V[:, i].T, alone)
     out = np.full((203, vectors, 4), np.nan, dtype=number, order="F")
     assert P(np.asfortranarray(X), out=out) is out
@@ -192,10 +195,10 @@ def test_products_of_a_plan_have_the_bits_of_each_vector_alone(
 
 
 def test_two_vectors_are_a_group_where_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_done", products._COMPILED)
+    monkeypatch.setattr(host_products, "_done", host_products._COMPILED)
     A = random_arrays(300)
-    short = products._OF_TWO // A[1].size
-    found = [products._code_for(A, np.zeros((k + 1, 2, 300)), None, 1) for k in (short, short + 1)]
+    short = host_products._OF_TWO // A[1].size
+    found = [host_products._code_for(A, np.zeros((k + 1, 2, 300)), None, 1) for k in (short, short + 1)]
     assert found[0] is None
     assert found[1] is None or found[1].lanes == 4
     if groups.group_code(A, lanes=4).is_exact:  # type: ignore[union-attr]
@@ -205,14 +208,14 @@ def test_two_vectors_are_a_group_where_that_takes_long(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("number", NUMBERS)
 def test_what_is_not_finite_is_seen(number: Any) -> None:
     v = np.ones((2, 30), dtype=number)
-    assert products.is_finite(v, v)
+    assert host_products.is_finite(v, v)
     large = np.finfo(v.dtype).max * v  # whose inner product overflows
-    assert products.is_finite(large, large)
+    assert host_products.is_finite(large, large)
     for wrong in (np.nan, np.inf, *((1j * np.nan, 1j * np.inf) if v.dtype.kind == "c" else ())):
         w = v.copy()
         w[1, 7] = wrong
-        assert not products.is_finite(v, w)
-        assert not products.is_finite(w, w)
+        assert not host_products.is_finite(v, w)
+        assert not host_products.is_finite(w, w)
 
 
 def test_groups_of_a_matrix_in_a_cache_are_never_prepared_and_others_when_that_has_paid() -> None:

@@ -15,7 +15,7 @@ from akx.backends.cuda.device.runtime import cuda_missing
 from akx.core.errors import ArgumentTypeError, MatrixError
 from akx.core.matrix import Matrix, content_token
 from akx.core.plan import Plan
-from akx.operator import live
+from akx.operator import mutable_csr
 
 pytestmark = [
     pytest.mark.cuda,
@@ -151,9 +151,16 @@ def test_a_change_in_place_is_seen(form: str) -> None:
     is_right(B)
 
 
+@pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize(("dtype", "index", "vectors"), [("float64", "int32", 1), ("complex64", "int64", 3)])
-def test_very_long_rows_beside_cupy(monkeypatch: pytest.MonkeyPatch, dtype: str, index: str, vectors: int) -> None:
-    """Of few rows of many, in arrays as they are: neighbours among them, and rows that a block comes to late."""
+def test_very_long_rows_beside_cupy(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, index: str, vectors: int, is_large: bool
+) -> None:
+    """Of few rows of many, in arrays as they are: neighbours among them, and rows that a block comes to late.
+
+    Calls with a large matrix take a copy, and captured ones the arrays.
+    """
+    akx.clear_cache()
     cupy, sparse = pytest.importorskip("cupy"), pytest.importorskip("cupyx.scipy.sparse")
     monkeypatch.setenv("AKX_PREPARE", "auto")
     rng, n = np.random.default_rng(0), 700_000
@@ -164,10 +171,28 @@ def test_very_long_rows_beside_cupy(monkeypatch: pytest.MonkeyPatch, dtype: str,
     arrays = data, rng.integers(0, n, indptr[-1]).astype(index), indptr.astype(index)
     theirs = tuple(map(cupy.asarray, arrays))
     x = cupy.asfortranarray(cupy.asarray(rng.standard_normal((n, vectors)).astype(dtype)))
-    V, again = (akx.matrix_powers(theirs, x, 3).get() for _ in range(2))
-    [found] = live._LIVE.values()
-    assert found.powers._long == 128
-    assert V.tobytes() == again.tobytes()
+    monkeypatch.setattr(mutable_csr, "_MOST_UNEVEN", 0 if is_large else data.size)
+    out = cupy.empty((n, vectors, 4), dtype, order="F")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        V, again = (akx.matrix_powers(theirs, x, 3, out=out).get() for _ in range(2))
+        [found] = mutable_csr._LIVE.values()
+        assert (found.powers._long, found.is_slow) == (128, is_large)
+        assert V.tobytes() == again.tobytes()
+        stream.begin_capture()
+        akx.matrix_powers(theirs, x, 3, out=out)
+        graph = stream.end_capture()
+        theirs[0][:] *= 2
+        for factor in (2, 1):  # seen by calls and by the graph
+            out[...] = cupy.nan
+            graph.launch(stream)
+            np.testing.assert_allclose(out.get()[..., 1], factor * V[..., 1], rtol=1e-5, atol=1e-6)
+            again = akx.matrix_powers(theirs, x, 3, out=out).get()
+            np.testing.assert_allclose(again[..., 1], factor * V[..., 1], rtol=1e-5, atol=1e-6)
+            theirs[0][:] /= 2
+        theirs[0][:] *= 2
+        stream.synchronize()
     A, expected = sparse.csr_matrix(theirs, shape=(n, n)), x
     tolerance = 1e-5 if dtype == "complex64" else 1e-13
     for j in range(4):

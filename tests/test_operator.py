@@ -44,7 +44,8 @@ from akx.operator.planner import Choice
 from akx.operator.prepared import Prepared
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.solvers import ca_gmres
-from akx.tuner import ladder, measure, plan_key
+from akx.tuner import measure, plan_key
+from akx.tuner.fallback import answer as ladder
 
 
 def budgeted(P: akx.MatrixPowers, budget: int) -> None:
@@ -1295,7 +1296,8 @@ def test_a_call_that_may_be_done_again_leaves_x_as_it_is() -> None:
 
 
 def test_a_call_is_stale_whatever_another_thread_has_renewed_meanwhile() -> None:
-    from akx.operator import call, kept
+    from akx.operator import call
+    from akx.operator import lookup as kept
 
     A = sp.eye_array(300, format="csr")
     known = SimpleNamespace(token=kept.content_of(A, None))

@@ -12,14 +12,14 @@ import pytest
 import scipy.sparse as sp
 
 from akx.core import process as _process
-from akx.operator import products
+from akx.operator import host_products
 
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The threads that are at work now, which others than this one are for a while; they are new ones."""
     now: list[str] = []
-    real, here = products._apart, threading.current_thread()
+    real, here = host_products._apart, threading.current_thread()
 
     def noted(*given: Any, **named: Any) -> None:
         name = threading.current_thread().name
@@ -30,8 +30,8 @@ def running(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         finally:
             now.remove(name)
 
-    monkeypatch.setattr(products, "_apart", noted)
-    monkeypatch.setattr(products, "_SHARED", 1)
+    monkeypatch.setattr(host_products, "_apart", noted)
+    monkeypatch.setattr(host_products, "_SHARED", 1)
     monkeypatch.setattr(_process, "_CREWS", {})
     return now
 
@@ -59,7 +59,7 @@ def test_threads_that_cannot_be_started_are_done_without(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    products.powers_into(A, powers, None, 4)
+    host_products.powers_into(A, powers, None, 4)
     assert running == []
     np.testing.assert_allclose(powers, expected, rtol=1e-14)
     assert len(begun) == started
@@ -69,22 +69,22 @@ def test_an_error_of_one_thread_is_raised_when_the_others_are_done(
     running: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     A, powers, _ = system()
-    real = products._apart
+    real = host_products._apart
 
     def fail_in_one(*given: Any, **named: Any) -> None:
         if threading.current_thread().name.endswith("_0"):
             raise MemoryError("no room")
         real(*given, **named)
 
-    monkeypatch.setattr(products, "_apart", fail_in_one)
+    monkeypatch.setattr(host_products, "_apart", fail_in_one)
     with pytest.raises(MemoryError, match="no room"):
-        products.powers_into(A, powers, None, 3)
+        host_products.powers_into(A, powers, None, 3)
     assert running == []
 
 
 def test_ctrl_c_is_raised_when_the_others_are_done(running: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     A, powers, _ = system()
-    real, here = products._apart, threading.current_thread()
+    real, here = host_products._apart, threading.current_thread()
 
     def interrupt(*given: Any, **named: Any) -> None:
         real(*given, **named)
@@ -94,11 +94,11 @@ def test_ctrl_c_is_raised_when_the_others_are_done(running: list[str], monkeypat
             time.sleep(0.1)
             running.remove("after Ctrl-C")
 
-    monkeypatch.setattr(products, "_apart", interrupt)
+    monkeypatch.setattr(host_products, "_apart", interrupt)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            products.powers_into(A, powers, None, 2)
+            host_products.powers_into(A, powers, None, 2)
     finally:
         signal.signal(signal.SIGINT, before)
     assert running == []

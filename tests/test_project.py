@@ -107,4 +107,6 @@ def test_wheel_holds_the_typing_marker_the_shipped_plans_and_no_tests(tmp_path: 
     shipped = {f"akx/tuning_db/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*") if path.is_file()}
     assert shipped, "tuning_db must not be empty: it says in words what it is for"
     assert shipped <= names
-    assert not [name for name in names if name.startswith(("tests/", "benchmarks/")) or "__pycache__" in name]
+    assert not [
+        name for name in names if name.startswith(("tests/", "benchmarks/", "studies/")) or "__pycache__" in name
+    ]

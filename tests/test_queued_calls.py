@@ -21,10 +21,11 @@ from akx.backends.cuda.device.memory import DeviceArray
 from akx.core.plan import Plan
 from akx.operator.online import Held
 from akx.operator.planner import Choice
-from akx.tuner import exploration, first_runs, queued
-from akx.tuner.first_runs import Candidate
-from akx.tuner.queued import Queued
-from akx.tuner.verify import Problem
+from akx.tuner.online import exploration, first_runs
+from akx.tuner.online import gpu_calls as queued
+from akx.tuner.online.first_runs import Candidate
+from akx.tuner.online.gpu_calls import Queued
+from akx.tuner.trial.problem import Problem
 
 CALL = DTYPE, 1, "cuda"
 USUAL = 1e-3

@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 
 import akx
 from akx import Basis, Matrix
-from akx.operator import background, kept, products, tiers
-from akx.tuner.ladder import is_measured
+from akx.operator import background_compile, host_products, tiers
+from akx.operator import lookup as kept
+from akx.tuner.fallback.answer import is_measured
 
 
 @pytest.fixture(autouse=True)
 def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AKX_PREPARE")
-    monkeypatch.setattr(background, "look", lambda *job: None)  # all code is compiled
+    monkeypatch.setattr(background_compile, "look", lambda *job: None)  # all code is compiled
     tiers.forget()
 
 
@@ -90,7 +91,7 @@ def test_groups_of_vectors_are_what_each_is_alone_whoever_does_them(
     B, basis = random_matrix(300), Basis("newton", np.ones(3), np.array([0.5, -1, 0.2]), np.array([0, 1, 2.0]))
     alone = [akx.matrix_powers(B, X[:, i], 3, basis=basis) for i in range(vectors)]
     for shared in (1, 10**9):
-        monkeypatch.setattr(products, "_SHARED", shared)
+        monkeypatch.setattr(host_products, "_SHARED", shared)
         V = akx.matrix_powers(B, X, 3, basis=basis, threads=2)
         np.testing.assert_array_equal(V, np.stack(alone, axis=1))
         with warnings.catch_warnings(record=True) as told:
@@ -103,7 +104,7 @@ def test_groups_of_vectors_are_what_each_is_alone_whoever_does_them(
 def test_products_are_the_same_where_scipy_keeps_its_own_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     A, X = random_matrix(), np.random.default_rng(1).random((60, 6))
     found = [akx.matrix_powers(A, x, 3) for x in (X, X[:, 0])]
-    monkeypatch.setattr(products, "csr_product", lambda name="csr_matvec": products._added)
+    monkeypatch.setattr(host_products, "csr_product", lambda name="csr_matvec": host_products._added)
     for x, V in zip((X, X[:, 0]), found, strict=True):
         np.testing.assert_allclose(akx.matrix_powers(A, x, 3), V, rtol=1e-14)
 
@@ -336,7 +337,7 @@ def test_a_new_process_answers_without_a_compiler(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
 def test_threads_that_share_vectors_are_kept_and_a_forked_child_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_SHARED", 1)
+    monkeypatch.setattr(host_products, "_SHARED", 1)
     A, X = random_matrix(), np.random.default_rng(1).random((60, 40))
     first = akx.matrix_powers(A, X, 3, threads=3)
     kept = {one for one in threading.enumerate() if one.name.startswith("akx-products")}

@@ -32,16 +32,21 @@ from akx.core.plan import Plan
 from akx.operator import planner
 from akx.operator.cache import CACHE
 from akx.plandb import PlanDatabase, PlanRecord
-from akx.report import bench, recheck
+from akx.report.comparison import bench
+from akx.report.plans import verification as recheck
 from akx.solvers import tuning as solver_tuning
 from akx.solvers.preconditioners import chebyshev
-from akx.tuner import TuneResult, canary, ladder, plan_key, tuning, verify
+from akx.tuner import TuneResult, plan_key
 from akx.tuner import space as spaces
+from akx.tuner.fallback import answer as ladder
+from akx.tuner.history.result import COMPLETE, FAILED
 from akx.tuner.measure import Precision
-from akx.tuner.result import COMPLETE, FAILED
+from akx.tuner.sandbox import process as canary
+from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space
-from akx.tuner.verify import Comparison, Problem
-from akx.tuner.worker import Bench
+from akx.tuner.trial import problem as verify
+from akx.tuner.trial.bench import Bench
+from akx.tuner.trial.problem import Comparison, Problem
 
 ALLOWED = 6e-8
 GPU = CudaDevice("H100", 0, (9, 0), 132, 232_448, 233_472, 65_536, 50 * 2**20, 80 * 2**30, 1_980_000_000, 3.35e12)
@@ -549,7 +554,8 @@ def test_a_verdict_for_an_allowance_is_none_for_values_as_they_are(
 
 def test_the_process_that_may_be_lost_has_the_allowance(matrix: Matrix) -> None:
     program = (
-        "from akx.tuner import canary; canary._run = lambda plan, matrix, *_: repr(matrix.value_error); canary.main()"
+        "from akx.tuner.sandbox import process; "
+        "process._run = lambda plan, matrix, *_: repr(matrix.value_error); process.main()"
     )
     for allowed in (ALLOWED, 0.0):
         problem = Problem(matrix.with_value_error(allowed), 2)
@@ -580,7 +586,7 @@ def test_a_plan_is_run_again_with_its_allowance(matrix: Matrix, monkeypatch: pyt
     asked: list[float] = []
     monkeypatch.setattr("akx.backends.device.choose.device_of", lambda _: GPU)
     monkeypatch.setattr("akx.tuner.space.build_space", lambda matrix, *_, **__: asked.append(matrix.value_error))
-    monkeypatch.setattr("akx.tuner.verify.Problem", problem)
+    monkeypatch.setattr("akx.tuner.trial.problem.Problem", problem)
     loose = matrix.with_value_error(ALLOWED)
     entries = [("user", record(one, plan)) for one, plan in ((loose, INEXACT), (matrix, EXACT))]
     assert len(list(recheck.recheck_plans(matrix, entries))) == 2

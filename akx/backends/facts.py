@@ -23,7 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from akx.core.files import read_sealed, write_sealed
+from akx.core.atomic_files import read_sealed, write_sealed
 from akx.core.matrix import Matrix
 
 __all__ = ["fact", "features_folder", "keep"]

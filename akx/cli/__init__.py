@@ -14,7 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     did not converge; 130 interrupted (``akx tune`` still prints and keeps its best so far); 141 the reader of stdout
     went away; 1 a defect of akx.
     """
-    from akx.cli.guard import run
+    from akx.cli.run import run
 
     if arguments is None:  # a process of its own
         from akx.cli.output import keep_stdout

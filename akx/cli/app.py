@@ -189,7 +189,7 @@ def _root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (also AKX_DEBUG=1).")] = False,
 ) -> None:
-    # --debug is taken out of the arguments by akx.cli.guard, so that it works anywhere on the line.
+    # --debug is taken out of the arguments by akx.cli.run, so that it works anywhere on the line.
     del version, debug
 
 

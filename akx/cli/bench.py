@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from akx.cli.guard import EXIT_INTERRUPTED
-from akx.cli.load import check_amount, check_error, check_powers, check_seconds, load_matrix, matrix_name, open_database
+from akx.cli.inputs import (
+    check_amount,
+    check_error,
+    check_powers,
+    check_seconds,
+    load_matrix,
+    matrix_name,
+    open_database,
+)
 from akx.cli.output import data_console, emit_json, note
+from akx.cli.run import EXIT_INTERRUPTED
 from akx.cli.tune import progress
 from akx.core.errors import ArgumentError, brief
 
@@ -53,7 +61,7 @@ def run_bench(request: BenchRequest, *, as_json: bool) -> int:
     check_seconds(request.seconds)
     check_error(request.value_error)
     from akx.backends.device.host import resolve_threads
-    from akx.report.bench import BenchResult, bench_power
+    from akx.report.comparison.bench import BenchResult, bench_power
     from akx.tuner import tune
 
     threads = resolve_threads(request.threads)

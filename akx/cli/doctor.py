@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from akx.cli.guard import EXIT_INPUT
 from akx.cli.output import data_console, emit_json, note, status_console
-from akx.report.text import counted, duration
+from akx.cli.run import EXIT_INPUT
+from akx.report.units import counted, duration
 
 if TYPE_CHECKING:
     from akx.core.matrix import Matrix
@@ -38,7 +38,7 @@ def run_doctor(db: str | None, *, calibrate: bool = False, warm: bool = False, a
     """
     if warm:
         return _warm(as_json=as_json)
-    from akx.report.environment import inspect_environment
+    from akx.report.doctor.checks import inspect_environment
 
     if calibrate:
         _calibrate()
@@ -67,7 +67,7 @@ def _calibrate() -> None:
     """Measure and keep; says what it does on stderr. Raises :class:`akx.core.errors.AkxError` where that fails."""
     from akx.backends import registry
     from akx.backends.device.choose import is_usable
-    from akx.tuner.calibration import calibrate, check_writable
+    from akx.tuner.model.calibration import calibrate, check_writable
 
     check_writable()
     for backend in registry.backends():
@@ -81,8 +81,8 @@ def _warm(*, as_json: bool) -> int:
     """Compile what is not there yet, on all cores. Ctrl-C ends it; what was compiled by then is kept."""
     from akx.backends.device.choose import BACKENDS, device_of, is_usable
     from akx.solvers.system import compiling_job
-    from akx.tuner.rehearsal import job
-    from akx.tuner.warmup import Warmup, every_plan, job_of
+    from akx.tuner.online.dry_run import job
+    from akx.tuner.warmup.host_code import Warmup, every_plan, job_of
 
     begin, pieces = time.perf_counter(), 0
     devices = [device_of(one.name) for one in BACKENDS if is_usable(one.name)]

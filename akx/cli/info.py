@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from akx.cli.load import check_powers, load_matrix, matrix_name
+from akx.cli.inputs import check_powers, load_matrix, matrix_name
 from akx.cli.output import data_console, emit_json
-from akx.cli.target import check_picture
+from akx.cli.output_files import check_picture
 
 __all__ = ["INFO_SCHEMA", "run_info"]
 
@@ -35,10 +35,10 @@ def run_info(
     """
     check_powers(k)
     from akx.backends.device.host import host_device
-    from akx.report.advice import advise, matrix_bytes
-    from akx.report.devices import select_devices
-    from akx.report.outlook import look, spy_counts
-    from akx.report.spy import plot_spy, require_plotting
+    from akx.report.matrix.advice import advise, matrix_bytes
+    from akx.report.matrix.device_bounds import select_devices
+    from akx.report.matrix.matrix_report import look, spy_counts
+    from akx.report.matrix.spy_plot import plot_spy, require_plotting
 
     chosen = select_devices(devices or (["all"] if as_json else []))
     if spy is not None:
@@ -73,7 +73,7 @@ def run_info(
         }
         emit_json({**data, **found.to_json()})
         return 0
-    from akx.report.info_text import print_outlook, print_spy
+    from akx.report.matrix.matrix_tables import print_outlook, print_spy
     from akx.report.tables import print_advice, print_features
 
     console = data_console()

@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from akx.cli.guard import EXIT_UNMET
-from akx.cli.load import check_powers, check_seconds, load_matrix, open_database
+from akx.cli.inputs import check_powers, check_seconds, load_matrix, open_database
 from akx.cli.output import data_console, emit_json, note
+from akx.cli.run import EXIT_UNMET
 from akx.core.errors import ArgumentError
 from akx.plandb import PlanDatabase, SolverTiming, aged, stale_fields
 from akx.plandb.layers import SHIPPED
-from akx.report.text import ID_DIGITS, counted, duration, half_width, ratio
+from akx.report.units import ID_DIGITS, counted, duration, half_width, ratio
 
 if TYPE_CHECKING:
     from akx.plandb import PlanKey, PlanRecord, TrialRecord
@@ -111,7 +111,7 @@ def _mark(record: PlanRecord) -> str:
 
 def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
     """Print one plan with its key, figures and provenance."""
-    from akx.report.story import read_stories
+    from akx.report.plans.plan_summary import read_stories
 
     with PlanDatabase(db) as database:
         layer, record = database.entry(plan_id)
@@ -121,7 +121,7 @@ def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
         told = {"record": record.to_json(), "stale": stale, "aged": why, "provisional": record.provisional}
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), **told})
         return 0
-    from akx.report.facts import plan_environment, plan_facts
+    from akx.report.plans.plan_facts import plan_environment, plan_facts
     from akx.report.tables import print_pairs
 
     console = data_console()
@@ -180,7 +180,7 @@ def _list_every_trial(db: str | None, *, as_json: bool) -> int:
 
 def list_timings(db: str | None, *, as_json: bool) -> int:
     """Print what steps of solvers took, with layers, in the order of a lookup."""
-    from akx.report.facts import best_s
+    from akx.report.plans.plan_facts import best_s
 
     with PlanDatabase(db) as database:
         found = database.timings()
@@ -297,7 +297,7 @@ def verify_plans(
     if k is not None:
         check_powers(k)
     check_seconds(seconds)
-    from akx.report.recheck import BAD, SKIPPED, recheck_plans
+    from akx.report.plans.verification import BAD, SKIPPED, recheck_plans
 
     database = open_database(db)
     matrix = load_matrix(file, dtype=dtype, variable=variable)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from akx.cli.load import check_amount, check_seconds
+from akx.cli.inputs import check_amount, check_seconds
 from akx.cli.output import data_console, emit_json
 from akx.cli.tune import TuneRequest, refuse
 
@@ -42,7 +42,7 @@ def run_replay(request: TuneRequest, *, as_json: bool) -> int:
     if as_json:
         emit_json(found.to_json())
     else:
-        from akx.report.replay import print_replay
+        from akx.report.tuning.replay_tables import print_replay
 
         print_replay(found, data_console())
     return 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from akx.cli.load import load_matrix, matrix_name, open_database
+from akx.cli.inputs import load_matrix, matrix_name, open_database
 from akx.cli.output import emit_json, note
-from akx.cli.target import cannot_be_written, check_target
+from akx.cli.output_files import cannot_be_written, check_target
 from akx.core.errors import ArgumentError
-from akx.report.text import count
+from akx.report.units import count
 
 __all__ = ["REPORT_SCHEMA", "write_report"]
 
@@ -44,7 +44,7 @@ def write_report(
     check_target("--output", target, inputs)
     matrix = None if file is None else load_matrix(file, dtype=dtype, variable=variable)
     from akx.plandb.layers import SHIPPED
-    from akx.report.story import read_stories
+    from akx.report.plans.plan_summary import read_stories
 
     with database:
         entries = database.entries(None if matrix is None else matrix.fingerprint)
@@ -54,8 +54,8 @@ def write_report(
     written = None
     if stories:
         import akx
-        from akx.report.ghosts import ghost_growth
-        from akx.report.page import Subject, report_page
+        from akx.report.html.page import Subject, report_page
+        from akx.report.matrix.ghost_growth import ghost_growth
 
         growth = None if matrix is None else ghost_growth(matrix, max(story.record.key.k for story in stories))
         size = None if matrix is None else (matrix.n, matrix.nnz)

@@ -10,12 +10,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from akx.cli.guard import EXIT_UNMET, AnsweredError
-from akx.cli.load import check_amount, load_matrix, matrix_name, open_database
+from akx.cli.inputs import check_amount, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note, status_console
-from akx.cli.target import cannot_be_written, check_picture, check_target
+from akx.cli.output_files import cannot_be_written, check_picture, check_target
+from akx.cli.run import EXIT_UNMET, AnsweredError
 from akx.core.errors import AkxError, ArgumentError, MatrixError
-from akx.report.text import count, counted, duration
+from akx.report.units import count, counted, duration
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,7 +67,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
         check_amount(option, value, example)
     _check_files(request)
     from akx.backends.device.choose import HOST, device_of
-    from akx.solvers.places import TOO_MUCH
+    from akx.solvers.host_fallback import TOO_MUCH
 
     if request.backend != "auto":
         device_of(request.backend)  # that it is missing is said before anything is read
@@ -234,7 +234,7 @@ def _check_files(request: SolveRequest) -> None:
         raise ArgumentError("--output is not written as .npz", found=str(request.output), hint="name the file .mtx")
     if request.plot is None:
         return
-    from akx.report.convergence import require_plotting
+    from akx.report.solver.convergence_plot import require_plotting
 
     require_plotting()
     check_picture("--plot", request.plot, inputs)
@@ -268,7 +268,7 @@ class _Files:
             self.output = output
             say(f"wrote x to {output}")
         if plot is not None:
-            from akx.report.convergence import plot_convergence
+            from akx.report.solver.convergence_plot import plot_convergence
 
             try:
                 plot_convergence(self.stats, plot, matrix_name(self.request.file))

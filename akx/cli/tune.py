@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from akx.cli.guard import EXIT_INTERRUPTED
-from akx.cli.load import check_amount, check_error, check_powers, check_seconds, load_matrix, matrix_name, open_database
+from akx.cli.inputs import (
+    check_amount,
+    check_error,
+    check_powers,
+    check_seconds,
+    load_matrix,
+    matrix_name,
+    open_database,
+)
 from akx.cli.output import data_console, emit_json, note, status_console
+from akx.cli.run import EXIT_INTERRUPTED
 from akx.core.errors import ArgumentError
-from akx.report.text import counted, duration, ratio, share
+from akx.report.units import counted, duration, ratio, share
 
 if TYPE_CHECKING:
     from akx.tuner import Progress
@@ -182,7 +190,7 @@ def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
     if as_json:
         emit_json(found.to_json())
     else:
-        from akx.report.solvers import print_solver_tuning
+        from akx.report.solver.solver_tables import print_solver_tuning
 
         print_solver_tuning(found, request.file, data_console())
     return 0

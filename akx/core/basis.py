@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from akx.core.arguments import check_count, check_number, unknown_name
 from akx.core.errors import ArgumentError, ArgumentTypeError, brief
-from akx.core.lazy import lazy_names
+from akx.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from akx.core.leja import capacity, leja_order

@@ -33,8 +33,8 @@ from akx.core.canonical import (
 )
 from akx.core.device_arrays import parts_of
 from akx.core.errors import ArgumentError, MatrixError, brief
-from akx.core.lazy import lazy_names
-from akx.core.pattern import Pattern
+from akx.core.fingerprint import Pattern
+from akx.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from akx.core.features import Features
@@ -201,7 +201,8 @@ class Matrix:
 
     @property
     def fingerprint(self) -> str:
-        """Hex digest (of a tree of BLAKE2b, 192 bits) of the pattern alone; :mod:`akx.core.pattern` has the formula.
+        """Hex digest (of a tree of BLAKE2b, 192 bits) of the pattern alone; the formula is in
+        :mod:`akx.core.fingerprint`.
 
         The same for the same set of (row, column), whatever the order of the entries, the index width, the format, the
         dtype and the values were. Explicit zeros that were kept are part of the pattern.

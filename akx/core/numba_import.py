@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from akx.core.collection import nothing_collected
+from akx.core.garbage_collection import nothing_collected
 
 __all__: list[str] = []
 

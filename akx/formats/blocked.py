@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
 from akx.formats.base import Pattern
-from akx.formats.nodes import MOST
+from akx.formats.natural_blocks import MOST
 from akx.formats.supervariables import Supervariables
 
 __all__ = ["NOWHERE", "Blocked", "blocks_of", "cut_blocks", "full_blocks"]

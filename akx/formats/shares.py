@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from akx.partition.pieces import in_pieces
+from akx.core.parallel import in_pieces
 
 __all__ = ["in_shares"]
 

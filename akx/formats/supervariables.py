@@ -1,9 +1,10 @@
 """Supervariables: rows with the same columns which, as columns, have the same rows; wherever they are in the matrix.
 
 The unknowns of a node of a discretisation are such rows, whatever the order of the unknowns. Where they follow one
-another :func:`akx.formats.nodes.natural_nodes` finds them, and also those of which an entry is missing here and there;
-here each row and each column is named by a sum of random numbers of its entries, those with the same name are compared,
-and runs of more than six are cut evenly. One pass over the entries, one over those of all but one row of each, a sort.
+another :func:`akx.formats.natural_blocks.natural_nodes` finds them, and also those of which an entry is missing here
+and there; here each row and each column is named by a sum of random numbers of its entries, those with the same name
+are compared, and runs of more than six are cut evenly. One pass over the entries, one over those of all but one row of
+each, a sort.
 
 Source: Duff and Reid, ACM TOMS 22 (1996), section 2.5 ("supervariables"); Ashcraft, SISC 16 (1995), for the names
 ("compressed graphs").
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
 from akx.formats.base import Pattern
-from akx.formats.nodes import MOST, Nodes
+from akx.formats.natural_blocks import MOST, Nodes
 
 __all__ = ["Supervariables", "looked_at", "of_nodes", "supervariables", "twins"]
 

@@ -1,11 +1,11 @@
 """Variable block ELL: dense blocks of mixed sizes with one index each, in slices of nodes of one size.
 
-The rows of a matrix are cut into nodes of 1 to 6 (:mod:`akx.formats.nodes`). Within windows of some thousand rows nodes
-are sorted by their size and by how many blocks of each width they have. A slice has as many nodes of one size r as fit
-W lanes, L of them for each row; its blocks of 6, 5, ..., 1 columns come one width after another, L of each node at a
-step. So all lanes of a slice do the same, whatever the sizes of the blocks; widths are known without being stored, and
-what is summed of each width stays where it is (a kernel for each width would have to add its results up). The index of
-a block is its first column: x is read where it is.
+The rows of a matrix are cut into nodes of 1 to 6 (:mod:`akx.formats.natural_blocks`). Within windows of some thousand
+rows nodes are sorted by their size and by how many blocks of each width they have. A slice has as many nodes of one
+size r as fit W lanes, L of them for each row; its blocks of 6, 5, ..., 1 columns come one width after another, L of
+each node at a step. So all lanes of a slice do the same, whatever the sizes of the blocks; widths are known without
+being stored, and what is summed of each width stays where it is (a kernel for each width would have to add its results
+up). The index of a block is its first column: x is read where it is.
 
     place of value (i, j) of block L s + l of its width, in node t of the slice, c columns wide:
         start + (((s c + j) L + l) r + i) N + t,        N nodes a slice, start of that width
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
 from akx.formats.base import Pattern
-from akx.formats.nodes import MOST, Nodes
+from akx.formats.natural_blocks import MOST, Nodes
 
 __all__ = ["HEAD", "NOWHERE", "WINDOW", "Shape", "VbellArrays", "lay_out", "sizes_of", "slots_of"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from akx.core.lazy import lazy_names
+from akx.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from akx.operator.cache import clear_cache

@@ -34,9 +34,9 @@ from akx.core.matrix import Matrix
 from akx.core.process import resolve_threads
 from akx.operator import freshness
 from akx.operator.freshness import Token, database_of, is_changing, place_of_plans
-from akx.operator.spares import KEPT, KEPT_BYTES, Spares, hold_in_graph
+from akx.operator.matrix_values import same_pattern
 from akx.operator.tiers import FIXED, setting
-from akx.operator.values import same_pattern
+from akx.operator.workspaces import KEPT, KEPT_BYTES, Workspaces, hold_in_graph
 
 if TYPE_CHECKING:
     from akx.core.plan import Plan
@@ -133,7 +133,7 @@ class Entry:
         self.generation, self.stamp, self.glanced = generation, stamp, now
 
 
-class Cache(Spares):
+class Cache(Workspaces):
     """Prepared operators, the one used last at the end.
 
     Parameters
@@ -337,7 +337,7 @@ def clear_cache() -> None:
     >>> akx.clear_cache()
     """
     CACHE.clear()
-    live = sys.modules.get("akx.operator.live")
+    live = sys.modules.get("akx.operator.mutable_csr")
     if live is not None:
         live.forget()
     results.forget()

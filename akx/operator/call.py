@@ -15,12 +15,12 @@ from akx.core.basis import Basis
 from akx.core.matrix import Matrix, content_token
 from akx.core.matrix import there as matrix_there
 from akx.operator.freshness import read
+from akx.operator.start_vectors import is_matrix_there, is_on_device
 from akx.operator.tiers import CSR, ended, plain_powers
-from akx.operator.vectors import is_matrix_there, is_on_device
 
 if TYPE_CHECKING:
     from akx.core.plan import Plan
-    from akx.operator.kept import Recent
+    from akx.operator.lookup import Recent
     from akx.operator.powers import MatrixPowers
 
 __all__ = ["matrix_powers"]
@@ -112,10 +112,10 @@ def matrix_powers(
     is_ours = is_like and isinstance(A, Matrix)
     is_live = is_like and not of_host and not is_ours and type(A) not in CSR and basis == "monomial"
     is_live = is_live and (backend == "auto" or backend == array_backend())
-    if is_live and "akx.operator.live" in sys.modules:
-        from akx.operator import live
+    if is_live and "akx.operator.mutable_csr" in sys.modules:
+        from akx.operator import mutable_csr
 
-        queued: NDArray[Any] | None = live.again(A, x, k, out)
+        queued: NDArray[Any] | None = mutable_csr.again(A, x, k, out)
         if queued is not None:
             return queued
     if is_like:
@@ -147,15 +147,15 @@ def matrix_powers(
 
         is_captured = callers.is_captured(x)
     if is_usual and isinstance(backend, str) and backend not in ("auto", HOST):
-        from akx.operator.plain import call_on_device
+        from akx.operator.device_products import call_on_device
 
         asked: dict[str, Any] = {"basis": basis, "out": out, "dtype": dtype, "threads": threads, "backend": backend}
         asked |= {"value_error": value_error, "is_captured": is_captured}
         there: NDArray[Any] | None = call_on_device(A, x, k, **asked)
         if there is not None:  # in kind, as the types of Python cannot say
             return there
-    from akx.operator.background import Coming, compiled_in_background
-    from akx.operator.kept import operator_for  # with the planner and all that it asks
+    from akx.operator.background_compile import Coming, compiled_in_background
+    from akx.operator.lookup import operator_for  # with the planner and all that it asks
 
     def prepared() -> NDArray[Any]:
         limits = memory_budget, fraction
@@ -167,9 +167,9 @@ def matrix_powers(
             _remember(like, operator, x)
         answer = operator(x, out=out)
         if is_live and is_elsewhere and not is_captured and (given := matrix_there(A)) is not None:
-            from akx.operator import live
+            from akx.operator import mutable_csr
 
-            live.remember(given, k, operator, x, answer, backend)
+            mutable_csr.remember(given, k, operator, x, answer, backend)
         return answer
 
     rent = ended(A, k) if is_here else None
@@ -187,8 +187,8 @@ def matrix_powers(
 def call_once(k: int, matrix: Matrix, vectors: int) -> None:
     """What the first prepared call does, so that all of its code is compiled; its plan has a note then too."""
     from akx.operator.powers import MatrixPowers
-    from akx.tuner.precompile import note_of
-    from akx.tuner.warmup import code_of
+    from akx.tuner.warmup.gpu_code import note_of
+    from akx.tuner.warmup.host_code import code_of
 
     content_token(matrix.to_scipy())
     operator = MatrixPowers(matrix, k, backend=HOST)
@@ -202,7 +202,7 @@ def call_once(k: int, matrix: Matrix, vectors: int) -> None:
 def _read_beside(known: Recent, operator: MatrixPowers, A: Any, x: Any, out: Any) -> Any:
     """V by what is kept for A, which is read while the device works; None where it turns out to be another matrix."""
 
-    from akx.operator.kept import content_of
+    from akx.operator.lookup import content_of
 
     token = known.token  # of what is launched: another thread may renew it meanwhile
 
@@ -226,7 +226,7 @@ def _read_beside(known: Recent, operator: MatrixPowers, A: Any, x: Any, out: Any
 
 def _remember(like: tuple[Any, ...], operator: MatrixPowers, x: Any) -> None:
     """Let the next such call find the operator at once."""
-    from akx.operator.kept import recent
+    from akx.operator.lookup import recent
 
     found = recent(operator, x)
     if found is not None:

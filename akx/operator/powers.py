@@ -31,11 +31,11 @@ from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Call, Choice, Planner
 from akx.operator.prepared import Prepared, result_for
 from akx.operator.recurrence import Recurrence
-from akx.operator.vectors import check_out, is_matrix_there, is_on_device, is_same, start_block
+from akx.operator.start_vectors import check_out, is_matrix_there, is_on_device, is_same, start_block
 from akx.plandb import PlanDatabase
 
 if TYPE_CHECKING:
-    from akx.operator.on_device import DeviceCalls
+    from akx.operator.device_calls import DeviceCalls
 
 __all__ = ["MatrixPowers"]
 
@@ -312,7 +312,7 @@ class MatrixPowers:
 
     def _device_calls(self) -> DeviceCalls:
         if self._on_device is None:
-            from akx.operator.on_device import DeviceCalls
+            from akx.operator.device_calls import DeviceCalls
 
             self._on_device = DeviceCalls(self._prepared, self._overflow, self._n, self.k)
         return self._on_device

@@ -35,17 +35,17 @@ from akx.core.errors import (
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.core.progress import working
-from akx.operator.background import check_code, check_first
+from akx.operator.background_compile import check_code, check_first
+from akx.operator.matrix_values import Values, same_pattern
 from akx.operator.overflow import levels_to_caller
 from akx.operator.planner import Call, Choice, Choices, Planner
 from akx.operator.recurrence import Recurrence
+from akx.operator.start_vectors import wrong_layout
 from akx.operator.tuned import Tuned
-from akx.operator.values import Values, same_pattern
-from akx.operator.vectors import wrong_layout
 
 if TYPE_CHECKING:
     from akx.backends.cuda.device.memory import DeviceArray
-    from akx.tuner.online import Online
+    from akx.tuner.online.calls import Online
 
 __all__ = ["Prepared", "result_for"]
 

@@ -7,7 +7,7 @@ as long as the better of the two would have.
 
 No clock is asked. What calls and preparing cost comes from the size of the matrix and constants measured on one
 machine, so that the same calls in the same order are done the same way, with the same bits, in every process. The first
-matrix that is prepared pays for Numba too. On a GPU plain products are one kernel (:mod:`akx.operator.plain`), with
+matrix that is prepared pays for Numba too. On a GPU plain products are one kernel (`device_products`), with
 constants of their own, which are careful guesses from figures of one H100. Calls so short that the checks of a prepared
 one are dearer than its gain stay as they are.
 
@@ -15,7 +15,7 @@ The call that prepares imports Numba, which break-even counts. In a thread besid
 want the interpreter, and calls lost 0.6 s to one that takes 0.35 s alone.
 
 Where the code that preparing needs is not compiled yet, calls go on as they are until it is
-(:mod:`akx.operator.background`): this one switch is not at a fixed number.
+(:mod:`akx.operator.background_compile`): this one switch is not at a fixed number.
 
 ``AKX_PREPARE=always`` prepares at once. ``AKX_PREPARE=fixed`` does too, and a matrix keeps the plan that it has got:
 the same bits with every call.
@@ -41,10 +41,10 @@ from akx.core.errors import ArgumentError, brief
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded
 from akx.core.process import resolve_threads
+from akx.operator.csr_check import CheckedPattern
+from akx.operator.host_products import APART, is_finite, is_for_groups, powers_into
 from akx.operator.overflow import OverflowWatch, is_looked_at
-from akx.operator.products import APART, is_finite, is_for_groups, powers_into
-from akx.operator.sound import SoundPattern
-from akx.operator.vectors import check_out, is_same, start_block
+from akx.operator.start_vectors import check_out, is_same, start_block
 
 __all__ = [
     "ALWAYS",
@@ -119,7 +119,7 @@ class Rent:
         Of plain products, so far.
     coming : callable, optional
         Whether the code that preparing needs is still being compiled, which is then not waited for.
-    pattern : SoundPattern
+    pattern : CheckedPattern
         What is known of the pattern of a matrix of the caller's.
     """
 
@@ -129,7 +129,7 @@ class Rent:
         self.owner = owner
         self.is_over, self.calls = False, 0
         self.coming: Callable[[], bool] | None = None
-        self.pattern = SoundPattern()
+        self.pattern = CheckedPattern()
         self._lost, self._overhead = 0.0, overhead
         if on_device:
             self._process, self._price = _GPU_PROCESS, _GPU_MATRIX + _GPU_ENTRY * entries

@@ -9,12 +9,12 @@ import numpy as np
 
 from akx.backends.schedule import Coefficients, Program
 from akx.core.plan import Plan
+from akx.operator.matrix_values import Values
 from akx.operator.online import make_online, reason_against_online
 from akx.operator.planner import Call, Choice, Choices, Planner
-from akx.operator.values import Values
 
 if TYPE_CHECKING:
-    from akx.tuner.online import Online
+    from akx.tuner.online.calls import Online
 
 __all__ = ["Tuned"]
 

@@ -22,16 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.errors import ArgumentError, BudgetError, InfeasibleError
+from akx.partition.adjacency import signed, unsigned_pattern
 from akx.partition.base import ROW_FLOPS, IndexArray, Partition, order_by_part
+from akx.partition.cuts import even_cuts
 from akx.partition.fitting import block_bytes, blocks_fit, diagonal_block, split_cuts
 from akx.partition.ghost import ghost_zones
-from akx.partition.graph import metis_partition
 from akx.partition.hypergraph import hypergraph_partition
 from akx.partition.levels import levels, rcm
-from akx.partition.pattern import signed, unsigned_pattern
+from akx.partition.metis import metis_partition
+from akx.partition.permutation import permute
 from akx.partition.quality import BlockBytes
-from akx.partition.reach import permute
-from akx.partition.rows import even_cuts
 
 __all__ = ["METHODS", "split_to_budget"]
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
 from akx.partition.ghost import GhostZones
-from akx.partition.graph import metis_partition
+from akx.partition.metis import metis_partition
 
 __all__ = ["Clusters", "clusters"]
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from akx.core.errors import ArgumentError, InfeasibleError
 from akx.core.numba_jit import njit
+from akx.partition.adjacency import signed, unsigned_pattern
 from akx.partition.base import IndexArray, Partition
-from akx.partition.pattern import signed, unsigned_pattern
-from akx.partition.reach import permute
+from akx.partition.permutation import permute
 
 __all__ = ["GhostZones", "ghost_zones"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.partition.pieces import in_pieces
+from akx.core.parallel import in_pieces
 
 __all__ = ["Halos", "halo_sizes", "halos"]
 

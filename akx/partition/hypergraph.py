@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from akx.core.errors import MissingDependencyError
 from akx.core.numba_jit import njit
+from akx.partition.adjacency import transposed, unsigned_pattern
 from akx.partition.base import IndexArray
-from akx.partition.graph import checked_parts, checked_weights, flop_weights
-from akx.partition.pattern import transposed, unsigned_pattern
+from akx.partition.metis import checked_parts, checked_weights, flop_weights
 
 __all__ = ["hypergraph_partition"]
 

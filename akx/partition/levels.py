@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
+from akx.partition.adjacency import symmetrized, unsigned_pattern
 from akx.partition.base import IndexArray
-from akx.partition.pattern import symmetrized, unsigned_pattern
 
 __all__ = ["Levels", "levels", "rcm"]
 

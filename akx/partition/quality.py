@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from akx.core.errors import ArgumentError
 from akx.core.numba_jit import njit
+from akx.partition.adjacency import unsigned_pattern
 from akx.partition.base import ROW_FLOPS, IndexArray, Partition
 from akx.partition.ghost import GhostZones, ghost_zones
-from akx.partition.pattern import unsigned_pattern
 
 __all__ = ["BlockBytes", "Quality", "edge_cut", "quality"]
 

@@ -1,4 +1,4 @@
-"""Plans kept under the digest that a pattern had before digests were trees (:mod:`akx.core.pattern`).
+"""Plans kept under the digest that a pattern had before digests were trees (:mod:`akx.core.fingerprint`).
 
 Where this process has a matrix of that pattern, a lookup takes them for what they are: those of the user's database get
 the new digest there, with their trials, in one transaction; those of a database that cannot be changed, of an old
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from akx.core.pattern import FORMER_DIGITS, Pattern, known_pattern
+from akx.core.fingerprint import FORMER_DIGITS, Pattern, known_pattern
 from akx.plandb.record import PlanRecord
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from akx.core.errors import DatabaseError, PlanError, brief, shown
-from akx.core.pattern import FORMER_DIGITS
+from akx.core.fingerprint import FORMER_DIGITS
 from akx.core.plan import Plan
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.key import FIELD_MEANINGS, PlanKey, search_key

@@ -12,14 +12,14 @@ from rich.text import Text
 
 from akx.core.errors import shown
 from akx.plandb.layers import USER, origin
-from akx.report.text import BEYOND_BOUND, ID_DIGITS, count, counted, duration, half_width, over_untuned, ratio, share
+from akx.report.units import BEYOND_BOUND, ID_DIGITS, count, counted, duration, half_width, over_untuned, ratio, share
 
 if TYPE_CHECKING:
     from akx.core.matrix import Features
-    from akx.report.advice import Advice
-    from akx.report.bench import BenchResult
-    from akx.report.environment import Check
-    from akx.report.recheck import Recheck
+    from akx.report.comparison.bench import BenchResult
+    from akx.report.doctor.checks import Check
+    from akx.report.matrix.advice import Advice
+    from akx.report.plans.verification import Recheck
     from akx.tuner import TuneResult
 
 __all__ = [
@@ -145,7 +145,7 @@ def _tuning_cost(result: TuneResult) -> list[tuple[str, str]]:
 
 def _why_the_baseline(result: TuneResult) -> str:
     """Why nothing is gained: only a search that ran to its end has tried what there is to try."""
-    from akx.tuner.result import FEW_CALLS
+    from akx.tuner.history.result import FEW_CALLS
     from akx.tuner.space import is_baseline
 
     if result.reused:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from akx.core.lazy import lazy_names
+from akx.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from akx.solvers.auto import solve

@@ -27,20 +27,20 @@ from akx.backends.device.choose import HOST, backend_of, is_usable
 from akx.core.arguments import unknown_name
 from akx.core.matrix import Matrix
 from akx.operator.freshness import state_of_plans
-from akx.operator.vectors import is_matrix_there, is_on_device
+from akx.operator.start_vectors import is_matrix_there, is_on_device
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg import MOST
-from akx.solvers.chosen import chosen_steps, keep_sisters, known_sisters, timing_key
-from akx.solvers.cycles import RESTART
 from akx.solvers.folding import form_for
+from akx.solvers.gmres_cycles import RESTART
+from akx.solvers.host_fallback import TOO_MUCH, answer_in_kind, callback_in_kind, of_host
+from akx.solvers.monitor import Watched
 from akx.solvers.pilot import Pilot, Stopwatch
-from akx.solvers.places import TOO_MUCH, answer_in_kind, callback_in_kind, of_host
+from akx.solvers.solver_choice import chosen_steps, keep_sisters, known_sisters, timing_key
 from akx.solvers.stats import SolveStats
 from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.symmetry import is_hermitian
 from akx.solvers.system import Answer, is_queued, is_rented, place_of
-from akx.solvers.watch import Watched
 
 if TYPE_CHECKING:
     from akx.plandb import TimingKey

@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 
 from akx.solvers.arguments import check_count
+from akx.solvers.monitor import ENDED
 from akx.solvers.stopping import NO_SOLUTION, Best, Doubts, why_no_solution
 from akx.solvers.system import Answer, Rows, System, make_system
-from akx.solvers.watch import ENDED
 
 __all__ = ["NOISE", "Recurrence", "bicgstab", "iterate"]
 

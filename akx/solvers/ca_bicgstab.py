@@ -61,8 +61,8 @@ from akx.solvers.arguments import check_count
 from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.bicgstab import NOISE, Recurrence, iterate
 from akx.solvers.bicgstab_block import Coordinates, ritz_values
-from akx.solvers.chosen import tuned_or
 from akx.solvers.folding import solve_with
+from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, make_system
 
 __all__ = ["ca_bicgstab"]

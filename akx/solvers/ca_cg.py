@@ -50,10 +50,10 @@ from akx.core.errors import PlanError
 from akx.core.plan import Plan, check_plan
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.bases import check_basis
-from akx.solvers.ca_cg_ahead import BlocksAhead
+from akx.solvers.ca_cg_queued import BlocksAhead
 from akx.solvers.ca_cg_solve import Blocks
-from akx.solvers.chosen import tuned_or
 from akx.solvers.folding import solve_with
+from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, make_system
 
 __all__ = ["MOST", "ca_cg"]
@@ -108,7 +108,7 @@ def ca_cg(
     threads, db
         As for :class:`akx.MatrixPowers`.
     backend : str
-        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is. On a GPU see :mod:`akx.solvers.ca_cg_ahead`.
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is. On a GPU see :mod:`akx.solvers.ca_cg_queued`.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too.
 

@@ -1,7 +1,7 @@
 """One solve by communication-avoiding CG, as :mod:`akx.solvers.ca_cg` describes it: ordinary steps, and blocks of them.
 
 Vectors are rows of arrays of the host or of a GPU; nothing but their copies and the operations of the system's `work`
-is asked of them. On a GPU :mod:`akx.solvers.ca_cg_ahead` does most blocks, and leaves to this what is rare.
+is asked of them. On a GPU :mod:`akx.solvers.ca_cg_queued` does most blocks, and leaves to this what is rare.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from akx.core.plan import Plan
 from akx.solvers.ca_cg_block import Block, Pace, Shifts, block_steps, local_recurrences
 from akx.solvers.cg import Steps, first_residual
+from akx.solvers.monitor import ENDED
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, System
-from akx.solvers.watch import ENDED
 
 __all__ = ["Blocks"]
 

@@ -36,16 +36,16 @@ from akx.core.basis import Basis
 from akx.core.errors import ArgumentError
 from akx.core.numba_jit import jit_later
 from akx.core.plan import Plan, check_plan
-from akx.operator.kept import derived
+from akx.operator.lookup import derived
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import arnoldi_of
 from akx.solvers.bases import basis_from_ritz, check_basis
-from akx.solvers.chosen import tuned_or
-from akx.solvers.cycles import Cycles
 from akx.solvers.folding import part_of
+from akx.solvers.gmres_cycles import Cycles
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Block, condition_of_block
 from akx.solvers.scaling import exponent_of, scaled
+from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["ca_gmres"]

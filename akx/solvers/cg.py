@@ -40,10 +40,10 @@ import numpy as np
 
 from akx.core.errors import PlanError
 from akx.solvers.arguments import check_count, check_hermitian
+from akx.solvers.monitor import ENDED
 from akx.solvers.scaling import eps_of
 from akx.solvers.stopping import NO_SOLUTION, Best, Claims, why_no_solution
 from akx.solvers.system import Answer, Rows, System, make_system
-from akx.solvers.watch import ENDED
 
 __all__ = ["AheadSteps", "Steps", "cg", "first_residual", "steps_of"]
 

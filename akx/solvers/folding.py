@@ -8,7 +8,7 @@ from typing import Any
 
 from akx.core.errors import ArgumentError
 from akx.core.matrix import Matrix
-from akx.operator.kept import derived
+from akx.operator.lookup import derived
 from akx.solvers.system import Answer
 
 __all__ = ["form_for", "part_of", "solve_with"]

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from akx.solvers.arnoldi import arnoldi_of
-from akx.solvers.cycles import Cycles
+from akx.solvers.gmres_cycles import Cycles
 from akx.solvers.system import Answer, make_system
 
 __all__ = ["gmres"]

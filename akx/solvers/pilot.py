@@ -23,8 +23,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from akx.solvers.monitor import busy_seconds
 from akx.solvers.stats import SolveStats
-from akx.solvers.watch import busy_seconds
 
 __all__ = ["SHARE", "Pilot", "Stopwatch"]
 

@@ -22,13 +22,13 @@ from akx.core.errors import ArgumentError, MatrixError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.operator.cache import Cache
-from akx.operator.kept import kept_by
-from akx.operator.values import same_pattern
-from akx.operator.vectors import is_matrix_there
+from akx.operator.lookup import kept_by
+from akx.operator.matrix_values import same_pattern
+from akx.operator.start_vectors import is_matrix_there
 from akx.solvers.auto import Auto, Settled, answer_by, call_solver, families_for
+from akx.solvers.monitor import Watched
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import Answer, place_of
-from akx.solvers.watch import Watched
 
 __all__ = ["Solver"]
 

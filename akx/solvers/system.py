@@ -37,14 +37,14 @@ from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded
 from akx.core.process import resolve_threads
 from akx.core.progress import working
-from akx.operator import products, tiers
-from akx.operator.background import Coming, compiled_in_background, is_noted, look, notes_of
+from akx.operator import host_products, tiers
+from akx.operator.background_compile import Coming, compiled_in_background, is_noted, look, notes_of
 from akx.operator.cache import CACHE, Cache, Entry
-from akx.operator.kept import cache_of, canonical, derived, owner_of
-from akx.operator.vectors import is_on_device
+from akx.operator.lookup import cache_of, canonical, derived, owner_of
+from akx.operator.start_vectors import is_on_device
+from akx.solvers.monitor import Watch, Watched
 from akx.solvers.scaling import Units, eps_of, exponent_of, is_extreme, norm_of, scaled, units_of
 from akx.solvers.stats import SolveStats
-from akx.solvers.watch import Watch, Watched
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
     from akx.core.plan import Plan
-    from akx.operator.plain import PlainOperator, PlainPowers
+    from akx.operator.device_products import PlainOperator, PlainPowers
     from akx.operator.powers import MatrixPowers
 
 __all__ = [
@@ -230,7 +230,7 @@ class System:
         self.under_way.end()
         if self._plain is not None:
             if self.is_plain:
-                from akx.operator.plain import give_back
+                from akx.operator.device_products import give_back
 
                 give_back(self.matrix, self.work.backend, self._plain, self._epoch)
             self._plain = None
@@ -291,7 +291,7 @@ class System:
         if plan is None and self._is_plain(basis.k, len(block), basis.kind):
             with self.stats.phase("matrix"):
                 out[0] = block
-                products.powers_into(self._arrays, out, basis)
+                host_products.powers_into(self._arrays, out, basis)
         else:
             operator = self.operator(basis.k, basis.kind, plan)
             with self.stats.phase("matrix"):
@@ -323,7 +323,7 @@ class System:
 
     def _plain_product(self, v: Rows, out: Rows) -> Rows:
         stats, begin = self.stats, time.perf_counter()
-        products.product_into(self._arrays, v, out)
+        host_products.product_into(self._arrays, v, out)
         stats.add("matrix", begin)
         stats.products += 1
         stats.matrix_passes += 1
@@ -339,7 +339,7 @@ class System:
     def rent(self) -> None:
         """Have plain products as long as preparing has not paid for this matrix."""
         if self.on_device:
-            from akx.operator.plain import device_rent, plain_on
+            from akx.operator.device_products import device_rent, plain_on
 
             self._rent = device_rent(self.given, "solve", self.work.backend)
             if self._rent is not None:
@@ -475,7 +475,7 @@ class System:
         with self.stats.phase("setup"):
             program, coefficients = operator.program(vectors, basis)
         if not program.is_recordable:
-            from akx.operator.plain import PlainOperator
+            from akx.operator.device_products import PlainOperator
 
             assert not isinstance(operator, PlainOperator)
             raise PlanError(
@@ -915,13 +915,13 @@ def is_rented(matrix: Matrix, backend: str) -> bool:
     """Whether the next solve with a canonical matrix begins with plain products on a device."""
     if backend == HOST or tiers.setting() != tiers.AUTO or cache_of(matrix) is not CACHE:
         return False
-    from akx.operator.plain import device_rent
+    from akx.operator.device_products import device_rent
 
     return is_usable(backend) and device_rent(matrix, "solve", backend) is not None
 
 
 def compiling_job(method: str) -> tuple[tuple[str, ...], str, str, str]:
-    """What compiles all that a solver of that name needs for vectors (:data:`akx.tuner.warmup.Job`)."""
+    """What compiles all that a solver of that name needs for vectors (:data:`akx.tuner.warmup.host_code.Job`)."""
     return (f"{method} solver",), __name__, "solve_once", method
 
 

@@ -26,7 +26,8 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, database_of
 from akx.solvers.bases import check_basis
-from akx.solvers.chosen import (
+from akx.solvers.monitor import PREPARED
+from akx.solvers.solver_choice import (
     POWERS,
     chosen_steps,
     keep,
@@ -34,7 +35,6 @@ from akx.solvers.chosen import (
     powers_of,
     timing_key,
 )
-from akx.solvers.watch import PREPARED
 from akx.tuner import Progress, tune
 from akx.tuner.measure import median
 
@@ -162,7 +162,7 @@ def tune_for(
     seconds : float, optional
         For tuning the plans of all choices together (60); timing the solver comes on top.
     choices : sequence or array of int, optional
-        Of s; by default those of :data:`akx.solvers.chosen.POWERS`. Others are timed, but not found by solvers.
+        Of s; by default those of :data:`akx.solvers.solver_choice.POWERS`. Others are timed, but not found by solvers.
     db, retune, name, callback
         As for :func:`akx.tuner.tune`. With `retune` plans are searched for again and solvers timed again.
     seed : int

@@ -201,7 +201,15 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: Any) -> Any:
         if not target.exists():
             options = ["-shared", *(f"-D{name}={value}" for name, value in macros.items())]
             sources = [str(_FOLDER / f"{source.stem}.cpp"), str(_threads(folder))]
-            options += ["-iquote", str(_KERNELS), "-include", str(_header(folder)), *sources]
+            options += [
+                "-iquote",
+                str(_KERNELS),
+                "-iquote",
+                str(_KERNELS / "include"),
+                "-include",
+                str(_header(folder)),
+                *sources,
+            ]
             _compile(options, target)
         _libraries[key] = ctypes.CDLL(str(target))
     library = _libraries[key]

@@ -12,8 +12,8 @@ import numpy as np
 from akx.backends.cuda.value_compression.encodings import HALF, TABLE
 from akx.backends.cuda.variants.block_local.program import ALONE, CLUSTER, GLOBAL, SHARED, LaidOut
 from akx.backends.schedule import Coefficients
-from akx.formats.parts import NOWHERE, SLICE
-from akx.formats.published import published
+from akx.formats.block_local import NOWHERE, SLICE
+from akx.formats.halo_exchange import published
 
 __all__ = ["check_clusters", "interpret", "shared_bytes"]
 

@@ -41,10 +41,10 @@ NAMES = {schedule.name for schedule in ALL}
 GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10**9, 1e12)
 #: Where a name of a schedule stands outside the kernels: where they are declared, a name of a contestant, the list of
 #: the operator, and a plan that stands for a solver.
-_MAY_NAME = {"core/options.py", "report/bench.py", "tuner/space.py", "solvers/chosen.py"}
+_MAY_NAME = {"core/options.py", "report/comparison/bench.py", "tuner/space.py", "solvers/chosen.py"}
 #: Where a name of a backend stands outside the kernels and devices: where schedules are declared, a line of help, and
 #: what to install.
-_MAY_NAME_BACKENDS = {"core/options.py", "cli/app.py", "report/environment.py"}
+_MAY_NAME_BACKENDS = {"core/options.py", "cli/app.py", "report/doctor/checks.py"}
 
 
 @dataclass(frozen=True)

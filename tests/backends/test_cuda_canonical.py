@@ -38,13 +38,13 @@ from akx.core.matrix import Matrix, content_token
 from akx.core.plan import Plan
 from akx.formats import pcsr, sell
 from akx.formats.base import pattern_of
-from akx.operator import kept, on_device
-from akx.operator.kept import canonical
+from akx.operator import device_calls, lookup
+from akx.operator.lookup import canonical
+from akx.operator.matrix_values import same_pattern
 from akx.operator.overflow import OverflowWatch
 from akx.operator.planner import Asked, Planner
 from akx.operator.prepared import Prepared
 from akx.operator.recurrence import Recurrence
-from akx.operator.values import same_pattern
 from akx.solvers.symmetry import is_hermitian
 
 on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -217,11 +217,11 @@ def device(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
     stream.is_capturing, stream.submit = False, lambda work: work(host_engine.HostStream())
     stream.come_back = lambda: None
     live = SimpleNamespace(active=contextlib.nullcontext, is_current=True)
-    for module in (callers, csr_powers, on_device):
+    for module in (callers, csr_powers, device_calls):
         monkeypatch.setattr(module, "runtime", lambda: live)
-    for module in (callers, on_device):
+    for module in (callers, device_calls):
         monkeypatch.setattr(module, "stream_of", lambda handle, **options: stream)
-    for module in (interchange, on_device):
+    for module in (interchange, device_calls):
         monkeypatch.setattr(module, "default_stream", lambda: stream)
     monkeypatch.setattr(interchange, "_check_device", lambda array: None)
     monkeypatch.setattr(interchange, "empty", host_engine.empty)
@@ -750,7 +750,7 @@ def test_first_calls_prepare_nothing(device: Any, monkeypatch: pytest.MonkeyPatc
     akx.clear_cache()
     monkeypatch.setenv("AKX_PREPARE", "auto")
     monkeypatch.setattr(OverflowWatch, "look_on_device", lambda *_: None)
-    monkeypatch.setattr(kept, "operator_for", lambda *_, **__: pytest.fail("an operator was asked for"))
+    monkeypatch.setattr(lookup, "operator_for", lambda *_, **__: pytest.fail("an operator was asked for"))
     A, x = general("float64"), np.random.default_rng(0).standard_normal(300)
     A = sp.coo_array(A) if form.endswith("coo") else A
     theirs = FORMS[form](A)

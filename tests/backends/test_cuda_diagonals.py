@@ -19,9 +19,9 @@ from akx.backends.schedule import Coefficients
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.formats.bands import dealt_slices
+from akx.formats.banded import dealt_slices
 from akx.formats.base import pattern_of
-from akx.formats.diagonals import WARP, diagonals_of
+from akx.formats.slice_diagonals import WARP, diagonals_of
 from benchmarks import gallery
 
 

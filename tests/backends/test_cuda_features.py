@@ -28,12 +28,12 @@ from akx.backends.cuda.variants import row_lengths as lengths
 from akx.core.matrix import Matrix, Pattern
 from akx.formats.base import pattern_of
 from akx.formats.blocked import Blocked, full_blocks
-from akx.formats.diagonals import diagonals_of
-from akx.formats.nodes import _ALIKE, _likeness
+from akx.formats.natural_blocks import _ALIKE, _likeness
+from akx.formats.slice_diagonals import diagonals_of
 from akx.formats.supervariables import _twins
-from akx.operator.values import _add_arrays
+from akx.operator.matrix_values import _add_arrays
 from akx.partition.halo import halo_sizes
-from akx.partition.strips import _closure, _lines, _next_to, _reach
+from akx.partition.wavefront_blocks import _closure, _lines, _next_to, _reach
 from akx.tuner import predict
 
 on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")

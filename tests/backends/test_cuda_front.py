@@ -23,7 +23,7 @@ from akx.backends.schedule import Coefficients
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.formats.base import Pattern, pattern_of
-from akx.partition.strips import strips
+from akx.partition.wavefront_blocks import strips
 from benchmarks.gallery import delaunay, epidemic, stencil
 
 DTYPES = ("float32", "float64", "complex64", "complex128")

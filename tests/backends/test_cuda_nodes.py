@@ -37,12 +37,12 @@ from akx.backends.cuda.variants.block_local.program import (
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.formats.nodes import natural_nodes
-from akx.formats.parts import NOWHERE, Blocked, Shape, blocks_of, cut_blocks, full_blocks
+from akx.formats.block_local import NOWHERE, Blocked, Shape, blocks_of, cut_blocks, full_blocks
+from akx.formats.natural_blocks import natural_nodes
 from akx.formats.supervariables import of_nodes, supervariables
 from benchmarks import gallery
+from benchmarks.orders import by_fields, permuted, shuffled
 from benchmarks.products import wind
-from benchmarks.shuffled import by_fields, permuted, shuffled
 
 on_gpu = pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
 DTYPES = ("float32", "float64", "complex64", "complex128")

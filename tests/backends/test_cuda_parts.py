@@ -38,11 +38,11 @@ from akx.backends.schedule import as_coefficients
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.formats.parts import Shape
+from akx.formats.block_local import Shape
 from akx.tuner.space import build_space
 from benchmarks import gallery, matrices
+from benchmarks.orders import by_fields, shuffled
 from benchmarks.products import wind
-from benchmarks.shuffled import by_fields, shuffled
 
 DTYPES = ["float32", "float64", "complex64", "complex128"]
 

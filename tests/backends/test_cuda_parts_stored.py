@@ -52,7 +52,7 @@ from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.formats.base import Pattern
-from akx.formats.parts import NOWHERE, PART, SLICE, Blocked, Parts, Shape
+from akx.formats.block_local import NOWHERE, PART, SLICE, Blocked, Parts, Shape
 from benchmarks.gallery import stencil
 
 SCHEDULE: Any = registry.get("cuda", "resident")

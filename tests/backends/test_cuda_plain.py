@@ -34,10 +34,10 @@ from akx.backends.cuda.device.pool import MemoryPool
 from akx.backends.cuda.vectors import arnoldi, conjugate, queues
 from akx.backends.cuda.vectors import operations as vectors
 from akx.backends.device.choose import backend_of
-from akx.operator import cache, kept, powers, tiers
-from akx.operator import plain as plain_calls
+from akx.operator import cache, lookup, powers, tiers
+from akx.operator import device_products as plain_calls
+from akx.operator.device_products import PlainOperator
 from akx.operator.overflow import OverflowWatch
-from akx.operator.plain import PlainOperator
 from akx.solvers import SOLVERS, Solver, solve, solver, system
 
 on_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -98,7 +98,7 @@ def device(monkeypatch: pytest.MonkeyPatch, libraries: Path, done: Counter[str])
         monkeypatch.setattr(found, name, counted(name, getattr(found, name)))
     found.install(monkeypatch, libraries, modules)
     monkeypatch.setattr(arnoldi, "_recorded", _recorded)
-    monkeypatch.setattr(kept, "operator_for", lambda *given, **named: pytest.fail("an operator was asked for"))
+    monkeypatch.setattr(lookup, "operator_for", lambda *given, **named: pytest.fail("an operator was asked for"))
     return found
 
 
@@ -199,7 +199,7 @@ def test_long_rows_have_blocks_of_their_own(
     lengths = np.diff(A.indptr)
     np.testing.assert_array_equal(found.long_rows.get(), np.flatnonzero(lengths > found.most))
     assert found.long_rows.size > 1
-    assert found.lanes <= usual.lanes
+    assert found.lanes == plain.lanes_of(A.shape[0], lengths[lengths <= found.most].sum(), 0) <= usual.lanes
     device.threads.order = order
     V = check_powers(A, A, x, NEWTON)
     device.threads.order = 0
@@ -273,7 +273,7 @@ def test_a_matrix_for_which_the_device_has_no_room_is_prepared(device: Any, monk
         raise akx.DeviceMemoryError("the device is out of memory")
 
     monkeypatch.setattr(plain, "to_device", full)
-    monkeypatch.setattr(kept, "operator_for", lambda *_, **__: _Prepared())
+    monkeypatch.setattr(lookup, "operator_for", lambda *_, **__: _Prepared())
     for A in (matrix(), Matrix.from_any(matrix())):
         assert akx.matrix_powers(A, np.ones(60), 4, backend="cuda") == "prepared"
     given = Matrix.from_any(laplacian())
@@ -310,7 +310,7 @@ def test_calls_are_prepared_after_a_fixed_number(device: Any, monkeypatch: pytes
         asked.append(A)
         return _Prepared()
 
-    monkeypatch.setattr(kept, "operator_for", prepared)
+    monkeypatch.setattr(lookup, "operator_for", prepared)
     monkeypatch.setattr(tiers, "_GPU_MATRIX", 1e-4)
     counts = []
     for seed in (0, 1):
@@ -329,7 +329,7 @@ def test_nothing_is_plain_where_all_is_prepared_at_once(
     device: Any, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     monkeypatch.setenv("AKX_PREPARE", word)
-    monkeypatch.setattr(kept, "operator_for", lambda *_, **__: SimpleNamespace(__call__=None))
+    monkeypatch.setattr(lookup, "operator_for", lambda *_, **__: SimpleNamespace(__call__=None))
     with pytest.raises(TypeError):
         akx.matrix_powers(matrix(), np.ones(60), 4, backend="cuda")
 
@@ -510,7 +510,7 @@ print([name for name in ("numba", "optuna", "sqlalchemy", "akx.tuner", "akx.plan
 
 def test_first_calls_on_a_gpu_import_no_planner() -> None:
     """What they need is there without a GPU too."""
-    names = "solvers.cg", "operator.plain", "backends.cuda.device.interchange", "backends.cpu.backend"
+    names = "solvers.cg", "operator.device_products", "backends.cuda.device.interchange", "backends.cpu.backend"
     of_cuda = (
         "backend",
         "matrix.canonical",

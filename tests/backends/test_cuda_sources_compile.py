@@ -11,7 +11,7 @@ import numpy as np
 from nvcc import KERNELS, TIDY, Macros, complaints, named, needs_nvcc
 
 from akx.backends.cuda.variants.block_local import program as parts
-from akx.formats.parts import Shape
+from akx.formats.block_local import Shape
 
 #: By source; those of solvers and preconditioners are compiled from their own file elsewhere.
 _ENDS: dict[str, list[Macros]] = {

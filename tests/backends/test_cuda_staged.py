@@ -35,7 +35,7 @@ from akx.backends.cuda.variants.block_local.program import (
 from akx.core.errors import InfeasibleError, PlanError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
-from akx.formats.parts import NOWHERE
+from akx.formats.block_local import NOWHERE
 from akx.tuner.space import build_space
 from benchmarks import gallery
 

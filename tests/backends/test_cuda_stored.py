@@ -49,11 +49,11 @@ from akx.backends.cuda.value_compression.encodings import (
 )
 from akx.backends.cuda.variants.block_local import program as parts
 from akx.backends.schedule import Coefficients
+from akx.core import parallel as side_by_side
 from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
-from akx.formats.parts import Shape
-from akx.partition import pieces as side_by_side
+from akx.formats.block_local import Shape
 from benchmarks.gallery import stencil
 
 

@@ -33,11 +33,11 @@ from akx.backends.cuda.value_compression.encodings import FULL, HALF, TABLE, enc
 from akx.backends.cuda.variants import diagonals
 from akx.backends.cuda.variants.block_local import program as parts
 from akx.backends.schedule import Coefficients
+from akx.core import parallel as pieces
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.operator import planner
-from akx.partition import pieces
 
 #: What float32 rounds by at most, and what a user would state.
 UNIT, ALLOWED = 2.0**-24, 6e-8

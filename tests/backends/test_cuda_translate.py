@@ -35,7 +35,7 @@ from akx.core.basis import monomial
 from akx.core.errors import BudgetError, DeviceMemoryError, InfeasibleError, MatrixError
 from akx.core.matrix import Matrix
 from akx.formats.base import Pattern
-from akx.formats.nodes import natural_nodes
+from akx.formats.natural_blocks import natural_nodes
 from akx.formats.vbell import VbellArrays, lay_out
 from akx.operator.planner import Asked, Planner, reason_against
 from akx.operator.prepared import Prepared

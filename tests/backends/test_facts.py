@@ -163,7 +163,7 @@ def test_the_oldest_files_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_plan_is_predicted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    module: Any = sys.modules["akx.tuner.predict"]
+    module: Any = sys.modules["akx.tuner.model.predict"]
     calls: list[Any] = []
     predicted = module.predicted
     monkeypatch.setattr(module, "predicted", lambda model: calls.append(model) or predicted(model))
@@ -195,7 +195,7 @@ def test_whether_a_like_plan_is_feasible_is_found_out_once(monkeypatch: pytest.M
 
     from akx.backends.device.host import host_device
     from akx.core.plan import Plan
-    from akx.tuner import ladder
+    from akx.tuner.fallback import answer as ladder
 
     asked: list[Plan] = []
     space = SimpleNamespace(feasible=lambda plan, of: asked.append(plan) or "too large")

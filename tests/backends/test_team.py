@@ -40,8 +40,8 @@ from akx.backends.cpu.sync import (
 )
 from akx.backends.cpu.team import Job, Team, team
 from akx.core.basis import chebyshev
+from akx.core.parallel import alone
 from akx.core.plan import Plan
-from akx.partition.pieces import alone
 
 _N = 4000
 _ROOT = Path(akx.__file__).resolve().parents[1]

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from akx.backends.cuda.device.runtime import cuda_missing
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.report.bench import BenchPower, BenchRow
+from akx.report.comparison.bench import BenchPower, BenchRow
 from benchmarks import gpu, record
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from akx.core.matrix import Matrix
 from akx.formats.base import pattern_of
-from akx.formats.nodes import natural_nodes
+from akx.formats.natural_blocks import natural_nodes
 from benchmarks import gpu, markdown, products, record
 
 ORIGIN = {**record.provenance(1), "commit": "c0ffee", "machine": {"gpu": "a GPU"}}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.report.baselines import scipy_powers
+from akx.report.comparison.baselines import scipy_powers
 from akx.tuner.measure import Measurement, Precision
 from benchmarks import markdown, products_cpu
 from benchmarks.calm import Calm

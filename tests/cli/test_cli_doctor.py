@@ -18,11 +18,12 @@ from akx.backends.revisions import ALL, sources
 from akx.cli import doctor
 from akx.core import numba_jit as _numba
 from akx.core.matrix import Matrix
-from akx.report import environment
+from akx.report.doctor import checks as environment
 from akx.solvers.system import compiling_job
-from akx.tuner import calibration, warmup
-from akx.tuner.machine import derived_figures
-from akx.tuner.warmup import Job
+from akx.tuner.model import calibration
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.warmup import host_code as warmup
+from akx.tuner.warmup.host_code import Job
 from cli.golden import check_shape
 from cli.running import Ran
 

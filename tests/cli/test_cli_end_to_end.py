@@ -138,7 +138,7 @@ def test_what_a_library_in_c_prints_is_no_data() -> None:
 def test_ctrl_c_that_a_callback_swallows_is_not_lost() -> None:
     script = """
 import ctypes, signal, sys, time
-from akx.cli import guard
+from akx.cli import run as guard
 
 def work(arguments):
     ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from akx.cli.load import matrix_name
+from akx.cli.inputs import matrix_name
 from cli.running import Ran
 
 _HEADER = "%%MatrixMarket matrix coordinate real general\n"

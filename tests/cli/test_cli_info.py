@@ -21,15 +21,16 @@ from akx.core.io import read_matrix
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
-from akx.report import outlook, spy
-from akx.report.devices import known_devices
-from akx.report.ghosts import ghost_growth
-from akx.report.info_text import print_spy
-from akx.report.packets import schedule
+from akx.report.matrix import matrix_report as outlook
+from akx.report.matrix import spy_plot as spy
+from akx.report.matrix.device_bounds import known_devices
+from akx.report.matrix.fpga_packets import schedule
+from akx.report.matrix.ghost_growth import ghost_growth
+from akx.report.matrix.matrix_tables import print_spy
 from akx.tuner import plan_key
-from akx.tuner.calibration import Calibration
-from akx.tuner.machine import derived_figures
-from akx.tuner.predict import predict
+from akx.tuner.model.calibration import Calibration
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.predict import predict
 from akx.tuner.space import resolve_backend
 from cli.golden import check_shape, check_text
 from cli.running import Ran

@@ -21,7 +21,7 @@ import akx as library
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.device import choose
-from akx.cli import guard
+from akx.cli import run as guard
 from akx.cli import solve as solve_command
 from akx.core.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.core.io import read_vector, write_vector
@@ -36,7 +36,7 @@ def convection(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A nonsymmetric matrix of 300 rows."""
     path = tmp_path_factory.mktemp("solve") / "convection.mtx"
     A = sp.diags_array([-1.6, 3.0, -0.6, 0.3], offsets=[-1, 0, 1, 7], shape=(300, 300))
-    library.io.write_matrix(path, sp.csr_array(A))
+    library.core.io.write_matrix(path, sp.csr_array(A))
     return path
 
 
@@ -269,7 +269,7 @@ def test_a_plot(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> No
 def test_a_plot_without_matplotlib(
     akx: Callable[..., Ran], convection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import akx.report.convergence as convergence
+    import akx.report.solver.convergence_plot as convergence
 
     monkeypatch.setattr(convergence, "find_spec", lambda _: None)
     assert "akx[plot]" in akx("solve", convection, "--plot", tmp_path / "p.png").error
@@ -302,7 +302,7 @@ def test_spai_is_symmetric_where_the_matrix_is_up_to_rounding_errors(
     monkeypatch.setattr(solve_command, "import_module", lambda name: SimpleNamespace(spai=spai))
     A = sp.diags_array([-1.0, 4.0, -1.0], offsets=[-1, 0, 1], shape=(300, 300)).tocsr()
     A[3, 2] *= 1 + wrong
-    library.io.write_matrix(tmp_path / "A.mtx", A)
+    library.core.io.write_matrix(tmp_path / "A.mtx", A)
     assert akx("solve", tmp_path / "A.mtx", "--precond", "spai").code == 0
     assert asked == [symmetric]
 

@@ -18,9 +18,9 @@ import akx.tuner
 from akx.core.errors import ArgumentError, MatrixError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.report.bench import BenchPower, BenchRow
+from akx.report.comparison.bench import BenchPower, BenchRow
 from akx.tuner import Progress, TuneResult
-from akx.tuner.result import Counts, Finalist, Roofline, Trial, Untuned
+from akx.tuner.history.result import Counts, Finalist, Roofline, Trial, Untuned
 from cli.golden import check_shape, check_text
 from cli.running import Ran
 
@@ -141,7 +141,7 @@ def test_bench_compares_the_plan_for_the_error_that_is_allowed(
         asked.append(matrix.value_error)
         raise ArgumentError("stop here")
 
-    monkeypatch.setattr("akx.report.bench.bench_power", compared)
+    monkeypatch.setattr("akx.report.comparison.bench.bench_power", compared)
     akx("bench", poisson, "--value-error", "6e-8")
     akx("bench", poisson)
     assert asked == [6e-8, 0.0]
@@ -168,7 +168,7 @@ def test_bench_says_that_akx_lost_and_what_to_do(
     for seconds, spread, is_lost in ((0.76e-3, 0.01, True), (0.99e-3, 0.01, False), (2e-3, 0.01, False)):
         rows = BenchRow("akx", 1e-3, 0.01, ""), BenchRow("scipy", seconds, spread, "")
         found = BenchPower(8, rows, _BEST, 0.1, 0.5, False)
-        monkeypatch.setattr("akx.report.bench.bench_power", lambda *_, power=found, **__: power)
+        monkeypatch.setattr("akx.report.comparison.bench.bench_power", lambda *_, power=found, **__: power)
         out = akx("bench", poisson).out
         assert (
             "akx is slower than scipy with k = 8: 0.76 of its speed; `akx tune` with --k 8 --retune" in out
@@ -180,7 +180,7 @@ def test_bench_says_that_the_plan_is_inexact(
 ) -> None:
     rows = BenchRow("akx", 1e-3, 0.01, ""), BenchRow("scipy", 2e-3, 0.01, "")
     found = BenchPower(8, rows, _BEST, 0.1, 0.5, False, 5.5e-8)
-    monkeypatch.setattr("akx.report.bench.bench_power", lambda *_, **__: found)
+    monkeypatch.setattr("akx.report.comparison.bench.bench_power", lambda *_, **__: found)
     told = "akx with k = 8 stores values in half the bytes, with a relative error of at most 5.5e-08 of the 6e-08"
     data = akx("bench", poisson, "--value-error", "6e-8", "--json").json
     assert data["notes"][0] == f"{told} allowed; all others have them as they are"

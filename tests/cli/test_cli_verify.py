@@ -19,7 +19,7 @@ from akx.backends.schedule import TimedCall
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
-from akx.report import recheck
+from akx.report.plans import verification as recheck
 from akx.tuner import measure, plan_key
 from cli.golden import check_shape
 from cli.running import Ran

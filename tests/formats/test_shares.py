@@ -10,10 +10,10 @@ import pytest
 import scipy.sparse as sp
 from numba import njit
 
+from akx.core.parallel import alone, in_pieces
 from akx.formats import bell, dia, shares
 from akx.formats.base import Format, Pattern, unsigned
 from akx.formats.shares import in_shares
-from akx.partition.pieces import alone, in_pieces
 
 F64 = np.dtype(np.float64)
 

@@ -10,11 +10,11 @@ import scipy.sparse as sp
 
 from akx.core.matrix import Matrix
 from akx.formats.base import Pattern, pattern_of
-from akx.formats.nodes import natural_nodes
+from akx.formats.natural_blocks import natural_nodes
 from akx.formats.supervariables import of_nodes, supervariables, twins
 from benchmarks import gallery
+from benchmarks.orders import permuted
 from benchmarks.products import wind
-from benchmarks.shuffled import permuted
 
 COUNTS = {1: 9, 2: 7, 3: 8, 4: 5, 5: 4, 6: 30}
 ROWS = sum(size * many for size, many in COUNTS.items())

@@ -10,9 +10,9 @@ import scipy.sparse as sp
 
 from akx.partition.base import order_by_part
 from akx.partition.clusters import Clusters, clusters
+from akx.partition.cuts import even_cuts
 from akx.partition.ghost import GhostZones, ghost_zones
-from akx.partition.graph import metis_partition
-from akx.partition.rows import even_cuts
+from akx.partition.metis import metis_partition
 
 
 def grid(side: int) -> sp.csr_array:

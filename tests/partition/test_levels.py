@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from scipy.sparse import csgraph
 
 from akx.core.errors import ArgumentError
+from akx.partition.adjacency import symmetrized, transposed, unsigned_pattern
 from akx.partition.levels import levels, rcm
-from akx.partition.pattern import symmetrized, transposed, unsigned_pattern
-from akx.partition.reach import permute
+from akx.partition.permutation import permute
 from partition.patterns import as_bool, from_dense, grid_9pt, patterns, random_pattern
 
 

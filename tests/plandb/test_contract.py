@@ -25,7 +25,7 @@ from akx.plandb import (
     stale_fields,
 )
 from akx.plandb.bundle import bundle_text
-from akx.report.story import read_stories
+from akx.report.plans.plan_summary import read_stories
 
 from .samples import make_key, make_plan, make_record, make_timing, of_search
 

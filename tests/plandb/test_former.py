@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from akx.core.fingerprint import Pattern
 from akx.core.matrix import Matrix
-from akx.core.pattern import Pattern
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans, TrialRecord
 from akx.plandb.bundle import bundle_text
 from akx.plandb.tables import Tables

@@ -16,8 +16,8 @@ import pytest
 import scipy.sparse as sp
 
 from akx.core.errors import DatabaseError
+from akx.core.fingerprint import Pattern
 from akx.core.matrix import Matrix
-from akx.core.pattern import Pattern
 from akx.plandb import (
     PlanDatabase,
     PlanDatabaseWarning,

@@ -18,9 +18,9 @@ import akx.solvers
 import akx.solvers.system
 from akx.core.errors import ArgumentError, ArgumentTypeError, BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.core.matrix import Matrix
-from akx.solvers import SOLVERS, SolveStats, auto, pilot, places, solve
+from akx.solvers import SOLVERS, SolveStats, auto, host_fallback, pilot, solve
+from akx.solvers.monitor import ENDED, Watched
 from akx.solvers.preconditioners import jacobi, spai
-from akx.solvers.watch import ENDED, Watched
 
 
 def indefinite(n: int) -> Any:
@@ -496,7 +496,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(akx.solvers, "SOLVERS", {name: refusing(SOLVERS[name], kind) for name, kind in made.items()})
     monkeypatch.setattr(auto, "is_on_device", lambda b: isinstance(b, OnDevice))
     monkeypatch.setattr(auto, "of_host", lambda v, name: v.held if isinstance(v, OnDevice) else v)
-    monkeypatch.setattr(places, "answer_in_kind", lambda given, x: OnDevice(x))
+    monkeypatch.setattr(host_fallback, "answer_in_kind", lambda given, x: OnDevice(x))
     monkeypatch.setattr(auto, "answer_in_kind", lambda given, x: OnDevice(x))
     real = auto.place_of
 

@@ -13,14 +13,14 @@ from solvers.systems import FAR, fitting, relative, rhs, spd, steps_with_outlier
 from solvers.test_watch import check_ends, check_looks
 
 import akx.backends.cuda.preconditioners.scaling
-import akx.solvers.chosen
+import akx.solvers.solver_choice
 import akx.solvers.system
 from akx.core.basis import Basis
 from akx.core.errors import PlanError
 from akx.operator import MatrixPowers
 from akx.solvers import SOLVERS
-from akx.solvers.ca_cg_ahead import BlocksAhead
 from akx.solvers.ca_cg_block import Shifts
+from akx.solvers.ca_cg_queued import BlocksAhead
 from akx.solvers.ca_cg_solve import Blocks
 from akx.solvers.cg import AheadSteps
 from akx.solvers.preconditioners import jacobi
@@ -40,12 +40,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
         return self._operators[k, kind]
 
     monkeypatch.setattr(System, "operator", operator)
-    monkeypatch.setattr(akx.solvers.chosen, "chosen_steps", lambda *_, **__: None)  # nothing is tuned for it
+    monkeypatch.setattr(akx.solvers.solver_choice, "chosen_steps", lambda *_, **__: None)  # nothing is tuned for it
     monkeypatch.setattr(akx.solvers.system, "resolve_backend", lambda backend: backend)
     monkeypatch.setattr(akx.backends.cuda.preconditioners.scaling, "Scaling", FakeScaling)
     monkeypatch.setattr(akx.solvers.system, "make_work", lambda backend, dtype, n, threads, **_: FakeWork(dtype, n))
     # Plans are looked up by what the GPU is, and there is none.
-    monkeypatch.setattr(akx.solvers.chosen, "chosen_steps", lambda *given, **named: None)
+    monkeypatch.setattr(akx.solvers.solver_choice, "chosen_steps", lambda *given, **named: None)
 
 
 @pytest.fixture(params=list(SOLVERS))

@@ -16,10 +16,10 @@ from scipy.sparse.linalg import cg as cg_of_scipy
 
 from akx.backends.cpu import backend
 from akx.backends.numpy_vectors import NumpyVectors
-from akx.operator import background, tiers
+from akx.operator import background_compile, tiers
 from akx.solvers import SOLVERS, Solver, preconditioners, solve, system
 from akx.solvers.system import System
-from akx.tuner import precompile
+from akx.tuner.warmup import gpu_code as precompile
 
 ALL = {**SOLVERS, "solve": solve}
 _SCRIPT = """
@@ -41,7 +41,7 @@ assert "numba" not in sys.modules
 @pytest.fixture(autouse=True)
 def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AKX_PREPARE")
-    for module in (background, system):  # all code is compiled
+    for module in (background_compile, system):  # all code is compiled
         monkeypatch.setattr(module, "look", lambda *job: None)
     tiers.forget()
 

@@ -15,7 +15,7 @@ from solvers.systems import fitting, relative, rhs, spd
 
 import akx
 from akx.core import checksum as _checksum
-from akx.core.pattern import Pattern
+from akx.core.fingerprint import Pattern
 from akx.core.plan import Plan
 from akx.operator import cache, freshness, planner
 from akx.operator.cache import CACHE, Cache

@@ -21,8 +21,8 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, shared_database
 from akx.plandb.store import Store
-from akx.solvers import chosen, tune_for, tuning
-from akx.solvers.chosen import POWERS, chosen_steps
+from akx.solvers import solver_choice, tune_for, tuning
+from akx.solvers.solver_choice import POWERS, chosen_steps
 from akx.solvers.stats import SolveStats
 
 
@@ -174,14 +174,14 @@ def test_a_choice_for_another_revision_of_solvers_counts_for_nothing(
     found = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
     matrix = Matrix.from_any(A)
     key = POWERS["ca_cg"].key(matrix, found.s, threads=1, backend="cpu")
-    sisters = chosen.timing_key("cg", matrix, s=found.s, threads=1)
-    assert chosen.known_sisters(sisters, db) == (9.0, found.seconds)
+    sisters = solver_choice.timing_key("cg", matrix, s=found.s, threads=1)
+    assert solver_choice.known_sisters(sisters, db) == (9.0, found.seconds)
     assert db.find(key).record is not None
     revise("cpu/solvers", revision=2)
     assert db.find(key).record is not None
     assert chosen_steps("ca_cg", matrix, threads=1, db=db) is None
-    assert chosen.timing_key("cg", matrix, s=found.s, threads=1) == replace(sisters, revision=2)
-    assert chosen.known_sisters(replace(sisters, revision=2), db) is None
+    assert solver_choice.timing_key("cg", matrix, s=found.s, threads=1) == replace(sisters, revision=2)
+    assert solver_choice.known_sisters(replace(sisters, revision=2), db) is None
     again = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
     known = chosen_steps("ca_cg", matrix, threads=1, db=db)
     assert known is not None
@@ -319,7 +319,7 @@ def test_choices_without_one_that_will_do_are_refused(choices: Any, db: PlanData
 def test_the_table_of_choices_is_of_solvers_there_are() -> None:
     assert set(POWERS) == {name for name in akx.solvers.SOLVERS if name.startswith("ca_")}
     assert all(list(one.choices) == sorted(set(one.choices)) for one in POWERS.values())
-    assert chosen.POWERS is POWERS
+    assert solver_choice.POWERS is POWERS
 
 
 def test_a_plan_that_another_process_has_tuned_is_taken_at_once(tmp_path: Path, times: dict[int, float]) -> None:

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from solvers.systems import fitting, rhs
 
 from akx.solvers import SOLVERS, SolveStats, preconditioners
+from akx.solvers.monitor import ENDED, Watched
 from akx.solvers.pilot import Stopwatch
-from akx.solvers.watch import ENDED, Watched
 
 
 class Look:

@@ -17,8 +17,9 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.device.budget import within
 from akx.backends.device.host import HostDevice, host_device
 from akx.core.errors import AkxError, ArgumentError, DatabaseError, DeviceError, DeviceMemoryError
-from akx.tuner import calibration
-from akx.tuner.calibration import (
+from akx.tuner.measure import Precision
+from akx.tuner.model import calibration
+from akx.tuner.model.calibration import (
     Calibration,
     calibrate,
     calibration_folder,
@@ -27,9 +28,8 @@ from akx.tuner.calibration import (
     figures_of,
     find_calibration,
 )
-from akx.tuner.machine import FORMATS, Figures, FormatCost, derived_figures
-from akx.tuner.measure import Precision
-from akx.tuner.rows import branches, missed, surprises, uneven_rows
+from akx.tuner.model.figures import FORMATS, Figures, FormatCost, derived_figures
+from akx.tuner.model.rows import branches, missed, surprises, uneven_rows
 
 #: Nine formats on two matrices, and four of them on four others, four times each; in one turn of all.
 _IN_TURN = 2 * 9 + 4 * 4

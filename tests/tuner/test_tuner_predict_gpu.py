@@ -29,8 +29,8 @@ from akx.core.plan import Plan
 from akx.formats.base import pattern_of
 from akx.partition.halo import halo_sizes, halos
 from akx.tuner import predict
-from akx.tuner.machine import derived_figures
-from akx.tuner.predict import Model, predicted
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.predict import Model, predicted
 from akx.tuner.space import Space, build_space, is_baseline
 
 H100 = CudaDevice("H100", 0, (9, 0), 132, 232_448, 233_472, 65_536, 50 * 2**20, 80 * 2**30, 1_980_000_000, 3.35e12)
@@ -341,7 +341,7 @@ def test_predicting_cuts_nothing_and_is_the_same_every_time(monkeypatch: pytest.
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("METIS was asked")
 
-    monkeypatch.setattr("akx.partition.graph.metis_partition", never)
+    monkeypatch.setattr("akx.partition.metis.metis_partition", never)
     made = shuffled(grid(150))
     assert len({plan_of(made, 8) for _ in range(3)}) == 1
 

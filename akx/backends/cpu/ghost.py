@@ -40,9 +40,9 @@ from akx.core.matrix import Matrix
 from akx.core.options import CpuGhost
 from akx.core.plan import Plan
 from akx.formats.base import Format, Pattern
+from akx.partition.ball_growth import ball_sizes, closure_and_work
 from akx.partition.base import Partition, order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
-from akx.partition.growth import ball_sizes, closure_and_work
 
 __all__ = ["SCHEDULE", "Ghost"]
 
@@ -213,7 +213,7 @@ def _zones(
 def _parts(matrix: Matrix, partitioner: str, count: int) -> NDArray[Any]:
     """The part of each row; the libraries behind the partitioners are imported when asked for."""
     if partitioner == "metis":
-        from akx.partition.graph import metis_partition
+        from akx.partition.metis import metis_partition
 
         parts: NDArray[Any] = metis_partition(matrix.indptr, matrix.indices, count)
         return parts

@@ -22,7 +22,7 @@ from akx.core.plan import Plan
 from akx.formats.base import Format, Pattern, pattern_of, unsigned
 from akx.partition.base import inverse_permutation
 from akx.partition.levels import levels, rcm
-from akx.partition.reach import permute
+from akx.partition.permutation import permute
 
 __all__ = [
     "VARIANTS",

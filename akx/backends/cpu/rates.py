@@ -78,7 +78,7 @@ def measured_figures(device: HostDevice, threads: int) -> Figures:
 
 def _read_rate(pool: ThreadPoolExecutor, threads: int, size: int) -> float:
     """Bytes a second at which `threads` threads read `size` bytes each, over and over."""
-    from akx.core.bandwidth import read_again
+    from akx.backends.cpu.read_bandwidth import read_again
 
     buffers = [np.ones(size // 8, dtype=np.uint64) for _ in range(threads)]
     turns = max(1, _READ_BYTES // size)

@@ -22,8 +22,8 @@ from akx.backends.cpu.layouts import layout_of, made_by
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import Format, Pattern
-from akx.partition.reach import block_dependencies
-from akx.partition.rows import even_cuts
+from akx.partition.cuts import even_cuts
+from akx.partition.permutation import block_dependencies
 
 __all__ = [
     "aligned_cuts",

@@ -36,7 +36,7 @@ from akx.backends.cpu.jit import compile_for
 from akx.backends.cpu.sync import dismiss, is_dismissed, new_calls, waited
 from akx.backends.device.forks import ForkSafeLock
 from akx.core.errors import DeviceError
-from akx.partition.pieces import is_alone
+from akx.core.parallel import is_alone
 
 __all__ = ["Job", "Team", "team"]
 

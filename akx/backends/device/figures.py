@@ -25,13 +25,13 @@ class FormatCost:
     row : float
         Seconds for a row: begun, and its result put together and stored.
     uneven : float
-        Seconds more for a row whose end the processor does not foresee (:func:`akx.tuner.rows.surprises`), in formats
-        that end each row by itself.
+        Seconds more for a row whose end the processor does not foresee (:func:`akx.tuner.model.rows.surprises`), in
+        formats that end each row by itself.
     sorted : float
         Seconds more for a row where rows are sorted by their entries, and their results stored out of order.
     scattered : float
-        Seconds more for an entry whose entry of x is not in the nearest cache (:func:`akx.tuner.rows.missed`) but in
-        the next one.
+        Seconds more for an entry whose entry of x is not in the nearest cache (:func:`akx.tuner.model.rows.missed`) but
+        in the next one.
     """
 
     slot: float

@@ -38,7 +38,7 @@ from akx.core.errors import (
     listed,
     shown,
 )
-from akx.core.io.content import HARWELL_BOEING, read_content
+from akx.core.io.archive import HARWELL_BOEING, read_content
 from akx.core.io.harwell_boeing import harwell_boeing_bytes, is_harwell_boeing, read_harwell_boeing
 from akx.core.io.mat_file import is_mat_file, read_mat_file, sparse_variables
 from akx.core.io.matrix_market import matrix_market_bytes, read_matrix_market

@@ -216,7 +216,7 @@ def _read_sizes(raw: bytes, stop: int, layout: str, field: str, symmetry: str, n
 
 def _checked_body(body: bytes, header: _Header, name: str) -> tuple[str, bytes]:
     """The field, and the body in a spelling that SciPy reads, once every line has been checked."""
-    from akx.core.io import scan as _scan
+    from akx.core.io import matrix_market_scan as _scan
 
     field = header.field
     whole = field in ("integer", "unsigned-integer")

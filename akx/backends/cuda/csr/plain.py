@@ -3,7 +3,7 @@
 v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}, the recurrence fused, one launch a step and 8, 4, 2 or 1 start vectors.
 What comes before the first result is the transfer of the arrays and, on a machine that has never run it, one small
 kernel by NVRTC. Nothing is planned or laid out: this is what calls run on until preparing has paid
-(:mod:`akx.operator.plain`).
+(:mod:`akx.operator.device_products`).
 
 Threads of a row are 2, 8 or 32, by the mean length of rows, and 32 where one row is so long that few threads would be
 waited for. They are instances of ``sweep.cu`` that a tuned plan of `sweep` has too. Where some rows are much longer
@@ -49,7 +49,7 @@ _LANES = ((2, 12.0), (8, 96.0), (32, float("inf")))
 #: A row that is longer has as many threads as there may be.
 _LONG = 1024
 #: A row that has a block of its own is longer than that, and so many times as long as the mean; and most such rows.
-_OWN_BLOCK, _OVER_MEAN, _FEW = 512, 16, 1 << 16
+_OWN_BLOCK, _OVER_MEAN, _FEW = 256, 16, 1 << 16
 #: Start vectors of a launch.
 _TOGETHER = (8, 4, 2, 1)
 
@@ -101,7 +101,8 @@ class CudaPlainProducts(PlainProducts):
         rows = rows if 0 < rows.size <= _FEW else rows[:0]
         #: The rows that have a block of their own, where there are such.
         self.long_rows = to_device(rows.astype(np.uint32)) if rows.size else None
-        self.lanes = lanes_of(n, nnz, 0 if rows.size else int(lengths.max(initial=0)))
+        of_rows = int(lengths[rows].sum()) if rows.size else 0
+        self.lanes = lanes_of(n, nnz - of_rows, 0 if rows.size else int(lengths.max(initial=0)))
         self.arrays = [_sent(indptr, n + 1), _sent(indices, nnz)]
         self.values = empty(1, self.dtype)
         if nnz:

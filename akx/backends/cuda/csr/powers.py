@@ -31,7 +31,7 @@ from akx.backends.device.forks import ForkSafeLock
 from akx.backends.program import Coefficients
 from akx.core.errors import PlanError
 
-__all__ = ["CsrPowers"]
+__all__ = ["CsrPowers", "has_long_rows"]
 
 _SOURCE = Path(__file__).with_name("csr_powers.cu")
 _BLOCK, _WARP = 512, 32
@@ -147,6 +147,11 @@ class CsrPowers(CudaProgram):
             kernel.bound(grid, _BLOCK, arguments, cooperative=True),
             kernel.bound(few, _BLOCK, arguments, cooperative=True),
         )
+
+
+def has_long_rows(n: int, entries: int, longest: int) -> bool:
+    """Whether some rows of such a matrix are so much longer than the mean that each has a block."""
+    return _lanes_and_long(n, entries, longest)[1] > 0
 
 
 def _lanes_and_long(n: int, entries: int, longest: int) -> tuple[int, int]:

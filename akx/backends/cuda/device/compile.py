@@ -32,8 +32,8 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.launch import Module
 from akx.backends.cuda.device.runtime import open_library
 from akx.backends.device.once import once
+from akx.core.atomic_files import read_sealed, write_sealed
 from akx.core.errors import CompileError, MissingDependencyError
-from akx.core.files import read_sealed, write_sealed
 from akx.core.process import user_folder
 
 __all__ = ["ROOT", "begin", "compile_cubin", "compiler_name", "load", "options_for", "store_folder"]

@@ -12,8 +12,8 @@ import numpy as np
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.device.runtime import failed, give_back, runtime
 from akx.backends.cuda.device.streams import Stream, default_stream
-from akx.core.collection import nothing_collected
 from akx.core.errors import DeviceError
+from akx.core.garbage_collection import nothing_collected
 
 __all__ = ["Graph", "Launch", "capture"]
 

@@ -22,8 +22,8 @@ from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
 from akx.backends.cuda.matrix.content import VALUES
 from akx.core.canonical import check_finite
+from akx.core.fingerprint import LEAF, LEAF_DIGEST, PERSON, Pattern
 from akx.core.matrix import Matrix
-from akx.core.pattern import LEAF, LEAF_DIGEST, PERSON, Pattern
 
 __all__ = [
     "PATTERN",

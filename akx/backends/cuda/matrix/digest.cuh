@@ -1,4 +1,4 @@
-// BLAKE2b (RFC 7693) of the leaves of the tree over a pattern, a thread for each (akx/core/pattern.py has the formula).
+// BLAKE2b (RFC 7693) of the leaves of the tree over a pattern, a thread for each (akx/core/fingerprint.py has the formula).
 //
 // A leaf has 16 KiB, of which a thread reads 128 bytes at a time: leaves are many, and each keeps its thread busy for long
 // enough that reading them apart costs little.

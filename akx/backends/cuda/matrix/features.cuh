@@ -7,7 +7,7 @@
 //   mark_part      of runs of rows: what they read of others, from whom and how far away, and slots of their rows
 //   check_blocks   is the pattern one of dense, aligned blocks of 2 x 2, 3 x 3 or 6 x 6?
 //   take_blocks    the pattern of such blocks
-//   choose_diagonals   of each slice, which diagonals it is stored by, as akx/formats/diagonals.py has it
+//   choose_diagonals   of each slice, which diagonals it is stored by, as akx/formats/slice_diagonals.py has it
 //   find_blocks    how many blocks of rows on either side do rows read?
 //   check_lines    may rows be lines of a grid, one after another?
 //   count_counts   how many columns have so many entries
@@ -96,7 +96,7 @@ __device__ __forceinline__ void count_lines(u32 rows, u32 slices, u32 shares, co
 }
 
 // A warp for each of some rows, not the first one: those that have most columns in common with the row before, as
-// akx/formats/nodes.py has it. `found` is (1,), zero before.
+// akx/formats/natural_blocks.py has it. `found` is (1,), zero before.
 __device__ __forceinline__ void count_alike(u32 some, const u32 *row, const u32 *pointer, const u32 *index, u64 *found) {
     const u64 number = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / WARP;
     if (number >= some) return;

@@ -24,7 +24,7 @@ from akx.backends.cuda.matrix.transpose import take
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.formats.blocked import Blocked
-from akx.formats.diagonals import Extents
+from akx.formats.slice_diagonals import Extents
 
 __all__ = [
     "LANES",
@@ -125,7 +125,7 @@ def remember(matrix: Matrix, seen: Matrix) -> None:
 
 
 def _is_prediction(key: Any) -> bool:
-    return isinstance(key, tuple) and key[0] == "akx.tuner.predict"
+    return isinstance(key, tuple) and key[0] == "akx.tuner.model.predict"
 
 
 def of(matrix: Matrix) -> OnDevice | None:
@@ -176,7 +176,7 @@ def lines_of_loads(pattern: OnDevice, slices: NDArray[Any], per_line: int, longe
 
 
 def count_alike(pattern: OnDevice, rows: NDArray[Any]) -> int:
-    """How many of some rows, not the first one, may be of one node with the row before (:mod:`akx.formats.nodes`)."""
+    """How many of some rows may be of one node with the row before (:mod:`akx.formats.natural_blocks`)."""
     return _count_rows("count_alike_rows", pattern, rows)
 
 

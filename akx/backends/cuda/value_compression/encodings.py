@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import njit
+from akx.core.parallel import in_pieces
 from akx.core.plan import Plan
-from akx.partition.pieces import in_pieces
 
 __all__ = [
     "FULL",

@@ -9,7 +9,7 @@
 // rows; it has zeros before the first and behind the last row of the matrix. A warp takes every WORKERS-th slice; first
 // come those that other windows reach into. When all of these are stored the last warp publishes them and waits for
 // the neighbours, while the others compute the rest: from there on slices that would be its are not there. See
-// akx/formats/bands.py for the layout.
+// akx/formats/banded.py for the layout.
 #pragma once
 #include "variants/block_local/parts.cuh"
 

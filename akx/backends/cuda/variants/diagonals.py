@@ -2,14 +2,14 @@
 
 For matrices whose rows come line by line from a grid. The part's rows are in the order given, x lies in shared memory
 in one contiguous window, so there are no lists of nodes and no columns to read; results and halos are contiguous. See
-``diagonals.cuh`` for the kernel and :mod:`akx.formats.bands` for the layout.
+``diagonals.cuh`` for the kernel and :mod:`akx.formats.banded` for the layout.
 
 Shared memory of a thread block, in bytes, for NB start vectors at a time (w: bytes of a value):
 
     3 k w  +  36 places  +  4 offsets  +  2 window NB w  +  slots 32 w  +  scattered slots 64
 
 Slots and offsets are those that are not in registers; places are those of slices, empty ones included
-(:func:`akx.formats.bands.dealt_slices`).
+(:func:`akx.formats.banded.dealt_slices`).
 
 Traffic per call and start vector: the matrix once (w / fill bytes an entry), k times what does not stay on chip or in
 L2, x and k results. Flops: 2 nnz k.
@@ -38,10 +38,10 @@ from akx.backends.schedule import Traffic
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
-from akx.formats.bands import BAND_SLICE, Bands, Deal, deal, dealt_slices, windows
+from akx.formats.banded import BAND_SLICE, Bands, Deal, deal, dealt_slices, windows
 from akx.formats.base import pattern_of
-from akx.formats.diagonals import WARP, Diagonals, Extents, diagonals_of
-from akx.partition.rows import even_cuts
+from akx.formats.slice_diagonals import WARP, Diagonals, Extents, diagonals_of
+from akx.partition.cuts import even_cuts
 
 __all__ = [
     "DIA",

@@ -13,7 +13,7 @@ from akx.backends.cuda.variants import diagonals
 from akx.backends.cuda.variants.block_local.program import shared_limit
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.formats.parts import WARP
+from akx.formats.block_local import WARP
 
 __all__ = ["is_compact", "work"]
 

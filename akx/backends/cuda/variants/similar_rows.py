@@ -10,7 +10,7 @@ from akx.backends.cuda.matrix import features
 from akx.backends.cuda.variants.translate import found_nodes
 from akx.core.matrix import Matrix
 from akx.formats.base import pattern_of
-from akx.formats.nodes import Nodes, alike_rows, compared_rows, natural_nodes
+from akx.formats.natural_blocks import Nodes, alike_rows, compared_rows, natural_nodes
 from akx.formats.supervariables import looked_at, twins
 
 __all__ = ["alike_share", "natural_nodes_of", "twin_share"]
@@ -47,7 +47,7 @@ def twin_share(matrix: Matrix) -> float:
 
 
 def natural_nodes_of(matrix: Matrix) -> Nodes:
-    """The natural nodes (:mod:`akx.formats.nodes`)."""
+    """The natural nodes (:mod:`akx.formats.natural_blocks`)."""
     key = (_KEY, "nodes")
     if key not in matrix.pattern_cache:
         there = features.of(matrix)

@@ -1,5 +1,5 @@
 // `vbell`: a pattern on the device, in CSR with sorted rows, to slices of dense blocks. The words and the arrays are
-// those of akx/formats/nodes.py and akx/formats/vbell.py, to the bit.
+// those of akx/formats/natural_blocks.py and akx/formats/vbell.py, to the bit.
 //
 //   compare_row    is a row the same as the one before it, or nearly? Which columns are not like the one before?
 //   find_ends      of so many rows of a chunk the first and the last that begin a run of rows that are joined

@@ -1,6 +1,6 @@
 """A pattern on the device into the slices of `vbell`, without a way over the host (:mod:`akx.formats.vbell`).
 
-Nodes, their order and every array are those that :func:`akx.formats.nodes.natural_nodes` and
+Nodes, their order and every array are those that :func:`akx.formats.natural_blocks.natural_nodes` and
 :func:`akx.formats.vbell.lay_out` find, to the bit; the kernels are those of ``translate.cuh``. What a call queues until
 the host needs a number depends on the number of rows alone: eight kernels, then the host reads how large the arrays are
 to be, and queues the one that fills them. Only where loose nodes may be better than exact ones it reads once or twice
@@ -23,7 +23,7 @@ import numpy as np
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.memory import DeviceArray, empty, zeros
-from akx.formats.nodes import INDEX_BYTES, MOST, VALUE_BYTES, Nodes
+from akx.formats.natural_blocks import INDEX_BYTES, MOST, VALUE_BYTES, Nodes
 from akx.formats.vbell import HEAD, WINDOW, Shape
 
 __all__ = ["DeviceVbell", "Refusal", "found_nodes", "reason_of", "shape_of", "translated"]

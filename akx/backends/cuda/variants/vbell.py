@@ -1,8 +1,8 @@
 """`sweep` on the GPU in variable block ELL: dense blocks of mixed sizes with one index each (:mod:`akx.formats.vbell`).
 
-Unknowns of a node are found in the pattern (:mod:`akx.formats.nodes`), 1 to 6 of them, and sizes may be mixed. A warp
-has a slice of nodes of one size, `lanes` threads a row; see ``vbell.cuh`` for the kernel. The order of the nodes is its
-own: rows are written where they belong, so that nothing has to be permuted back or added up.
+Unknowns of a node are found in the pattern (:mod:`akx.formats.natural_blocks`), 1 to 6 of them, and sizes may be mixed.
+A warp has a slice of nodes of one size, `lanes` threads a row; see ``vbell.cuh`` for the kernel. The order of the nodes
+is its own: rows are written where they belong, so that nothing has to be permuted back or added up.
 
 A program is laid out on the device (:mod:`akx.backends.cuda.variants.translate`): the host sends the pattern and the
 values as they are. Where each entry goes stays there, 4 bytes a slot, for values that come later, unless it has to make
@@ -34,7 +34,7 @@ from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.formats.nodes import Nodes
+from akx.formats.natural_blocks import Nodes
 from akx.formats.vbell import VbellArrays, lay_out, sizes_of
 
 __all__ = [

@@ -23,7 +23,7 @@ from akx.backends.cuda.variants.block_local.program import (
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.formats.parts import Shape
+from akx.formats.block_local import Shape
 from akx.partition.ghost import GhostZones
 
 __all__ = ["offers", "work"]

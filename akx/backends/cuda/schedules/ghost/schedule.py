@@ -57,11 +57,11 @@ from akx.core.matrix import Matrix
 from akx.core.options import CudaGhost
 from akx.core.plan import Plan
 from akx.formats.base import Pattern
-from akx.formats.parts import Nodes, Shape
+from akx.formats.block_local import Nodes, Shape
 from akx.partition.base import Partition, order_by_part
 from akx.partition.clusters import Clusters, clusters
+from akx.partition.cuts import even_cuts
 from akx.partition.ghost import GhostZones, ghost_zones
-from akx.partition.rows import even_cuts
 
 __all__ = ["SCHEDULE", "Ghost", "lay_out_ghost"]
 
@@ -285,7 +285,7 @@ def _partition(matrix: Matrix, node: Pattern, partitioner: str, bc: int, blocks:
         return Partition(None, even_cuts(node.indptr.astype(np.float64) + _ROW_WORK * np.arange(node.rows + 1), blocks))
     key = ("akx.backends.cuda.schedules.ghost.schedule.partition", bc, blocks)
     if key not in matrix.pattern_cache:
-        from akx.partition.graph import metis_partition
+        from akx.partition.metis import metis_partition
 
         indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
         matrix.pattern_cache[key] = order_by_part(metis_partition(indptr, indices, min(blocks, node.rows)))

@@ -41,7 +41,7 @@ from akx.backends.cuda.variants.block_local.program import (
 from akx.backends.cuda.variants.options import BLOCKS, HELD_SLOTS, LANES
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
-from akx.formats.parts import Shape
+from akx.formats.block_local import Shape
 
 __all__ = ["offers", "too_many_slots", "work"]
 

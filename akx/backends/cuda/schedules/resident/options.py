@@ -24,7 +24,7 @@ from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 from akx.core.options import CudaResident
 from akx.core.plan import Option, Plan
-from akx.formats.parts import WARP
+from akx.formats.block_local import WARP
 
 __all__ = ["BLOCKS_PER_SM", "DEPTHS", "KEEPS", "OPTIONS", "PLACES", "space", "starts"]
 

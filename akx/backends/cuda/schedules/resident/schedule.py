@@ -4,7 +4,7 @@ v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}. One part of the matrix per multipro
 Slots of a part are in registers, in shared memory, and, what fits neither, in L2 or memory. After each step a part
 raises its flag and waits for those of its neighbours only; border rows are computed and published first. With depth > 1
 it does so every `depth` steps, and computes the ghost rows in between along (fewer waits, some work twice). See
-``parts.cuh`` for the kernel and :mod:`akx.formats.parts` for the layout.
+``parts.cuh`` for the kernel and :mod:`akx.formats.block_local` for the layout.
 
 Where rows of a part lie anywhere in the results, these may come through a stage into the order of rows; all parts then
 wait for all.
@@ -86,11 +86,11 @@ from akx.core.matrix import Matrix
 from akx.core.options import CudaResident
 from akx.core.plan import Option, Plan
 from akx.formats.base import Pattern
-from akx.formats.parts import WARP, Nodes, Shape
+from akx.formats.block_local import WARP, Nodes, Shape
 from akx.partition.base import order_by_part
+from akx.partition.cuts import even_cuts
 from akx.partition.ghost import GhostZones, ghost_zones
 from akx.partition.halo import halos
-from akx.partition.rows import even_cuts
 
 __all__ = ["KEEP", "SCHEDULE", "Resident", "lay_out_resident", "part_nodes"]
 
@@ -442,8 +442,9 @@ def part_nodes(
 ) -> tuple[Nodes, GhostZones | None]:
     """The nodes of each part, and the zones where ghosts are computed along; memoised with the pattern.
 
-    `beyond`: blocks read what follows a small node as well (:meth:`akx.formats.parts.Blocked.read`). `there`: parts of
-    rows as they come are found on the device where the pattern of nodes is; with `beyond` these have own nodes alone.
+    `beyond`: blocks read what follows a small node as well (:meth:`akx.formats.block_local.Blocked.read`). `there`:
+    parts of rows as they come are found on the device where the pattern of nodes is; with `beyond` these have own nodes
+    alone.
     """
     blocked = blocked_of(matrix, shape.bc)
     assert blocked is not None
@@ -481,7 +482,7 @@ def part_nodes(
 
 def _part(node: Pattern, partitioner: str, parts: int) -> NDArray[Any]:
     if partitioner == "metis" and parts > 1:
-        from akx.partition.graph import metis_partition
+        from akx.partition.metis import metis_partition
 
         found: NDArray[Any] = metis_partition(
             node.indptr.view(f"i{node.indptr.itemsize}"),

@@ -36,8 +36,8 @@ from akx.backends.schedule import Coefficients, as_coefficients
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import Pattern
-from akx.partition.reach import block_dependencies
-from akx.partition.rows import even_cuts
+from akx.partition.cuts import even_cuts
+from akx.partition.permutation import block_dependencies
 
 __all__ = ["FRONTS", "VARIANTS", "HostShare", "Split", "device_part", "host_plan", "host_reason", "passes", "split_of"]
 

@@ -43,7 +43,7 @@ from akx.core.matrix import Matrix
 from akx.core.options import CudaStream
 from akx.core.plan import Plan
 from akx.partition.levels import rcm
-from akx.partition.reach import permute
+from akx.partition.permutation import permute
 
 __all__ = ["SCHEDULE", "Streamed", "border", "bound", "budget_of", "bus_bytes", "window_of"]
 

@@ -23,7 +23,7 @@ from akx.backends.schedule import Traffic
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.partition.strips import ORDERS, Strips
+from akx.partition.wavefront_blocks import ORDERS, Strips
 
 __all__ = ["asks", "work"]
 

@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 from akx.backends.cuda.value_compression.encodings import placed
 from akx.core.errors import InfeasibleError
 from akx.core.numba_jit import njit
+from akx.core.parallel import in_pieces
 from akx.formats.base import Pattern
-from akx.partition.pieces import in_pieces
-from akx.partition.strips import Strips
+from akx.partition.wavefront_blocks import Strips
 
 __all__ = [
     "FLIGHT",

@@ -14,8 +14,8 @@ from akx.backends.schedule import Parameter
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
-from akx.formats.parts import WARP
-from akx.partition.strips import ORDERS
+from akx.formats.block_local import WARP
+from akx.partition.wavefront_blocks import ORDERS
 
 __all__ = ["BLOCKS", "HELD_SLOTS", "HELPERS", "OPTIONS", "SLACKS", "SLICES", "VARIANTS", "plan_of", "space", "starts"]
 

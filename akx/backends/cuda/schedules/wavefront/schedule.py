@@ -1,13 +1,13 @@
 """`wavefront` on the GPU: blocks of rows run diagonally through the powers while their entries stay on the chip.
 
 v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}. Every multiprocessor owns a strip of the matrix
-(:mod:`akx.partition.strips`). At step t it does power p on block t - lag (p - 1), for all p at once, so that the
-entries of a block come from memory once for all powers of a pass, whatever the size of the matrix: in registers of the
-warp that has the slice, and in shared memory. Strips exchange what lies along their edges by words that carry a tag;
-there is no barrier between them and none is waited for at once, since what is published at one step is read `slack` + 2
-steps later. Values may be stored in half their bytes, or as numbers of the different ones, where that is exact or the
-error is allowed (:mod:`akx.backends.cuda.value_compression.encodings`). See ``wavefront.cuh`` for the kernel and
-:mod:`akx.backends.cuda.schedules.wavefront.layout` for the layout.
+(:mod:`akx.partition.wavefront_blocks`). At step t it does power p on block t - lag (p - 1), for all p at once, so that
+the entries of a block come from memory once for all powers of a pass, whatever the size of the matrix: in registers of
+the warp that has the slice, and in shared memory. Strips exchange what lies along their edges by words that carry a
+tag; there is no barrier between them and none is waited for at once, since what is published at one step is read
+`slack` + 2 steps later. Values may be stored in half their bytes, or as numbers of the different ones, where that is
+exact or the error is allowed (:mod:`akx.backends.cuda.value_compression.encodings`). See ``wavefront.cuh`` for the
+kernel and :mod:`akx.backends.cuda.schedules.wavefront.layout` for the layout.
 
 Traffic per call and start vector: the matrix once per pass (w + 2 bytes a place, w those of a stored value), k results
 and one x; through L2 also 2 w bytes for each value published, w those of a value, and as many for each reader.
@@ -71,7 +71,7 @@ from akx.core.matrix import Matrix
 from akx.core.options import CudaWavefront
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.partition.strips import (
+from akx.partition.wavefront_blocks import (
     ORDERS,
     LevelOrder,
     Strips,

@@ -1,7 +1,7 @@
 """Clusters and waves of blocks for `ghost`: how they are laid out, how many the device takes, and a likely cut.
 
 :func:`likely_cut` models a call of k steps in passes of d steps, with clusters of so many blocks in so many waves, from
-the growth of balls (:mod:`akx.partition.growth`; `closure`, `work`):
+the growth of balls (:mod:`akx.partition.ball_growth`; `closure`, `work`):
 
     (k / d) closure (matrix + 2 x) / memory bandwidth  +  k + 1 results / memory bandwidth
         +  work k nnz / (entries that the multiprocessors do a second)  +  an exchange for each step and wave
@@ -33,9 +33,9 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.formats.parts import WARP, Nodes, Shape
+from akx.formats.block_local import WARP, Nodes, Shape
+from akx.partition.ball_growth import ball_sizes, closure_and_work
 from akx.partition.clusters import Clusters
-from akx.partition.growth import ball_sizes, closure_and_work
 
 __all__ = [
     "WITH_CLUSTERS",

@@ -6,8 +6,8 @@
 
 with a barrier for each exchange, and a chain of some cycles where only the threads of a block meet. What a part holds
 and what it reads of others is counted where rows are in the order given (one pass over the columns, memoised); of an
-order that METIS would make it is guessed from the growth of balls (:mod:`akx.partition.growth`). Results that METIS has
-scattered are written one by one, or move through a stage.
+order that METIS would make it is guessed from the growth of balls (:mod:`akx.partition.ball_growth`). Results that
+METIS has scattered are written one by one, or move through a stage.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from akx.backends.cuda.variants.block_local.program import (
 )
 from akx.core.matrix import Matrix
 from akx.formats.base import Pattern
-from akx.formats.parts import SLICE, WARP, Shape
+from akx.formats.block_local import SLICE, WARP, Shape
+from akx.partition.cuts import even_cuts_of
 from akx.partition.halo import halo_sizes
-from akx.partition.rows import even_cuts_of
 
 __all__ = ["Cut", "fixed_bytes", "likely_cut_of", "natural_cut", "parts_work", "slots_per_slice"]
 

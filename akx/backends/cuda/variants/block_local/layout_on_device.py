@@ -1,8 +1,8 @@
 """What is in the slots of `resident` and `ghost`, found on the device: columns, and which entry each place has.
 
-The host says which nodes a part has and which slots a slice (:class:`akx.formats.parts.Slots`), for which it looks at
-row pointers and at who reads whom; the entries are moved here. The arrays are those that the host finds
-(:func:`akx.formats.parts.filled`), to the bit; the kernels are those of ``parts_layout.cuh``.
+The host says which nodes a part has and which slots a slice (:class:`akx.formats.block_local.Slots`), for which it
+looks at row pointers and at who reads whom; the entries are moved here. The arrays are those that the host finds
+(:func:`akx.formats.block_local.filled`), to the bit; the kernels are those of ``parts_layout.cuh``.
 
 Bytes: the pattern read once, and that of blocks once more; 16 a part and 32 a slice sent; where columns are local, a
 table of 6 bytes a place, two to four places a node of a part.
@@ -26,7 +26,7 @@ from akx.backends.cuda.value_compression.new_values import not_empty
 from akx.backends.cuda.variants.block_local.program import nodes_there
 from akx.backends.cuda.variants.slots import pattern_there
 from akx.core.matrix import Matrix
-from akx.formats.parts import WARP, Blocked, Fill, Nodes, Slots
+from akx.formats.block_local import WARP, Blocked, Fill, Nodes, Slots
 from akx.partition.halo import Halos
 
 __all__ = ["filled_there", "halos_there"]

@@ -1,4 +1,4 @@
-// What is in the slots of parts, found on the device: to the bit that of akx/formats/parts_loops.py.
+// What is in the slots of parts, found on the device: to the bit that of akx/formats/block_local_loops.py.
 //
 //   sort_part     own rows of a part: those on the border first, the longest first, ties as they come
 //   list_part     the rows that a part reads of others, ascending

@@ -11,7 +11,7 @@ With a table a slot of one entry is a word: where its value is, and its column, 
 come on top; what fits neither is read from L2 or memory each step.
 
 Dense blocks are those of nodes of one size where the matrix is made of such. Otherwise the natural nodes
-(:mod:`akx.formats.nodes`), or supervariables where rows of a node do not follow one another
+(:mod:`akx.formats.natural_blocks`), or supervariables where rows of a node do not follow one another
 (:mod:`akx.formats.supervariables`), are cut into pieces of at most bc rows, where blocks with their padding take fewer
 bytes than single entries. Then the rows of each node are listed, and 2 / bc above is 4.
 """
@@ -56,7 +56,7 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.formats.base import LatePattern, Pattern, pattern_of
-from akx.formats.parts import (
+from akx.formats.block_local import (
     NOWHERE,
     SLICE,
     WARP,
@@ -72,7 +72,7 @@ from akx.formats.parts import (
     lay_out,
     slice_widths,
 )
-from akx.formats.published import published
+from akx.formats.halo_exchange import published
 from akx.formats.supervariables import Supervariables, of_nodes, supervariables
 from akx.partition.ghost import GhostZones
 

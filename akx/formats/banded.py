@@ -1,0 +1,396 @@
+"""Bands: a matrix in slices with diagonals, dealt to contiguous parts and to the tiers of a multiprocessor.
+
+Layout of slot s: ``values[s * 32 + row of the slice]``. A part computes contiguous rows and sees x in a contiguous
+window of rows; a column is a row of the window, so uniform padding (value 0) may point before the first and behind the
+last row of the matrix: the window has zeros there. The slots of a part are in three tiers as in
+:mod:`akx.formats.block_local`: held (registers), near (shared memory), far (the rest). Slices that other parts' windows
+reach into come first: those above, then those below, then inner ones. Each has a place, and warps take places in turn;
+those of inner slices that would be the last warp's stay empty, since it exchanges meanwhile. For uniform and scattered
+slots see :mod:`akx.formats.slice_diagonals`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.core.errors import InfeasibleError
+from akx.core.numba_jit import njit
+from akx.core.parallel import in_pieces
+from akx.formats.base import Pattern
+from akx.formats.slice_diagonals import WARP, Diagonals, Extents
+
+__all__ = ["BAND", "BAND_SLICE", "Bands", "Deal", "deal", "dealt_slices", "windows"]
+
+#: Slices that a thread lays out at least.
+_SLICES = 512
+#: One part, as the kernels read it.
+BAND = np.dtype(
+    [("low", np.int32)]
+    + [
+        (name, np.uint32)
+        for name in [
+            "span",
+            "row",
+            "rows",
+            "slices",
+            "border",
+            "slice",
+            "offset",
+            "offsets",
+            "held",
+            "near",
+            "nears",
+            "column",
+            "columns",
+            "neighbour",
+            "neighbours",
+        ]
+    ]
+)
+#: One slice, as the kernels read it: numbers of uniform and scattered slots in shared memory and beyond.
+BAND_SLICE = np.dtype(
+    [
+        ("near", "u4"),
+        ("far", "u4"),
+        ("offset", "u4"),
+        ("column", "u4"),
+        ("far_column", "u4"),
+        ("nears", "u2"),
+        ("near_scattered", "u2"),
+        ("fars", "u2"),
+        ("far_scattered", "u2"),
+        ("cut", "u2"),
+        ("number", "u2"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Contiguous parts: their cuts in slices, windows of x in rows, and who waits for whom.
+
+    Attributes
+    ----------
+    cuts : (parts+1,) array of int64
+        First slice of each part.
+    low, high : (parts,) arrays of int64
+        The window, from `low` to `high` - 1; may reach beyond the matrix.
+    above, below : (parts,) arrays of int64
+        Slices at the beginning and at the end that other windows reach into.
+    neighbours, neighbour_ptr : arrays of uint32 and of int64
+        Parts whose rows are in the window.
+    """
+
+    cuts: NDArray[np.int64]
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    above: NDArray[np.int64]
+    below: NDArray[np.int64]
+    neighbours: NDArray[np.uint32]
+    neighbour_ptr: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Deal:
+    """A matrix dealt to parts and tiers.
+
+    Attributes
+    ----------
+    parts : (parts,) array of BAND
+    slices : (places,) array of BAND_SLICE
+        In each part border slices first; those of inner ones that would be the last warp's are empty.
+    offsets : array of int32
+        Part after part: of held slots, twice `held_slots` rounded up to 4 for each slice that holds any, then of the
+        others: before the cut, then from it on.
+    columns : (scattered slots * 32,) array of uint16
+        Rows of the window; those in shared memory first in each part.
+    neighbours : array of uint32
+    entry : (slots * 32,) array of uint32
+        One plus the CSR entry in each place, 0 for padding.
+    far_slots, scattered_slots : int
+    """
+
+    parts: NDArray[Any]
+    slices: NDArray[Any]
+    offsets: NDArray[np.int32]
+    columns: NDArray[np.uint16]
+    neighbours: NDArray[np.uint32]
+    entry: NDArray[np.uint32]
+    far_slots: int
+    scattered_slots: int
+
+    def values(self, data: NDArray[Any]) -> NDArray[Any]:
+        """The values in their places."""
+        padded = np.concatenate([np.zeros(1, dtype=data.dtype), data])
+        placed: NDArray[Any] = padded[self.entry]
+        return placed
+
+
+def windows(diagonals: Diagonals | Extents, cuts: NDArray[np.int64]) -> Bands:
+    """What parts with these cuts, in slices, see of x and of one another. No part is empty."""
+    n, count = diagonals.rows, cuts.size - 1
+    first, stop = cuts[:-1] * WARP, cuts[1:] * WARP  # the last part's slices may end behind the matrix
+    low = np.minimum(np.minimum.reduceat(diagonals.low, cuts[:-1]), first)
+    high = np.maximum(np.maximum.reduceat(diagonals.high, cuts[:-1]), stop)
+    inside_low, inside_high = np.maximum(low, 0), np.minimum(high, n)
+    reached = np.maximum.accumulate(np.concatenate([[0], inside_high[:-1]]))
+    wanted = np.minimum.accumulate(np.concatenate([[n], inside_low[:0:-1]]))[::-1]
+    slices = np.diff(cuts)
+    above = np.minimum(np.maximum(-(-(reached - first) // WARP), 0), slices)
+    below = np.minimum(np.maximum(cuts[1:] - wanted // WARP, 0), slices - above)
+    begin = np.searchsorted(stop, inside_low, side="right")
+    end = np.searchsorted(first, inside_high, side="left")
+    others = (np.arange(b, e) for b, e in zip(begin, end, strict=True))
+    near = [one[one != g] for g, one in enumerate(others)]
+    ptr = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum([one.size for one in near], out=ptr[1:])
+    return Bands(cuts, low, high, above, below, np.concatenate(near).astype(np.uint32), ptr)
+
+
+def deal(
+    pattern: Pattern,
+    diagonals: Diagonals,
+    bands: Bands,
+    warps: int,
+    held_slices: int,
+    held_slots: int,
+    room: NDArray[np.int64],
+    size: int,
+) -> Deal:
+    """Deal the slots to parts and tiers.
+
+    Parameters
+    ----------
+    pattern : Pattern
+    diagonals : Diagonals
+        Of the pattern.
+    bands : Bands
+    warps, held_slices, held_slots : int
+        Each of the warps of a part holds `held_slots` uniform slots of its first `held_slices` slices, which are every
+        `warps`-th one. The last warp has only such slices as other windows reach into.
+    room : (parts,) array of int64
+        Bytes of shared memory for slots with their columns, and for offsets of slots that are not held.
+    size : int
+        Bytes of a value.
+
+    Raises
+    ------
+    InfeasibleError
+        Where a number does not fit.
+    """
+    count = bands.cuts.size - 1
+    slices, border = np.diff(bands.cuts), bands.above + bands.below
+    # Slices in the order of the kernel: above, below, inner; of those the last warp's are not there.
+    places = dealt_slices(slices, border, warps)
+    cuts = np.concatenate([[0], np.cumsum(places)])
+    part_of = np.repeat(np.arange(count), places)
+    number = np.arange(part_of.size) - cuts[part_of]
+    above, outer = bands.above[part_of], border[part_of]
+    there = (number < outer) | (number % warps != warps - 1)
+    rank = number - np.where(number < outer, 0, number // warps - outer // warps)
+    natural = np.where(rank < above, rank, rank + slices[part_of] - outer)
+    natural = np.where(rank < outer, natural, rank - bands.below[part_of])
+    order = np.where(there, bands.cuts[part_of] + natural, 0)
+    uniform, scattered = (np.where(there, one[order], 0) for one in (diagonals.uniform, diagonals.scattered))
+    holds = there & (number < held_slices * warps)
+    held = np.where(holds, np.minimum(uniform, held_slots), 0)
+    rest = uniform - held
+    room = room - 8 * (np.bincount(part_of, rest, minlength=count).astype(np.int64) + 3)
+    nears = _near(rest, scattered, cuts, part_of, room, size)
+    near_uniform = np.minimum(nears, rest)
+    near_scattered = nears - near_uniform
+    fars, far_scattered = rest - near_uniform, scattered - near_scattered
+    rounded = -(-held_slots // 4) * 4 if held_slices else 0
+    offset_held = 2 * held_slices * warps * rounded
+    held_total = np.minimum(places, held_slices * warps) * (held_slots if held_slices else 0)
+    near_total, far_total = _sums(nears, cuts), _sums(fars + far_scattered, cuts)
+    start = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(held_total + near_total + far_total, out=start[1:])
+    column_start = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(_sums(scattered, cuts), out=column_start[1:])
+    offsets = offset_held + -(-2 * _sums(rest, cuts) // 4) * 4
+    offset_start = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(offsets, out=offset_start[1:])
+    span = bands.high - bands.low
+    if int(start[-1]) * WARP >= 2**32 - 1 or pattern.nnz >= 2**32 - 1 or pattern.rows >= 2**31 - 2**16:
+        raise InfeasibleError("the matrix is too large for 32-bit places")
+    most = int(np.maximum(rest + scattered, number).max(initial=0))
+    if most >= 2**16 or (int(span.max(initial=0)) > 2**16 and scattered.any()):
+        raise InfeasibleError("a part has more slices, a slice more slots, or a window more rows than 16 bits count")
+    parts = np.zeros(count, dtype=BAND)
+    parts["low"], parts["span"] = bands.low, span
+    parts["row"] = bands.cuts[:-1] * WARP
+    parts["rows"] = np.minimum(bands.cuts[1:] * WARP, pattern.rows) - bands.cuts[:-1] * WARP
+    parts["slices"], parts["border"] = places, border
+    parts["slice"], parts["offset"], parts["offsets"] = cuts[:-1], offset_start[:-1], offsets
+    parts["held"], parts["near"], parts["nears"] = start[:-1], start[:-1] + held_total, near_total
+    parts["column"], parts["columns"] = column_start[:-1], _sums(near_scattered, cuts)
+    parts["neighbour"], parts["neighbours"] = bands.neighbour_ptr[:-1], np.diff(bands.neighbour_ptr)
+    table = np.zeros(part_of.size, dtype=BAND_SLICE)
+    table["near"], table["nears"], table["near_scattered"] = _before(nears, cuts), near_uniform, near_scattered
+    table["far"] = (start[:-1] + held_total + near_total)[part_of] + _before(fars + far_scattered, cuts)
+    table["fars"], table["far_scattered"] = fars, far_scattered
+    table["offset"] = offset_held + 2 * _before(rest, cuts)
+    table["cut"], table["number"] = diagonals.cut[order], natural
+    table["column"] = _before(near_scattered, cuts)
+    table["far_column"] = (column_start[:-1] + parts["columns"])[part_of] + _before(far_scattered, cuts)
+    columns = np.zeros(int(column_start[-1]) * WARP, dtype=np.uint16)
+    offset = np.zeros(int(offset_start[-1]), dtype=np.int32)
+    entry = np.zeros(int(start[-1]) * WARP, dtype=np.uint32)
+    given = (
+        pattern.indptr,
+        pattern.indices,
+        diagonals.slot,
+        diagonals.ptr,
+        diagonals.offset,
+        diagonals.later,
+        np.where(there, order, -1),
+        held,
+        holds,
+        (start[:-1][part_of] + number * held_slots),
+        start[:-1][part_of] + held_total[part_of] + table["near"],
+        table["far"].astype(np.int64),
+        near_uniform,
+        near_scattered,
+        fars,
+        offset_start[:-1][part_of] + 2 * number * rounded,
+        rounded,
+        offset_start[:-1][part_of] + table["offset"],
+        column_start[:-1][part_of] + table["column"],
+        table["far_column"].astype(np.int64),
+        bands.low[part_of],
+        columns,
+        offset,
+        entry,
+    )
+    in_pieces(lambda first, last: _fill(*given, first, last), part_of.size, _SLICES)
+    return Deal(parts, table, offset, columns, bands.neighbours, entry, int(far_total.sum()), int(scattered.sum()))
+
+
+def dealt_slices(slices: NDArray[np.int64], border: NDArray[np.int64], warps: int) -> NDArray[np.int64]:
+    """Places of the slices of each part: as many, and those of the last warp behind the border, which stay empty.
+
+    Parameters
+    ----------
+    slices, border : (parts,) arrays of int64
+        Number of slices, and how many of them, the first ones, other windows reach into.
+    warps : int
+        Two at least.
+    """
+    inner, begun = slices - border, border % warps
+    room = warps - 1 - begun  # before the first empty place
+    rows = -(-(inner - room) // (warps - 1))  # begun after it
+    found: NDArray[np.int64] = slices + np.where(inner > room, rows, 0)
+    return found
+
+
+def _near(
+    rest: NDArray[np.int64],
+    scattered: NDArray[np.int64],
+    cuts: NDArray[np.int64],
+    part_of: NDArray[np.int64],
+    room: NDArray[np.int64],
+    size: int,
+) -> NDArray[np.int64]:
+    """Slots of each slice in shared memory, uniform ones first: the same share of each, so that both tiers are busy."""
+    total = rest + scattered
+    before, sums = _before(total, cuts), _sums(total, cuts)
+    fit = np.minimum(sums, np.maximum(room // (WARP * size), 0))
+    while True:
+        share = np.where(sums > 0, fit / np.maximum(sums, 1), 0.0)[part_of]
+        begin = np.floor(before * share + 1e-9).astype(np.int64)
+        nears = np.floor((before + total) * share + 1e-9).astype(np.int64) - begin
+        taken = _sums(nears, cuts) * (WARP * size) + _sums(np.maximum(nears - rest, 0), cuts) * (2 * WARP)
+        over = np.maximum(taken - np.maximum(room, 0), 0)
+        if not over.any():
+            found: NDArray[np.int64] = nears
+            return found
+        fit = np.maximum(fit + -over // (WARP * size), 0)
+
+
+def _before(sizes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sum of the sizes before each one, within its part."""
+    running = np.zeros(sizes.size + 1, dtype=np.int64)
+    np.cumsum(sizes, out=running[1:])
+    found: NDArray[np.int64] = running[:-1] - np.repeat(running[first[:-1]], np.diff(first))
+    return found
+
+
+def _sums(sizes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    running = np.zeros(sizes.size + 1, dtype=np.int64)
+    np.cumsum(sizes, out=running[1:])
+    found: NDArray[np.int64] = np.diff(running[first])
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _fill(
+    indptr: Any,
+    indices: Any,
+    slot: Any,
+    ptr: Any,
+    diagonal: Any,
+    later: Any,
+    order: Any,
+    held: Any,
+    holds: Any,
+    held_at: Any,
+    near_at: Any,
+    far_at: Any,
+    nears: Any,
+    near_scattered: Any,
+    fars: Any,
+    held_offset: Any,
+    rounded: Any,
+    offset_at: Any,
+    column_at: Any,
+    far_column: Any,
+    low: Any,
+    columns: Any,
+    offset: Any,
+    entry: Any,
+    begin: int,
+    end: int,
+) -> None:
+    """Offsets, columns and entries of places from one to another."""
+    rows = indptr.size - 1
+    for t in range(begin, end):
+        s = order[t]
+        if s < 0:
+            continue
+        first, stop, uniform = s * WARP, min(rows, (s + 1) * WARP), ptr[s + 1] - ptr[s]
+        for q in range(uniform):
+            if q < held[t]:
+                offset[held_offset[t] + q] = diagonal[ptr[s] + q]
+                offset[held_offset[t] + rounded + q] = later[ptr[s] + q]
+            else:
+                offset[offset_at[t] + q - held[t]] = diagonal[ptr[s] + q]
+                offset[offset_at[t] + uniform - held[t] + q - held[t]] = later[ptr[s] + q]
+        own = first - low[t]
+        for lane in range(WARP):
+            for q in range(near_scattered[t]):
+                columns[(column_at[t] + q) * WARP + lane] = own + lane
+        for i in range(first, stop):
+            lane = i - first
+            for p in range(np.int64(indptr[i]), np.int64(indptr[i + 1])):
+                mine = np.int64(slot[p])
+                if mine < held[t]:
+                    place = held_at[t] + mine
+                elif mine < uniform:
+                    r = mine - held[t]
+                    place = near_at[t] + r if r < nears[t] else far_at[t] + r - nears[t]
+                else:
+                    r = mine - uniform
+                    column = np.int64(indices[p]) - low[t]
+                    if r < near_scattered[t]:
+                        place = near_at[t] + nears[t] + r
+                        columns[(column_at[t] + r) * WARP + lane] = column
+                    else:
+                        r -= near_scattered[t]
+                        place = far_at[t] + fars[t] + r
+                        columns[(far_column[t] + r) * WARP + lane] = column
+                entry[place * WARP + lane] = p + 1

@@ -1,0 +1,130 @@
+"""Compiled loops of :mod:`akx.formats.block_local`, each for parts from one to another: threads take some each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from akx.core.numba_jit import njit
+from akx.formats.blocked import NOWHERE
+
+__all__ = ["fill_slots", "find_widths"]
+
+
+@njit(cache=True, nogil=True)
+def find_widths(
+    indptr: Any,
+    rows: Any,
+    ptr: Any,
+    computed: Any,
+    first: Any,
+    height: int,
+    per: int,
+    lanes: int,
+    width: Any,
+    begin_part: int,
+    end_part: int,
+) -> None:
+    """Slots of each slice of parts from one to another."""
+    for g in range(begin_part, end_part):
+        for i in range(computed[g]):
+            node = rows[ptr[g] + i]
+            length = np.int64(indptr[node + np.uint64(1)]) - np.int64(indptr[node])
+            slots = (length + lanes - 1) // lanes
+            for s in range((i * per) // height, ((i + 1) * per - 1) // height + 1):
+                width[first[g] + s] = max(width[first[g] + s], slots)
+
+
+@njit(cache=True, nogil=True)
+def fill_slots(
+    indptr: Any,
+    indices: Any,
+    node_ptr: Any,
+    node_columns: Any,
+    listed: Any,
+    of: Any,
+    within: Any,
+    named: Any,
+    shifted: Any,
+    rows: Any,
+    ptr: Any,
+    computed: Any,
+    first: Any,
+    part_held: Any,
+    part_near: Any,
+    slice_near: Any,
+    slice_far: Any,
+    nears: Any,
+    held: Any,
+    many_of: Any,
+    br: int,
+    bc: int,
+    lanes: int,
+    held_slots: int,
+    local: bool,
+    base: Any,
+    columns: Any,
+    entry: Any,
+    begin_part: int,
+    end_part: int,
+) -> bool:
+    """Columns and entries of parts from one to another.
+
+    A column is `named` so where it is not local, with `shifted` columns of zeros first.
+    """
+    height, per, area = 32 // lanes, bc // br, br * bc
+    where, place_of = np.zeros(node_ptr.size, np.int64), np.zeros(node_ptr.size, np.int64)
+    slots = np.zeros(many_of.max() if many_of.size else 0, np.int64)
+    for g in range(begin_part, end_part):
+        if local:
+            for i in range(ptr[g + 1] - ptr[g]):
+                where[rows[ptr[g] + i]] = i
+        for s in range(first[g], first[g + 1]):
+            top = (s - first[g]) * height
+            low, high = np.int64(2**62), np.int64(-1)
+            if not local:
+                for r in range(height):
+                    i = (top + r) // per
+                    if i < computed[g]:
+                        node = rows[ptr[g] + i]
+                        low, high = min(low, np.int64(named[node])), max(high, np.int64(named[node]))
+                        for p in range(np.int64(node_ptr[node]), np.int64(node_ptr[node + np.uint64(1)])):
+                            low = min(low, np.int64(named[np.int64(node_columns[p])]))
+                            high = max(high, np.int64(named[np.int64(node_columns[p])]))
+                if high - low > 65535:
+                    return False
+                base[s] = low
+            many = many_of[s]
+            for q in range(many):
+                if q < held[s]:
+                    slots[q] = part_held[g] + (s - first[g]) * held_slots + q
+                elif q - held[s] < nears[s]:
+                    slots[q] = part_near[g] + slice_near[s] + q - held[s]
+                else:
+                    slots[q] = slice_far[s] + q - held[s] - nears[s]
+            for r in range(height):
+                block_row = top + r
+                i = block_row // per
+                if i >= computed[g]:
+                    break
+                node = np.int64(rows[ptr[g] + i])
+                start, end = np.int64(node_ptr[node]), np.int64(node_ptr[node + 1])
+                at = start
+                for q in range(many):
+                    for lane in range(r, 32, height):
+                        column = node
+                        if at < end:
+                            column = np.int64(node_columns[at])
+                            place_of[column] = (slots[q] * area + shifted[column]) * 32 + lane
+                            at += 1
+                        columns[slots[q] * 32 + lane] = where[column] if local else named[column] - low
+                upper = block_row % per * br
+                for r_of in range(br):
+                    if listed[node, upper + r_of] == NOWHERE:
+                        break
+                    row = np.int64(listed[node, upper + r_of])
+                    for p in range(np.int64(indptr[row]), np.int64(indptr[row + 1])):
+                        j = np.int64(indices[p])
+                        entry[place_of[of[j]] + (r_of * bc + np.int64(within[j])) * 32] = p + 1
+    return True

@@ -1,0 +1,1 @@
+"""A tuned plan beside the products of other libraries, timed in one run."""

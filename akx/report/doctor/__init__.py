@@ -1,0 +1,1 @@
+"""What is installed, what is missing and how to get it, and what akx sees of this machine."""

@@ -1,0 +1,248 @@
+"""One HTML page of what a database knows of its plans: no script, and nothing from outside of it.
+
+The page is a heading with a table of all plans, the ghosts of the matrix where there is one, and for each group of
+plans (:class:`akx.report.plans.plan_summary.Group`) its charts, and each plan with why it is the plan.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from akx.report.html import plan_charts as figures
+from akx.report.html.elements import Markup, element, join
+from akx.report.html.style import STYLE
+from akx.report.html.svg_charts import Chart
+from akx.report.matrix.ghost_growth import GhostGrowth
+from akx.report.plans.plan_facts import explain_roofline, explain_search, plan_environment, plan_facts, value_text
+from akx.report.plans.plan_summary import Group, PlanStory, group_stories
+from akx.report.units import ID_DIGITS, count, counted, duration, ratio
+
+__all__ = ["Subject", "report_page"]
+
+#: Reasons of trials that are told.
+_MOST_REASONS = 12
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a page is of.
+
+    Attributes
+    ----------
+    title : str
+        Name of the matrix or of the database.
+    db : str
+        The database.
+    file : str or None
+        The file of the matrix.
+    size : (int, int) or None
+        Rows and entries of the matrix in it.
+    """
+
+    title: str
+    db: str
+    file: str | None = None
+    size: tuple[int, int] | None = None
+
+
+def report_page(
+    subject: Subject, stories: Sequence[PlanStory], growth: GhostGrowth | None, *, version: str, written: datetime
+) -> str:
+    """The page as text.
+
+    Parameters
+    ----------
+    subject : Subject
+    stories : sequence of PlanStory
+        At least one.
+    growth : GhostGrowth or None
+        Of the matrix in the file.
+    version : str
+        Of akx.
+    written : datetime
+        When.
+    """
+    groups = group_stories(stories)
+    title = f"akx report: {subject.title}"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
+        element("title", title),
+        element("style", STYLE),
+    )
+    where = f"{subject.file}, plans of {subject.db}" if subject.file is not None else f"plans of {subject.db}"
+    if subject.size is not None:
+        where += f"; {counted(subject.size[0], 'row')}, {counted(subject.size[1], 'entry')}"
+    when = written.isoformat(sep=" ", timespec="seconds")
+    header = element("header", element("h1", title), element("p", where), class_="top")
+    body = [
+        header,
+        element("section", element("h2", "Plans"), _overview(groups)),
+        None if growth is None else _ghosts(growth, stories),
+        *(_group(group) for group in groups),
+        element("footer", element("p", f"Written by akx {version} with Python {platform.python_version()}, {when}.")),
+    ]
+    page = element("html", head, element("body", element("main", *body)), lang="en")
+    return f"<!doctype html>\n{page}\n"
+
+
+def _overview(groups: Sequence[Group]) -> Markup:
+    rows = []
+    for group in groups:
+        for story in group.stories:
+            key, record = story.record.key, story.record
+            link = element("a", record.id[:ID_DIGITS], href=f"#{_anchor(story)}")
+            rows.append(
+                (link, group.name, key.k, key.basis, key.dtype, key.device_class, duration(record.seconds),
+                 ratio(record.speedup), story.layer, story.state.partition(",")[0])
+            )  # fmt: skip
+    names = ("plan", "matrix", "k", "basis", "dtype", "device", "seconds", "speed-up", "layer", "state")
+    return _table(names, rows, numbers=("k", "seconds", "speed-up"))
+
+
+def _ghosts(growth: GhostGrowth, stories: Sequence[PlanStory]) -> Markup:
+    parts: list[object] = [element("h2", "Ghosts and redundant work by number of steps")]
+    notes = [element("p", note) for note in growth.notes]
+    if not growth.curves:
+        return element("section", *parts, *notes)
+    explained = (
+        "A block that does j steps alone needs the rows within j steps of its own (its ghosts), and computes most of "
+        "them again. A plan's mark stands at its steps in one pass over the matrix; 1 is no redundant work."
+    )
+    parts += [element("p", explained), *notes, _figure(figures.ghost_chart(growth))]
+    parts.append(_figure(figures.redundancy_chart(growth, stories)))
+    names = ["steps"]
+    for curve in growth.curves:
+        names += [f"ghosts: {curve.name}", f"redundancy: {curve.name}"]
+    rows = []
+    for j in range(max(len(curve.ghosts) for curve in growth.curves)):
+        cells: list[object] = [j + 1]
+        for curve in growth.curves:
+            known = j < len(curve.ghosts)
+            cells += [f"{100 * curve.ghosts[j]:.3g}%", f"{curve.redundancy[j]:.3f}"] if known else ["-", "-"]
+        rows.append(tuple(cells))
+    parts.append(_details("The same in figures", _table(tuple(names), rows, numbers=tuple(names))))
+    return element("section", *parts)
+
+
+def _group(group: Group) -> Markup:
+    shape = group.size
+    what = group.what if shape is None else f"{counted(shape[0], 'row')}, {counted(shape[1], 'entry')}; {group.what}"
+    speedups = "The best plan of each schedule, over the baseline of its k."
+    if not any(story.trials for story in group.stories):
+        speedups += " The database has no trials of these plans (they were imported, or shipped): only they are shown."
+    roofline = figures.roofline_chart(group)
+    parts = [
+        element("h2", group.name),
+        element("p", what),
+        element("h3", "Speed-ups by schedule and k"),
+        element("p", speedups),
+        _figure(figures.speedup_chart(group)),
+        _details("The same in figures", _schedules(group)),
+        element("h3", "Roofline"),
+    ]
+    if roofline is None:
+        parts.append(element("p", "Left out: no record of these plans has the figures of a roofline."))
+    else:
+        parts += [element("p", explain_roofline(group)), _figure(roofline)]
+    return element("section", *parts, *(_plan(story) for story in group.stories))
+
+
+def _schedules(group: Group) -> Markup:
+    rows = [
+        (figures.power_label(story), name, duration(seconds), ratio(story.record.baseline_seconds / seconds), label)
+        for story in group.stories
+        for name, (seconds, label) in story.by_schedule.items()
+    ]
+    names = ("powers", "schedule", "best", "speed-up", "plan")
+    return _table(names, rows, numbers=("best", "speed-up"))
+
+
+def _plan(story: PlanStory) -> Markup:
+    progress = figures.progress_chart(story)
+    parts = [
+        element("h3", f"{figures.power_label(story)}: {story.record.plan.label()}"),
+        _pairs(plan_facts(story)),
+        _finalists(story),
+        _reasons(story),
+    ]
+    if progress is not None:
+        parts += [element("h4", "The search"), element("p", explain_search(story)), _figure(progress)]
+    parts.append(_details("Environment", _pairs(plan_environment(story))))
+    return element("article", *parts, id=_anchor(story))
+
+
+def _finalists(story: PlanStory) -> Markup | None:
+    if not story.finalists:
+        return None
+    rows = [
+        (
+            duration(one.seconds),
+            "-" if one.spread is None else f"{100 * one.spread:.1f}%",
+            "-" if one.rounds is None else count(one.rounds),
+            ratio(story.record.baseline_seconds / one.seconds),
+            one.label,
+        )
+        for one in story.finalists
+    ]
+    table = _table(("median", "+-", "rounds", "speed-up", "plan"), rows, numbers=("median", "+-", "rounds", "speed-up"))
+    title = "The run-off"
+    if story.is_by_trials:
+        title = f"The best trials, {'without a run-off' if story.is_interrupted else 'the run-off was disturbed'}"
+    return join([element("h4", title), table])
+
+
+def _reasons(story: PlanStory) -> Markup | None:
+    found = story.reasons
+    if not found:
+        return None
+    rows: list[tuple[object, ...]] = [
+        (count(times), state, value_text(reason)) for state, reason, times in found[:_MOST_REASONS]
+    ]
+    if rest := found[_MOST_REASONS:]:
+        rows.append((count(sum(times for _, _, times in rest)), "", f"for {count(len(rest))} other reasons"))
+    table = _table(("trials", "became", "why"), rows, numbers=("trials",), wide="why")
+    return join([element("h4", "Pruned and failed trials"), table])
+
+
+def _anchor(story: PlanStory) -> str:
+    return f"plan-{story.record.id}"
+
+
+def _figure(chart: Chart) -> Markup:
+    legend = [
+        element("li", element("span", class_=f"key {css}" + (" dashed" if dashed else ""), aria_hidden="true"), name)
+        for name, css, dashed in chart.legend
+    ]
+    return element(
+        "figure",
+        element("div", chart.svg, class_="scroll", tabindex=0),
+        element("figcaption", element("ul", *legend, class_="legend")),
+    )
+
+
+def _details(summary: str, content: Markup) -> Markup:
+    return element("details", element("summary", summary), content)
+
+
+def _pairs(pairs: Sequence[tuple[str, object]]) -> Markup:
+    return element("dl", *(join([element("dt", name), element("dd", value)]) for name, value in pairs))
+
+
+def _table(
+    names: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: Sequence[str] = (), wide: str = ""
+) -> Markup:
+    kinds = ["number" if name in numbers else "wide" if name == wide else None for name in names]
+    head = [element("th", name, scope="col", class_=kind) for name, kind in zip(names, kinds, strict=True)]
+    body = [
+        element("tr", *(element("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)))
+        for row in rows
+    ]
+    table = element("table", element("thead", element("tr", *head)), element("tbody", *body))
+    return element("div", table, class_="scroll", tabindex=0)

@@ -1,0 +1,246 @@
+"""All that ``akx info`` knows of a matrix before anything is measured: put together here, printed elsewhere.
+
+Structure and advice, where the entries are, what every layout would store with the bound that the bandwidth of this
+device sets to its product, ghost zones over the number of steps, packets of an FPGA, the plan that is known and the one
+that an untuned call would use. Cost: some tens of passes over the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.backends.device.choose import device_of, plan_threads
+from akx.core.errors import InfeasibleError
+from akx.formats.base import Pattern, pattern_of
+from akx.formats.natural_blocks import MOST, Nodes, natural_nodes
+from akx.formats.supervariables import Supervariables, supervariables, twins
+from akx.plandb import shared_database
+from akx.report.matrix.device_bounds import FPGA_CLOCK, Device, Prospect, prospect
+from akx.report.matrix.format_storage import Padding, paddings
+from akx.report.matrix.fpga_packets import SLOTS, Schedule, schedule
+from akx.report.matrix.ghost_growth import GhostGrowth, ghost_growth
+from akx.report.matrix.spy_plot import cell_counts
+from akx.tuner import plan_key
+from akx.tuner.history.kept import usable
+from akx.tuner.model.calibration import best_figures, figures_of
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.predict import predict
+from akx.tuner.space import resolve_backend
+
+if TYPE_CHECKING:
+    from akx.core.matrix import Matrix
+    from akx.core.plan import Plan
+    from akx.plandb import PlanRecord
+    from akx.tuner.model.figures import Figures
+
+__all__ = ["SPY_CELLS", "Outlook", "look", "spy_counts"]
+
+#: Cells in each direction of the counts in JSON, at most.
+SPY_CELLS = 32
+#: Nodes over rows from which on hardly any rows are of one node with the next; as many as are left must be like others.
+_SINGLE = 2.0 / 3.0
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What was found of one matrix.
+
+    Attributes
+    ----------
+    device : str
+        The class of the device of the predicted plan, to which the bounds belong.
+    figures : Figures
+        Its bandwidths, measured now or calibrated.
+    calibrated : bool
+        Whether it was calibrated; else predictions go by guesses.
+    nodes : Nodes
+        Unknowns that belong together, and the blocks of the matrix that they make.
+    supervariables : Supervariables or None
+        Unknowns that belong together and are not side by side, where those side by side hardly do.
+    layouts : tuple of Padding
+    packets : Schedule
+    clock : float
+        Of the FPGA that the packets are for, in Hz.
+    ghosts : GhostGrowth
+    tuned : PlanRecord or None
+        What the plan database knows for a call with one start vector; None where that is nothing.
+    layer : str
+        Where it was found.
+    plan : Plan or None
+        That of an untuned call; None where none is feasible.
+    reason : str
+        Why there is no plan.
+    prospects : tuple of Prospect
+        On the devices asked for.
+    """
+
+    device: str
+    figures: Figures
+    calibrated: bool
+    nodes: Nodes
+    supervariables: Supervariables | None
+    layouts: tuple[Padding, ...]
+    packets: Schedule
+    clock: float
+    ghosts: GhostGrowth
+    tuned: PlanRecord | None
+    layer: str
+    plan: Plan | None
+    reason: str
+    prospects: tuple[Prospect, ...]
+
+    def bounds(self, layout: Padding) -> tuple[float, float]:
+        """Gflop/s on this device, with x moved once and with x moved for every index."""
+        rate = self.figures.bandwidth
+        return layout.bound(rate(layout.moved)), layout.far_bound(rate(layout.moved))
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of ``akx info --json`` that this knows."""
+        return {
+            "bandwidth": {
+                "device": self.device,
+                "calibrated": self.calibrated,
+                "memory": self.figures.slow_bandwidth,
+                "last_level": self.figures.last_level_bandwidth,
+                "last_level_bytes": self.figures.last_level_bytes,
+            },
+            "nodes": {
+                "count": int(self.nodes.sizes.size),
+                "by_size": self.sizes_of_nodes,
+                "blocks": self.nodes.blocks,
+                "values": self.nodes.slots,
+            },
+            "supervariables": None
+            if self.supervariables is None
+            else {
+                "count": int(self.supervariables.sizes.size),
+                "by_size": _by_size(self.supervariables.sizes),
+                "blocks": int(self.supervariables.counts.sum(dtype=np.int64)),
+            },
+            "layouts": [self._layout(one) for one in self.layouts],
+            "packets": {
+                "slots": self.packets.slots,
+                "least_set": self.packets.least,
+                "packets": self.packets.packets,
+                "utilisation": self.packets.utilisation,
+                "clock": self.clock,
+                "gflops": self.packets.gflops(self.clock),
+            },
+            "ghosts": self.ghosts.to_json(),
+            "tuned": None
+            if self.tuned is None
+            else {
+                "id": self.tuned.id,
+                "layer": self.layer,
+                "label": self.tuned.plan.label(),
+                "seconds": self.tuned.seconds,
+                "speedup": self.tuned.speedup,
+            },
+            "plan": None if self.plan is None else {"label": self.plan.label(), "plan": self.plan.to_json()},
+            "devices": [one.to_json() for one in self.prospects],
+        }
+
+    @property
+    def sizes_of_nodes(self) -> list[int]:
+        """Nodes of 1, 2, ... 6 rows."""
+        return _by_size(self.nodes.sizes)
+
+    @property
+    def sizes_of_supervariables(self) -> list[int]:
+        """Supervariables of 1, 2, ... 6 rows; none where there are natural nodes."""
+        return [] if self.supervariables is None else _by_size(self.supervariables.sizes)
+
+    def _layout(self, one: Padding) -> dict[str, Any]:
+        bound, far_bound = self.bounds(one)
+        return {
+            "name": one.name,
+            "values": one.values,
+            "fill": one.fill,
+            "bytes": one.nbytes,
+            "bytes_per_entry": one.bytes_per_entry,
+            "bound_gflops": bound,
+            "far_bound_gflops": far_bound,
+        }
+
+
+def _by_size(sizes: NDArray[np.int64]) -> list[int]:
+    found: list[int] = np.bincount(sizes, minlength=MOST + 1)[1:].tolist()
+    return found
+
+
+def _supervariables(pattern: Pattern, nodes: Nodes) -> Supervariables | None:
+    """Those of a pattern of which few rows are of one node with the next, and many are like another one."""
+    if nodes.sizes.size < _SINGLE * pattern.rows or twins(pattern) < 1.0 - _SINGLE:
+        return None
+    return supervariables(pattern)
+
+
+def look(
+    matrix: Matrix,
+    k: int,
+    devices: Sequence[Device] = (),
+    *,
+    blocks: int | None = None,
+    slots: int = SLOTS,
+    clock: float = FPGA_CLOCK,
+) -> Outlook:
+    """Find all of it for `k` powers on this machine, and what products would do on `devices`.
+
+    Parameters
+    ----------
+    matrix : Matrix
+    k : int
+        Powers.
+    devices : sequence of Device
+    blocks : int, optional
+        Blocks of the ghost zones (:func:`akx.report.matrix.ghost_growth.ghost_growth`).
+    slots : int
+        Slots of a packet, at least 1.
+    clock : float
+        Of the FPGA that takes a packet a cycle, in Hz.
+    """
+    backend = resolve_backend("auto")
+    plan, reason = None, ""
+    try:
+        plan = predict(matrix, k)
+        backend = plan.backend
+    except InfeasibleError as problem:
+        reason = str(problem)
+    device, threads = device_of(backend), plan_threads(backend)
+    figures = figures_of(device, threads)
+    calibrated = figures != derived_figures(device, threads)
+    lookup = shared_database().find(plan_key(matrix, k, backend=backend))
+    tuned = usable(lookup.record, matrix, device, threads)
+    pattern = pattern_of(matrix)
+    nodes = natural_nodes(pattern, matrix.dtype.itemsize)
+    layouts = paddings(matrix.indptr, matrix.indices, matrix.dtype.itemsize, nodes)
+    packets = schedule(matrix.indptr, slots=slots)
+    published = packets if slots == SLOTS else schedule(matrix.indptr)
+    return Outlook(
+        device=device.device_class,
+        figures=figures if calibrated else best_figures(device, threads),
+        calibrated=calibrated,
+        nodes=nodes,
+        supervariables=_supervariables(pattern, nodes),
+        layouts=layouts,
+        packets=packets,
+        clock=clock,
+        ghosts=ghost_growth(matrix, k, blocks),
+        tuned=tuned,
+        layer="" if tuned is None else lookup.layer,
+        plan=plan,
+        reason=reason,
+        prospects=tuple(prospect(one, layouts, published) for one in devices),
+    )
+
+
+def spy_counts(matrix: Matrix, most: int = SPY_CELLS) -> list[list[int]]:
+    """Entries on a grid of at most `most` cells in each direction."""
+    side = min(matrix.n, most)
+    counts: list[list[int]] = cell_counts(matrix.indptr, matrix.indices, side, side).tolist()
+    return counts

@@ -1,0 +1,1 @@
+"""What solvers did, as tables and as a picture."""

@@ -1,0 +1,1 @@
+"""What a search for a plan found, as tables."""
