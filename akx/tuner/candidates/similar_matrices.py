@@ -25,8 +25,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from akx.backends.device.choose import backend_of
-from akx.backends.device.likeness import likeness
+from akx.backends.device_similarity import likeness
+from akx.backends.selection import backend_of
 from akx.core.errors import DatabaseError, MissingDependencyError, PlanError
 from akx.core.features import dense_block_size
 from akx.core.matrix import Matrix
