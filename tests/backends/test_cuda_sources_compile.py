@@ -120,7 +120,6 @@ _ENDS: dict[str, list[Macros]] = {
 _OF_SOLVERS = {
     f"{name}.cu" for name in ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
 }
-_OF_BENCHMARKS = KERNELS.parents[2] / "benchmarks"
 _ELSEWHERE = _OF_SOLVERS | {"hermitian.cu", "rates.cu", "scaling.cu", "spai.cu", "translate.cu", "transpose.cu"}
 
 
@@ -133,7 +132,6 @@ def test_every_source_is_compiled_somewhere() -> None:
 @needs_nvcc
 def test_the_ends_compile(tmp_path: Path) -> None:
     jobs = [(named(name), macros) for name, found in _ENDS.items() for macros in found]
-    jobs += [(path, {}) for path in _OF_BENCHMARKS.glob("*.cu")]
     assert not (text := complaints(jobs, tmp_path, TIDY, in_turn=True)), text
 
 
