@@ -26,7 +26,7 @@ from akx.plandb import (
 )
 from akx.plandb.bundle import bundle_text
 from akx.plandb.tables import Tables
-from akx.report.plans.plan_summary import read_stories
+from akx.report.plans.plan_summary import read_summaries
 
 from .samples import make_key, make_plan, make_record, make_timing, of_search
 
@@ -343,7 +343,7 @@ def test_a_stale_plan_has_all_trials_of_its_searches_behind_it(database: PlanDat
     database.put(newer)
     assert database.trials_behind(record) == tuple(trials)
     assert database.trials_behind(newer) == (*going_on, *of_one_search(_LATER, "wavefront"))
-    stories = read_stories(database, [("user", newer), ("user", record)])
+    stories = read_summaries(database, [("user", newer), ("user", record)])
     each = database.trials_behind(newer), database.trials_behind(record)
     assert [story.trials for story in stories] == [*each], "a report shows them too"
     assert database.trials_behind_each((newer, record, make_record(7))) == (*each, ())
