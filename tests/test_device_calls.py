@@ -33,7 +33,7 @@ from akx.backends.cuda.value_compression import new_values as values
 from akx.core.errors import AkxWarning, ArgumentError, DeviceError, DeviceMemoryError, MatrixError
 from akx.operator import cache, lookup, overflow, tiers, workspaces
 from akx.operator.prepared import Prepared
-from akx.plandb.lookup import count_change
+from akx.plandb.reader import count_change
 
 N, K = 40, 3
 DTYPE = np.dtype(float)

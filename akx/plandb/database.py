@@ -8,27 +8,27 @@ solvers     what their steps took in `timings`, found as plans are
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from akx.core.errors import ArgumentError, ArgumentTypeError, DatabaseError, FileFormatError
 from akx.plandb.bundle import ImportReport, bundle_text, read_bundle, write_bundle
 from akx.plandb.folder import ShippedPlans
-from akx.plandb.key import PlanKey
+from akx.plandb.key import PlanKey, search_key
 from akx.plandb.layers import USER
-from akx.plandb.lookup import PlanReader
-from akx.plandb.merge import Kept, import_bundle, remove_with, rivals_of, stale_ones, take_place
+from akx.plandb.lookup import PlanFinder
+from akx.plandb.merge import Kept, import_bundle, remove_with, rivals_of, stale_ones, take_place, trials_of
 from akx.plandb.place import ServerAddress, database_place
 from akx.plandb.record import PlanRecord, newest
-from akx.plandb.tables import Tables, encode_trials
+from akx.plandb.tables import Tables, decode_keyed_trials, decode_trials, encode_trials
 from akx.plandb.timing import SolverTiming, encode_timing
 from akx.plandb.trial import TrialRecord
 
 __all__ = ["PlanDatabase", "database_of", "default_database", "shared_database"]
 
 
-class PlanDatabase(PlanReader):
+class PlanDatabase(PlanFinder):
     """The user's plans, and read-only layers above and below them.
 
     Nothing is opened until needed. Lookups make no file and work without the right to write; a user's database that
@@ -200,6 +200,40 @@ class PlanDatabase(PlanReader):
         if rows or others:
             self._write(change, patience=patience)
         return max(appended)  # a change that is made again, as its end was lost, may find its own rows
+
+    def trials(self, key: PlanKey, *, most: int | None = None) -> tuple[TrialRecord, ...]:
+        """The trials for a key, in the order they were added. Raises :class:`DatabaseError`.
+
+        That is the key of a search, or of a plan that it may find. Those of other revisions than today's are left out.
+        `most`: the newest so many, all by default.
+        """
+        identifier = search_key(key).id
+        found = decode_trials(self._read(lambda tables: tables.trials(identifier, most)) or [])
+        return tuple(trial for trial in found if trial.is_current)
+
+    def trials_behind(self, record: PlanRecord) -> tuple[TrialRecord, ...]:
+        """The trials of the searches for a plan's key, in the order they were added. Raises :class:`DatabaseError`.
+
+        Of a plan of today's revisions those of :meth:`trials`; and every other of a search that has tried plans of its
+        own revisions, which are all that a stale plan has.
+        """
+        return self.trials_behind_each((record,))[0]
+
+    def trials_behind_each(self, records: Sequence[PlanRecord]) -> tuple[tuple[TrialRecord, ...], ...]:
+        """:meth:`trials_behind` of several plans, in one read. Raises :class:`DatabaseError`."""
+
+        def query(tables: Tables) -> list[list[tuple[int, TrialRecord]]]:
+            return [trials_of(tables, record) for record in records]
+
+        found = self._read(query) or [[]] * len(records)
+        return tuple(tuple(trial for _, trial in trials) for trials in found)
+
+    def all_trials(self) -> tuple[tuple[PlanKey, TrialRecord], ...]:
+        """Every trial in the user's database with the key it is kept under, in the order they were added.
+
+        Also those of a search that was killed before it had a plan. Raises :class:`DatabaseError`.
+        """
+        return decode_keyed_trials(self._read(lambda tables: tables.every_trial()) or [])
 
     # ------------------------------------------------------------------------------------------------ transfer
 

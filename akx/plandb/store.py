@@ -10,9 +10,8 @@ useless file aside and makes a fresh one, and turns on the write-ahead log (WAL)
 block each other and a process killed at any moment leaves the last committed state. Every change is one immediate
 transaction; a lock is waited for up to ``timeout`` seconds.
 
-Another process, with a later akx, may change the layout of a file that is open here. SQLite numbers such changes
-(``PRAGMA schema_version``): the number is looked at in every transaction, and where it has moved the file is looked at
-as when it is opened.
+A later akx may change the layout of a file that is open here. SQLite numbers such changes (``PRAGMA schema_version``):
+where the number has moved, the file is looked at as when it is opened.
 """
 
 from __future__ import annotations
@@ -136,19 +135,22 @@ class Store:
                     raise translate(error, self.path, "read") from error
 
     def write(self, action: Callable[[Tables], _T], *, patience: float | None = None) -> _T:
-        """`action` on the tables in one immediate transaction.
+        """`action` on the tables in one immediate transaction. Raises :class:`DatabaseError`; then nothing has changed.
 
-        Raises :class:`DatabaseError`; then nothing has changed. `patience`: seconds to wait for another process's lock,
-        `timeout` by default.
+        `patience`: seconds to wait for another process's lock, `timeout` by default.
         """
         self._check_process()
         limit = self.timeout if patience is None else patience
+
+        def changing(connection: sqlite3.Connection) -> _T:
+            return action(Tables(connection))
+
         with self._lock:
             is_last = False
             while True:
                 try:
                     connection = self._writer()
-                    return self._transaction(connection, lambda opened: self._unchanged(opened, _on(action)), limit)
+                    return self._transaction(connection, lambda opened: self._unchanged(opened, changing), limit)
                 except _ChangedError:
                     self.close()
                 except (_UselessError, *SQLITE_ERRORS) as error:
@@ -162,10 +164,8 @@ class Store:
 
     def describe(self) -> tuple[Inspection, str]:
         """The layout of the file and SQLite's journal mode; layout 0 where there is none. Raises as reading does."""
-        return self._read(lambda connection: self._old or (inspect(connection), _journal(connection))) or (
-            Inspection(),
-            "",
-        )
+        found = self._read(lambda connection: self._old or (inspect(connection), _journal(connection)))
+        return found or (Inspection(), "")
 
     def exists(self) -> bool:
         """Whether there is a file. Raises :class:`DatabaseError` where it is no file, or one cannot tell."""
@@ -358,8 +358,7 @@ class Store:
         if target is None:
             return
         message = f"plan database {self.path} is not usable ({reason}); it is now {target}, and a fresh one is made"
-        rescued = rescue(target)
-        if rescued:
+        if rescued := rescue(target):
             with contextlib.suppress(_UselessError, *SQLITE_ERRORS):
                 self._transaction(self._writer(), lambda connection: put_back(connection, rescued))
                 message += " with " + " and ".join(f"{len(rows)} {table}" for table, rows in rescued.items())
@@ -386,10 +385,6 @@ class Store:
                 with contextlib.suppress(sqlite3.Error):
                     connection.close()
         return False
-
-
-def _on(action: Callable[[Tables], _T]) -> Callable[[sqlite3.Connection], _T]:
-    return lambda connection: action(Tables(connection))
 
 
 def _layout_number(connection: sqlite3.Connection) -> int:

@@ -608,7 +608,7 @@ def test_plans_of_other_patterns_at_a_glance(database: PlanDatabase, tmp_path: P
 
 
 def test_no_more_than_so_many_are_looked_at(database: PlanDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("akx.plandb.lookup._SKETCHED", 2)
+    monkeypatch.setattr("akx.plandb.reader._SKETCHED", 2)
     for number in range(1, 5):
         created = f"2024-05-0{number}T07:08:09+00:00"
         database.put(make_record(number, provenance={"features": {"rows": 1}}, created=created))

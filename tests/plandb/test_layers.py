@@ -42,7 +42,7 @@ def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_DIRS", f"{tmp_path / 'local'}:{tmp_path / 'share'}")
     shipped = ShippedPlans(tmp_path / "shipped")
-    monkeypatch.setattr("akx.plandb.lookup.shipped_plans", lambda: shipped)
+    monkeypatch.setattr("akx.plandb.reader.shipped_plans", lambda: shipped)
     monkeypatch.chdir(tmp_path / "home")
 
 
