@@ -6,7 +6,7 @@ from akx.backends.cpu.choices import common_parameters, per_pass_choices, withou
 from akx.backends.cpu.device import HostDevice
 from akx.backends.cpu.schedules.wavefront.schedule import BLOCK
 from akx.backends.cpu.shared import has_front
-from akx.backends.cpu.variant_table import VARIANTS
+from akx.backends.cpu.variants import VARIANTS
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 from akx.core.options import CpuWavefront
