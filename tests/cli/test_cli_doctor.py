@@ -19,7 +19,7 @@ from akx.cli import doctor
 from akx.core import numba_jit as _numba
 from akx.core.matrix import Matrix
 from akx.report.doctor import checks as environment
-from akx.solvers.system import compiling_job
+from akx.solvers.vector_work import compiling_job
 from akx.tuner import calibration, warmup
 from akx.tuner.machine import derived_figures
 from akx.tuner.warmup import Job
