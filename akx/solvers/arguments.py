@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.device.choose import array_backend, backend_of, resolve_backend
+from akx.backends.selection import array_backend, backend_of, resolve_backend
 from akx.core.arguments import ANY_COUNT, check_number, numbers_of
 from akx.core.arguments import check_count as check_integer
 from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError, brief

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.numpy_vectors import NumpyVectors
+from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
 from akx.backends.vectors import Vectors
 from akx.core.basis import Basis
 from akx.core.errors import PlanError

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from akx.backends.device.choose import HOST, backend_of, is_usable
-from akx.backends.numpy_vectors import NumpyVectors
+from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
+from akx.backends.selection import HOST, backend_of, is_usable
 from akx.backends.vectors import Vectors
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded
@@ -90,7 +90,7 @@ def is_rented(matrix: Matrix, backend: str) -> bool:
 
 
 def compiling_job(method: str) -> tuple[tuple[str, ...], str, str, str]:
-    """What compiles all that a solver of that name needs for vectors (:data:`akx.tuner.warmup.Job`)."""
+    """What compiles all that a solver of that name needs for vectors (:data:`akx.tuner.warmup.host_code.Job`)."""
     return (f"{method} solver",), __name__, "solve_once", method
 
 
