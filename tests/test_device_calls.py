@@ -21,11 +21,13 @@ import scipy.sparse as sp
 from device.fake_driver import FakeDriver, seen
 
 import akx
-from akx.backends.cuda import canonical, content, csr_powers, program
-from akx.backends.cuda import plain as plain_products
+from akx.backends.cuda import program
+from akx.backends.cuda.csr import plain as plain_products
+from akx.backends.cuda.csr import powers as csr_powers
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.launch import CallerStream, Graph, Module, default_stream
 from akx.backends.cuda.device.runtime import give_back
+from akx.backends.cuda.matrix import canonical, content
 from akx.backends.cuda.program import CudaProgram
 from akx.backends.cuda.value_compression import new_values as values
 from akx.core.errors import AkxWarning, ArgumentError, DeviceError, DeviceMemoryError, MatrixError

@@ -20,9 +20,10 @@ import numpy as np
 import pytest
 
 import akx.backends.cuda
-from akx.backends.cuda import arnoldi, conjugate, queues, vectors
 from akx.backends.cuda.device import launch, memory
 from akx.backends.cuda.device.memory import DeviceArray
+from akx.backends.cuda.vectors import arnoldi, conjugate, queues
+from akx.backends.cuda.vectors import operations as vectors
 from akx.backends.schedule import Program
 
 _FOLDER = Path(__file__).with_name("on_host")

@@ -12,12 +12,12 @@ from host_engine import to_device
 from program_on_host import CompiledDevice
 from test_cuda_parts import RESIDENT, make, small_gpu
 
-from akx.backends.cuda import device_matrix, features, transpose
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device, cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
-from akx.backends.cuda.device_matrix import Arrays, DeviceMatrix
-from akx.backends.cuda.features import OnDevice
+from akx.backends.cuda.matrix import device_matrix, features, transpose
+from akx.backends.cuda.matrix.device_matrix import Arrays, DeviceMatrix
+from akx.backends.cuda.matrix.features import OnDevice
 from akx.backends.cuda.schedules.ghost import schedule as ghost
 from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.value_compression.encodings import FULL, TABLE

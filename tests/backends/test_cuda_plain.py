@@ -26,11 +26,13 @@ from test_tiers import steps
 
 import akx
 from akx import Basis, Matrix
-from akx.backends.cuda import arnoldi, conjugate, plain, queues, vectors
+from akx.backends.cuda.csr import plain
 from akx.backends.cuda.device import callers, interchange, memory
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.device.pool import MemoryPool
+from akx.backends.cuda.vectors import arnoldi, conjugate, queues
+from akx.backends.cuda.vectors import operations as vectors
 from akx.backends.selection import backend_of
 from akx.operator import cache, lookup, powers, tiers
 from akx.operator import device_products as plain_calls
@@ -510,7 +512,14 @@ print([name for name in ("numba", "optuna", "sqlalchemy", "akx.tuner", "akx.plan
 def test_first_calls_on_a_gpu_import_no_planner() -> None:
     """What they need is there without a GPU too."""
     names = "solvers.cg", "operator.device_products", "backends.cuda.device.interchange", "backends.cpu.backend"
-    of_cuda = "backend", "canonical", "plain", "conjugate", "arnoldi"
+    of_cuda = (
+        "backend",
+        "matrix.canonical",
+        "csr.plain",
+        "vectors.solver_vectors",
+        "vectors.conjugate",
+        "vectors.arnoldi",
+    )
     script = "import sys\n" + "".join(f"import akx.{name}\n" for name in names)
     script += "".join(f"import akx.backends.cuda.{name}\n" for name in of_cuda) + "print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

@@ -22,9 +22,11 @@ import pytest
 import scipy.sparse as sp
 
 import akx
-from akx.backends.cuda import arnoldi, conjugate, queues, scaling, vectors
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.memory import DeviceArray
+from akx.backends.cuda.preconditioners import scaling
+from akx.backends.cuda.vectors import arnoldi, conjugate, queues
+from akx.backends.cuda.vectors import operations as vectors
 from akx.solvers import arguments, products
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -143,7 +145,7 @@ def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Iterator[Device]
                 monkeypatch.setattr(module, name, what)
 
     class Scaling:
-        """The twin of akx.backends.cuda.scaling.Scaling."""
+        """The twin of akx.backends.cuda.preconditioners.scaling.Scaling."""
 
         def __init__(self, diagonal: Any) -> None:
             self._diagonal = diagonal

@@ -16,7 +16,7 @@ from akx.backends.cpu.variant_table import VARIANTS
 from akx.backends.cuda.device.pool import memory_pool
 from akx.backends.revisions import ALL, sources
 from akx.cli import doctor
-from akx.core import numba_jit as _numba
+from akx.core import numba_jit
 from akx.core.matrix import Matrix
 from akx.report.doctor import checks as environment
 from akx.solvers.vector_work import compiling_job
@@ -172,7 +172,7 @@ def test_layers_of_plans(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatc
 def test_an_odd_environment_is_told_with_its_cure(
     akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
 ) -> None:
-    monkeypatch.setattr(_numba, "_checked", False)
+    monkeypatch.setattr(numba_jit, "_checked", False)
     monkeypatch.setenv(variable, value)
     ran = akx("doctor", "--json")
     assert ran.code == 2

@@ -20,7 +20,7 @@ from numba.core import event
 from akx.cli import exit_codes
 from akx.cli import run as command_line
 from akx.cli.output import data_console
-from akx.core import progress as _progress
+from akx.core import progress
 from akx.core.errors import AkxError, DatabaseError, MatrixError
 from cli.golden import check_shape
 from cli.running import Ran
@@ -214,8 +214,8 @@ def test_a_command_that_is_silent_for_long_says_why(
         return 0
 
     monkeypatch.setattr(sys, "argv", ["akx", *arguments])
-    monkeypatch.setattr(_progress, "AFTER", 0.05)
-    monkeypatch.setattr(_progress, "_LOOK", 0.02)
+    monkeypatch.setattr(progress, "AFTER", 0.05)
+    monkeypatch.setattr(progress, "_LOOK", 0.02)
     monkeypatch.setattr(command_line, "_invoke", work)
     assert command_line.run() == 0
     said = capsys.readouterr().err

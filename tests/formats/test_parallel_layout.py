@@ -11,9 +11,8 @@ import scipy.sparse as sp
 from numba import njit
 
 from akx.core.parallel import alone, in_pieces
-from akx.formats import bell, dia, shares
-from akx.formats.base import Format, Pattern, unsigned
-from akx.formats.shares import in_shares
+from akx.formats import base, bell, dia
+from akx.formats.base import Format, Pattern, in_parallel, unsigned
 
 F64 = np.dtype(np.float64)
 
@@ -21,7 +20,7 @@ F64 = np.dtype(np.float64)
 @pytest.fixture(autouse=True)
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several threads for a few chunks."""
-    monkeypatch.setattr(shares, "_LEAST", 1)
+    monkeypatch.setattr(base, "_LEAST_CHUNKS", 1)
 
 
 def nodes(count: int, block: int, *, seed: int, missing: int = 0) -> sp.csr_array:
@@ -61,15 +60,15 @@ def _square(data: Any, out: Any, first: int, last: int) -> int:
 @pytest.mark.parametrize(("count", "threads"), [(0, 3), (1, 4), (7, 3), (100, 1), (100, 8)])
 def test_shares_cover_everything_once_and_come_in_order(count: int, threads: int) -> None:
     data, out = np.arange(float(count)), np.zeros(count)
-    sizes = in_shares(_square, count, threads, data, out)
+    sizes = in_parallel(_square, count, threads, data, out)
     np.testing.assert_array_equal(out, data**2)
     assert sum(sizes) == count
     assert len(sizes) == max(1, min(threads, count))
 
 
 def test_a_few_chunks_are_no_work_for_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "_LEAST", 64)
-    assert [len(in_shares(lambda first, last: 0, count, 8)) for count in (127, 128, 10_000)] == [1, 2, 8]
+    monkeypatch.setattr(base, "_LEAST_CHUNKS", 64)
+    assert [len(in_parallel(lambda first, last: 0, count, 8)) for count in (127, 128, 10_000)] == [1, 2, 8]
 
 
 def test_what_a_share_raises_comes_out() -> None:
@@ -80,7 +79,7 @@ def test_what_a_share_raises_comes_out() -> None:
             raise ValueError(f"{first}..{last}")
 
     with pytest.raises(ValueError, match=r"5\.\.10"):
-        in_shares(fails, 10, 2)
+        in_parallel(fails, 10, 2)
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -139,5 +138,5 @@ def test_a_thread_that_has_no_help_does_it_all() -> None:
         return threading.current_thread()
 
     with alone():
-        assert {*in_shares(done, 100, 4), *in_pieces(done, 100, 1)} == {threading.current_thread()}
-    assert len(in_shares(done, 100, 4)) == 4
+        assert {*in_parallel(done, 100, 4), *in_pieces(done, 100, 1)} == {threading.current_thread()}
+    assert len(in_parallel(done, 100, 4)) == 4
