@@ -186,8 +186,8 @@ def test_what_fails_while_it_is_looked_at_is_told_once(
     def fails(*_: Any) -> Any:
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr(environment, "_driver", fails)
-    monkeypatch.setattr(environment, "_machine", fails)
+    monkeypatch.setattr(environment, "nvidia_driver", fails)
+    monkeypatch.setattr(environment, "machine", fails)
     checks = _checks(akx("doctor", "--json").json)
     assert checks["nvidia driver"]["found"] == "RuntimeError: no such thing"
     assert "machine" not in checks
