@@ -45,7 +45,7 @@ __getattr__ = lazy_names(__name__, {"Features": "akx.core.features"})
 
 _DIGEST_BYTES = 20
 #: What makes canonical matrices of those in the memory of a GPU. It is above this module, and asked by its name.
-_ON_DEVICE = "akx.backends.cuda.canonical"
+_ON_DEVICE = "akx.backends.cuda.matrix.canonical"
 
 
 class Matrix:

@@ -29,7 +29,7 @@ from akx.backends.householder import orthonormal_rows
 from akx.backends.vectors import Vectors
 from akx.core.errors import ArgumentError
 
-__all__ = ["MOST_ROWS", "CudaBlockWork", "CudaVectorWork", "Tiles"]
+__all__ = ["MOST_ROWS", "CudaBlockWork", "Tiles", "VectorOperations"]
 
 #: Rows that an array may have.
 MOST_ROWS = 64
@@ -105,7 +105,7 @@ class Tiles:
         return max(self._room, self._number * (self.pairs + more))
 
 
-class CudaVectorWork(Vectors):
+class VectorOperations(Vectors):
     """The operations, for vectors of one type.
 
     Parameters
@@ -117,7 +117,6 @@ class CudaVectorWork(Vectors):
     """
 
     backend = "cuda"
-    revision = 1
     on_device = True
 
     def __init__(self, dtype: DTypeLike, n: int) -> None:
@@ -233,27 +232,6 @@ class CudaVectorWork(Vectors):
             found = self._kept[what] = make()
         return found
 
-    def step_queue(self, program: Any, coefficients: Any, V: DeviceArray, diagonal: DeviceArray | None = None) -> Any:
-        """Steps of conjugate gradients on V = [p, w, r, x, ...], queued ahead of the host.
-
-        `diagonal` (n,): of a preconditioner.
-        """
-        from akx.backends.cuda.conjugate import StepQueue
-
-        return StepQueue(self, V, program, coefficients, diagonal)
-
-    def block_queue(self, program: Any, W: DeviceArray, x: DeviceArray, s: int) -> Any:
-        """Blocks of s steps of them on W = [P, A P, v_0 .. v_s], queued ahead of the host."""
-        from akx.backends.cuda.conjugate import BlockQueue
-
-        return BlockQueue(self, W, x, s, program)
-
-    def rows_queue(self, W: DeviceArray, allowed: float, most: int) -> Any:
-        """Steps of Arnoldi's process in the rows of W, queued ahead of the host."""
-        from akx.backends.cuda.arnoldi import RowsQueue
-
-        return RowsQueue(self, W, allowed, most)
-
     def tiles(self, m: int, s: int, *, triangular: bool = False) -> Tiles:
         """How products of m rows with the last s of them are made."""
         found = Tiles(m, s, self.n, self.dtype, triangular=triangular, blocks=self.blocks)
@@ -362,7 +340,7 @@ class CudaBlockWork:
     :class:`akx.backends.cpu.vectors.orthogonalisation.BlockWork`.
     """
 
-    def __init__(self, W: DeviceArray, work: CudaVectorWork) -> None:
+    def __init__(self, W: DeviceArray, work: VectorOperations) -> None:
         self.W, self._work = W, work
 
     def products(self, k: int, s: int) -> NDArray[Any]:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda.content import VALUES
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
+from akx.backends.cuda.matrix.content import VALUES
 from akx.core.canonical import check_finite
 from akx.core.fingerprint import LEAF, LEAF_DIGEST, PERSON, Pattern
 from akx.core.matrix import Matrix

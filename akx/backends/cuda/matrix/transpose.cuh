@@ -9,7 +9,7 @@
 //
 // Bytes: for each entry 4 of its index and 4 of its source, twice each; atomics are of integers alone.
 #pragma once
-#include "team.cuh"
+#include "include/team.cuh"
 
 // Numbers summed by a block, four by each of its threads.
 constexpr u32 CHUNK = 1024;

@@ -2,7 +2,7 @@
 
 Everything is done there: A comes as it is, in CSR, and M goes back in CSR.
 
-1. the columns of A (:mod:`akx.backends.cuda.transpose`), and a power of two that scales each of them;
+1. the columns of A (:mod:`akx.backends.cuda.matrix.transpose`), and a power of two that scales each of them;
 2. the pattern of M by `factor`, or the one that is given;
 3. how many entries the columns J of each local problem have, and from that, by sorting, its n1 and n2;
 4. the local problems, class by class, the largest first;
@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda import transpose
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
-from akx.backends.cuda.hermitian import hermitian_part
+from akx.backends.cuda.matrix import transpose
+from akx.backends.cuda.preconditioners.hermitian import hermitian_part
 from akx.backends.cuda.program import C_TYPES
 from akx.core.errors import BudgetError, InfeasibleError
 from akx.core.matrix import Matrix

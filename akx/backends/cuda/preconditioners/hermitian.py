@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from akx.backends.cuda import transpose
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.memory import DeviceArray, empty, zeros
+from akx.backends.cuda.matrix import transpose
 from akx.backends.cuda.program import C_TYPES
 from akx.core.errors import InfeasibleError
 

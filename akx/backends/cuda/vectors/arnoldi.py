@@ -25,8 +25,8 @@ from akx.backends.cuda.device.launch import Graph, Stream, capture, spare_stream
 from akx.backends.cuda.device.memory import DeviceArray, empty
 from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.program import CudaProgram
-from akx.backends.cuda.queues import Ring, record_once
-from akx.backends.cuda.vectors import CudaVectorWork
+from akx.backends.cuda.vectors.operations import VectorOperations
+from akx.backends.cuda.vectors.queues import Ring, record_once
 from akx.backends.program import Coefficients
 
 __all__ = ["RowsQueue", "RowsRecord"]
@@ -66,7 +66,7 @@ class RowsQueue:
 
     Parameters
     ----------
-    work : CudaVectorWork
+    work : VectorOperations
     W : DeviceArray
         (m, n), the first row of length 1.
     allowed : float
@@ -75,7 +75,7 @@ class RowsQueue:
         The most rows of a launch.
     """
 
-    def __init__(self, work: CudaVectorWork, W: DeviceArray, allowed: float, most: int) -> None:
+    def __init__(self, work: VectorOperations, W: DeviceArray, allowed: float, most: int) -> None:
         self.work, self._W, self._allowed = work, W, allowed
         self._words = work.wide.itemsize // 8
         size = 4 + most + len(W) * most * self._words

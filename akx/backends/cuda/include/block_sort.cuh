@@ -1,6 +1,6 @@
 // What the threads of a warp or of a block do together: largest numbers, sums of those before, and a stable sort by digits.
 #pragma once
-#include "team.cuh"
+#include "include/team.cuh"
 
 constexpr u32 DIGIT_BITS = 8, DIGITS = 1u << DIGIT_BITS, KEYS_EACH = 4;
 

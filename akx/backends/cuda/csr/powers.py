@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda.content import address_of
+from akx.backends.cuda.csr.plain import groups_of, lanes_of
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.launch import Bound, Stream, default_stream
 from akx.backends.cuda.device.memory import DeviceArray, zeros
 from akx.backends.cuda.device.runtime import runtime
-from akx.backends.cuda.plain import groups_of, lanes_of
+from akx.backends.cuda.matrix.content import address_of
 from akx.backends.cuda.program import C_TYPES, CudaProgram
 from akx.backends.program import Coefficients
 from akx.core.errors import PlanError

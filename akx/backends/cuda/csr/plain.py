@@ -36,9 +36,9 @@ _SOURCE, _WITH_LONG_ROWS = ROOT / "schedules/sweep/sweep.cu", Path(__file__).wit
 _TO_SOLVE, _TO_PLAN, _OF_VECTORS = (
     tuple(ROOT / f"{name}.cu" for name in names)
     for names in (
-        ("content", "canonical"),
-        ("canonical", "digest", "features", "variants/lengths"),
-        ("vectors", "conjugate"),
+        ("matrix/content", "matrix/canonical"),
+        ("matrix/canonical", "matrix/digest", "matrix/features", "variants/lengths"),
+        ("vectors/vectors", "vectors/conjugate"),
     )
 )
 #: What was expected in this process: types, threads of a row, and what is to be looked at.

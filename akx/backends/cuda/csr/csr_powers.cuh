@@ -13,7 +13,7 @@
 //
 // Bytes: k times the matrix, unless the L2 cache has it. Flops: 2 nnz k.
 #pragma once
-#include "content.cuh"
+#include "matrix/content.cuh"
 
 constexpr int TOGETHER = 4, THREADS = 512, WARPS = THREADS / WARP;
 constexpr u32 ROUNDS = 8; // after so many rounds of rows a block takes the long ones among them

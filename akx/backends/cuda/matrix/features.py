@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device, cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
-from akx.backends.cuda.device_matrix import PATTERN, Arrays, DeviceMatrix
-from akx.backends.cuda.transpose import take
+from akx.backends.cuda.matrix.device_matrix import PATTERN, Arrays, DeviceMatrix
+from akx.backends.cuda.matrix.transpose import take
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.formats.blocked import Blocked

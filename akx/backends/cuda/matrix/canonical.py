@@ -24,11 +24,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
-from akx.backends.cuda.content import INDICES, VALUES, sums_of
 from akx.backends.cuda.device import interchange
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
 from akx.backends.cuda.device.runtime import cuda_missing
-from akx.backends.cuda.device_matrix import (
+from akx.backends.cuda.matrix.content import INDICES, VALUES, sums_of
+from akx.backends.cuda.matrix.device_matrix import (
     Arrays,
     DeviceMatrix,
     fetched,
@@ -37,7 +37,7 @@ from akx.backends.cuda.device_matrix import (
     launch,
     type_of,
 )
-from akx.backends.cuda.transpose import rows_of, running_sums, take, transposed
+from akx.backends.cuda.matrix.transpose import rows_of, running_sums, take, transposed
 from akx.core.canonical import check_finite, check_shape, target_dtype
 from akx.core.device_arrays import Parts, parts_of
 from akx.core.errors import ArgumentTypeError, DeviceMemoryError, MatrixError

@@ -4,7 +4,7 @@
 // of the column that is not in the row behind those of the row and the fresh ones of the column. Both are found by
 // bisection, and counted by ballots: the order is that of the entries, whoever comes first.
 #pragma once
-#include "team.cuh"
+#include "include/team.cuh"
 
 __device__ __forceinline__ float mirrored(float a) { return a; }
 __device__ __forceinline__ double mirrored(double a) { return a; }

@@ -10,7 +10,7 @@
 //
 // A is in CSC: `start`, `row`, `value`. So is the pattern of M: `kept_start`, `kept`.
 #pragma once
-#include "team.cuh"
+#include "include/team.cuh"
 
 __device__ __forceinline__ double widen(float a) { return double(a); }
 __device__ __forceinline__ double widen(double a) { return a; }

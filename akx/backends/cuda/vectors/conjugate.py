@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.launch import Graph, Stream
 from akx.backends.cuda.device.memory import DeviceArray, empty
 from akx.backends.cuda.program import CudaProgram
-from akx.backends.cuda.queues import Ring, record_once
-from akx.backends.cuda.vectors import CudaVectorWork
+from akx.backends.cuda.vectors.operations import VectorOperations
+from akx.backends.cuda.vectors.queues import Ring, record_once
 from akx.backends.program import Coefficients
 
 __all__ = ["BlockQueue", "BlockRecord", "StepQueue", "StepRecord"]
@@ -84,7 +84,7 @@ class BlockRecord(NamedTuple):
 class _Queue:
     """The state on the device, the ring, and graphs that are queued again and again."""
 
-    def __init__(self, work: CudaVectorWork, records: int, size: int) -> None:
+    def __init__(self, work: VectorOperations, records: int, size: int) -> None:
         self.work = work
         self._kind = type(self).__name__, records, size
         self.ring = work.kept((*self._kind, "ring"), lambda: Ring(_AHEAD, records, size))
@@ -136,7 +136,7 @@ class StepQueue(_Queue):
 
     Parameters
     ----------
-    work : CudaVectorWork
+    work : VectorOperations
     V : DeviceArray
     program : CudaProgram
         For one product.
@@ -148,7 +148,7 @@ class StepQueue(_Queue):
 
     def __init__(
         self,
-        work: CudaVectorWork,
+        work: VectorOperations,
         V: DeviceArray,
         program: CudaProgram,
         coefficients: Coefficients,
@@ -205,7 +205,7 @@ class BlockQueue(_Queue):
 
     Parameters
     ----------
-    work : CudaVectorWork
+    work : VectorOperations
     W : DeviceArray
     x : DeviceArray
     s : int
@@ -214,7 +214,7 @@ class BlockQueue(_Queue):
         For s powers of one vector.
     """
 
-    def __init__(self, work: CudaVectorWork, W: DeviceArray, x: DeviceArray, s: int, program: CudaProgram) -> None:
+    def __init__(self, work: VectorOperations, W: DeviceArray, x: DeviceArray, s: int, program: CudaProgram) -> None:
         self.s = s
         super().__init__(work, _BLOCKS, _BLOCK + 2 * s)
         self._W, self._x, self._program = W, x, program
