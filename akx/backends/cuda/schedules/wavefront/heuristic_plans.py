@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from akx.backends.cuda import features
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.matrix import features
 from akx.backends.cuda.schedules.wavefront import options as wavefront_space
 from akx.backends.cuda.schedules.wavefront import schedule as wavefront
 from akx.backends.cuda.schedules.wavefront.cost import asks
 from akx.backends.cuda.value_compression.encodings import stored_bytes, ways_of
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.partition.wavefront_blocks import ORDERS
+from akx.partition.level_order import ORDERS
 
 __all__ = ["offers"]
 

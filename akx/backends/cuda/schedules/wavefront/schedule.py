@@ -31,11 +31,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda import features
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, to_device
+from akx.backends.cuda.matrix import features
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.schedules.wavefront.layout import (
     LEAST_FETCHED,
@@ -71,18 +71,8 @@ from akx.core.matrix import Matrix
 from akx.core.options import CudaWavefront
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.partition.wavefront_blocks import (
-    ORDERS,
-    LevelOrder,
-    Strips,
-    dealt,
-    fullest,
-    is_shallow,
-    learnt_rows,
-    level_order,
-    levels_of_period,
-    strips,
-)
+from akx.partition.level_order import ORDERS, LevelOrder, is_shallow, learnt_rows, level_order, levels_of_period
+from akx.partition.wavefront_blocks import Strips, dealt, fullest, strips
 
 __all__ = ["SCHEDULE", "Wavefront", "WavefrontProgram", "front_of", "macros", "strips_of"]
 
