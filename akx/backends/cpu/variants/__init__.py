@@ -1,6 +1,6 @@
 """The SpMV variants of the CPU, one format a module: its loops, what is asked of it, and what others must know of it.
 
-A new variant is a module here and a line in `_MODULES`, in the order in which ties are decided. It defines
+A new variant is a module here, imported and named in `_MODULES`, in the order in which ties are decided. It defines
 
 LAYOUTS : tuple of Layout
     The format with its loops, and other ways to go through it.
@@ -14,10 +14,11 @@ are all that predictions go by.
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from akx.backends.cpu.device_model import COEFFICIENTS
+from akx.backends.cpu.variants import bell, csr, dia, inode, sell
 from akx.backends.cpu.variants.base import Given, Known, Layout
 from akx.backends.device_model import FormatCost
 from akx.backends.variant import VariantTraits
@@ -25,7 +26,7 @@ from akx.formats.base import Format
 
 __all__ = ["LAYOUTS", "VARIANTS", "Given", "Known", "Layout", "by_arrays", "index_bits", "layout_of", "made_by"]
 
-_MODULES = ("csr", "sell", "dia", "bell", "inode")
+_MODULES: tuple[ModuleType, ...] = (csr, sell, dia, bell, inode)
 _NARROW = "16"
 
 
@@ -38,10 +39,9 @@ def _with_costs(name: str, traits: VariantTraits) -> VariantTraits:
     return replace(traits, cost=FormatCost(**known["cost"]), sizes=sizes, together=together)
 
 
-_FOUND: list[Any] = [import_module(f"{__name__}.{module}") for module in _MODULES]
-LAYOUTS: dict[str, Layout] = {one.name: one for module in _FOUND for one in module.LAYOUTS}
+LAYOUTS: dict[str, Layout] = {one.name: one for module in _MODULES for one in module.LAYOUTS}
 VARIANTS: dict[str, VariantTraits] = {
-    name: _with_costs(name, traits) for module in _FOUND for name, traits in module.VARIANTS.items()
+    name: _with_costs(name, traits) for module in _MODULES for name, traits in module.VARIANTS.items()
 }
 _BY_ARRAYS: dict[Any, Layout] = {one.arrays: one for one in LAYOUTS.values()}
 
