@@ -12,14 +12,14 @@ import pytest
 
 from akx import solvers
 from akx.backends.cpu.device import host_device
-from akx.backends.cpu.variant_table import VARIANTS
+from akx.backends.cpu.variants import VARIANTS
 from akx.backends.cuda.device.pool import memory_pool
 from akx.backends.revisions import ALL, sources
 from akx.cli import doctor
 from akx.core import numba_jit
 from akx.core.matrix import Matrix
 from akx.report.doctor import checks as environment
-from akx.solvers.system import compiling_job
+from akx.solvers.vector_work import compiling_job
 from akx.tuner.model import calibration
 from akx.tuner.model.figures import derived_figures
 from akx.tuner.warmup import host_code as warmup
