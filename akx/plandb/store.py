@@ -75,7 +75,6 @@ class Store:
     Parameters
     ----------
     path : Path
-        Absolute path.
     timeout : float
         Seconds to wait for another process's lock.
     """
