@@ -41,7 +41,7 @@ from akx.tuner import space as spaces
 from akx.tuner.fallback import answer as ladder
 from akx.tuner.history.result import COMPLETE, FAILED
 from akx.tuner.measure import Precision
-from akx.tuner.sandbox import process as canary
+from akx.tuner.sandbox import process as sandbox
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space
 from akx.tuner.trial import problem as verify
@@ -559,7 +559,7 @@ def test_the_process_that_may_be_lost_has_the_allowance(matrix: Matrix) -> None:
     )
     for allowed in (ALLOWED, 0.0):
         problem = Problem(matrix.with_value_error(allowed), 2)
-        runner = canary.Canary(problem, command=[sys.executable, "-c", program])
+        runner = sandbox.Sandbox(problem, command=[sys.executable, "-c", program])
         try:
             assert runner.reason_against(EXACT) == repr(allowed)
         finally:

@@ -286,7 +286,7 @@ def test_several_start_vectors_share_a_sweep_and_take_turns_on_a_chip() -> None:
     plain, parts = Plan("cuda", "sweep", "csr-16", k=16), resident.SCHEDULE.offers(matrix, H100, 16)[0]
     assert eight.seconds(plain) < 4 * one.seconds(plain)
     assert eight.seconds(parts) > 7 * one.seconds(parts)
-    lay_out(eight.predicted(), matrix, H100)
+    lay_out(predicted(eight), matrix, H100)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])

@@ -38,7 +38,7 @@ from akx.tuner.space import Space, is_baseline
 
 __all__ = ["carried_over", "distance", "features_of", "similar_plans"]
 
-#: Seeds at most, and plans that are read for them.
+#: Plans at most, and plans that are read for them.
 _SEEDS, _READ = 3, 12
 #: The k of a plan and that of the search may differ by this factor.
 _K_RATIO = 2

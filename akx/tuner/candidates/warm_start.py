@@ -16,7 +16,7 @@ from akx.tuner.candidates.similar_matrices import features_of, similar_plans
 from akx.tuner.fallback.answer import like_plans
 from akx.tuner.space import Space
 
-__all__ = ["LIKE", "NO_SEEDS", "PATTERN", "SIMILAR", "Seeds", "known_seeds"]
+__all__ = ["LIKE", "NO_WARM_START", "PATTERN", "SIMILAR", "WarmStart", "warm_start_of"]
 
 #: Origins of trials.
 LIKE, PATTERN, SIMILAR = "like", "pattern", "similar"
@@ -25,7 +25,7 @@ _MOST = 3
 
 
 @dataclass(frozen=True)
-class Seeds:
+class WarmStart:
     """What is tried before the search comes up with plans of its own, within its budgets.
 
     Attributes
@@ -48,35 +48,35 @@ class Seeds:
         return {name: [plan.to_json() for plan in getattr(self, name)] for name in (LIKE, PATTERN, SIMILAR)}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Seeds:
+    def from_json(data: Mapping[str, Any]) -> WarmStart:
         """From an object with :meth:`to_json`'s names, which may lack them. Raises PlanError where they are wrong."""
         lists = {name: data.get(name, []) for name in (LIKE, PATTERN, SIMILAR)}
         if not all(isinstance(plans, list) for plans in lists.values()):
             raise PlanError("seeds are no lists of plans", found=brief(lists))
-        return Seeds(**{name: tuple(Plan.from_json(plan) for plan in plans) for name, plans in lists.items()})
+        return WarmStart(**{name: tuple(Plan.from_json(plan) for plan in plans) for name, plans in lists.items()})
 
 
 #: A search that begins with nothing that anybody has measured.
-NO_SEEDS = Seeds()
+NO_WARM_START = WarmStart()
 
 
-def known_seeds(db: PlanDatabase | None, key: PlanKey, space: Space, matrix: Matrix) -> Seeds:
+def warm_start_of(db: PlanDatabase | None, key: PlanKey, space: Space, matrix: Matrix) -> WarmStart:
     """What the database knows for a search: feasible plans; nothing without one, nothing of one that cannot be read.
 
     The features of the matrix, which are kept with its plan, are known from here on.
     """
     if db is None:
-        return NO_SEEDS
+        return NO_WARM_START
     features_of(matrix)
     try:
         records = db.of_pattern(key.fingerprint)
     except (DatabaseError, MissingDependencyError):
-        return NO_SEEDS
+        return NO_WARM_START
     found = like_plans(records, key, backend=space.backend, threads=space.threads)
     like = _feasible(dict.fromkeys(space.inside(one.plan) for one in found), space, matrix)
     pattern = _feasible((plan for plan in pattern_plans(records, key, space) if plan not in like), space, matrix)
     similar = tuple(plan for plan in similar_plans(db, key, space, matrix) if _is_feasible(plan, space, matrix))
-    return Seeds(like, similar, pattern)
+    return WarmStart(like, similar, pattern)
 
 
 def _feasible(plans: Iterable[Plan], space: Space, matrix: Matrix) -> tuple[Plan, ...]:

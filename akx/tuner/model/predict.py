@@ -141,6 +141,8 @@ def predict(
 
 def predicted(model: Model) -> Plan:
     """The plan that `model` predicts; see :func:`predict`."""
+    if model.prediction is not None:
+        return model.prediction
     space, matrix = model.space, model.matrix
     budget = space.device.budget
     if budget and _MOST_STORED * model.working_set > budget:

@@ -20,14 +20,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from akx.core.plan import Plan
 from akx.tuner.sandbox import pipes as processes
 from akx.tuner.sandbox.pipes import receive, send
-from akx.tuner.trial.problem import Problem
 
-__all__ = ["UNANSWERED", "Canary"]
+if TYPE_CHECKING:
+    from akx.tuner.trial.problem import Problem
+
+__all__ = ["UNANSWERED", "Sandbox"]
 
 #: Seconds for a candidate to be prepared and run, and for the process to come up beside that.
 _PATIENCE, _START = 30.0, 60.0
@@ -36,7 +38,7 @@ UNANSWERED = "the process that ran it first did not answer"
 _LOST = "lost the process that ran it first: "
 
 
-class Canary:
+class Sandbox:
     """Where candidates run first.
 
     Parameters
@@ -172,7 +174,7 @@ def _prepared(plan: Plan, matrix: Any, vectors: int) -> Any:
 
 
 def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any, program: Any = None) -> str:
-    """Prepare a plan, where it is not, and run it twice; the text that :meth:`Canary.reason_against` gets."""
+    """Prepare a plan, where it is not, and run it twice; the text that :meth:`Sandbox.reason_against` gets."""
     import numpy as np
 
     from akx.core.errors import IllegalAddressError, LaunchError

@@ -30,13 +30,13 @@ from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, aged, default
 from akx.tuner import measure
 from akx.tuner.candidates.initial_candidates import foreseen
 from akx.tuner.candidates.similar_matrices import features_of
-from akx.tuner.candidates.warm_start import known_seeds
+from akx.tuner.candidates.warm_start import warm_start_of
 from akx.tuner.history.kept import is_enough, is_final, keep, leave, reuse, usable
 from akx.tuner.history.result import FEW_CALLS, TIME_BUDGET, Counts, Progress, Trial, TuneResult, Untuned
 from akx.tuner.history.trial_log import NO_HISTORY, TrialLog, earlier_trials
 from akx.tuner.model.calibration import ceiling_of, figures_of
 from akx.tuner.model.figures import measured_figures
-from akx.tuner.model.predict import Model, budget_error
+from akx.tuner.model.predict import Model, budget_error, predicted
 from akx.tuner.request import Settings
 from akx.tuner.search.search import Outcome, Search
 from akx.tuner.search.shared_study import join_study
@@ -282,12 +282,12 @@ def tune(
         space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
         of_exact = None if kept is None or key == exact else usable(kept.find(exact).record, matrix, device, used)
         given = [space.inside(record.plan) for record in (old, of_exact) if record is not None]
-        seeds = known_seeds(kept, exact, space, matrix)
+        warm_start = warm_start_of(kept, exact, space, matrix)
         if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
             raise budget_error(space, matrix, "not even one product at a time fits")
         problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
         model = _model(matrix, space, start_vectors, wanted.seconds, warmup)
-        _compile(warmup, compilation, foreseen(model, seeds, given), wanted, callback)
+        _compile(warmup, compilation, foreseen(model, warm_start, given), wanted, callback)
         bench = _bench(problem, space, wanted, warmup)
         if not warmup.has_all:
             bench.end_when_settled(warmup.close)
@@ -298,9 +298,9 @@ def tune(
         history = NO_HISTORY if anew else earlier_trials(kept, key)
         log = None if kept is None else TrialLog(kept, key)
         try:
-            with recording_to(record, "search", name, key, model, wanted, seeds) as recorder:
+            with recording_to(record, "search", name, key, model, wanted, warm_start) as recorder:
                 options: dict[str, Any] = {"start": begin, "callback": callback, "keep": space_filter, "given": given}
-                options |= {"others": others, "seeds": seeds, "history": history}
+                options |= {"others": others, "warm_start": warm_start, "history": history}
                 outcome = _search(bench, model, wanted, recorder, log, **options)
                 result = _result(outcome, matrix, key, space, start, name=name, db=kept)
                 result = _with_calls(_with_budget(_with_value_error(result, matrix, device), budget), wanted.calls)
@@ -643,7 +643,7 @@ def _untuned(outcome: Outcome, model: Model) -> tuple[Plan, float] | None:
         if cut and all(trial.origin == "baseline" for trial in own.values()):
             return None  # nobody has come to think of it, which takes time
         try:
-            plan = model.space.inside(model.predicted())
+            plan = model.space.inside(predicted(model))
         except AkxError:
             return None
     final = {one.plan: one.seconds for one in (*outcome.finalists, outcome.best, outcome.baseline)}
