@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 import akx
-from akx.backends.device.choose import device_of
+from akx.backends.selection import device_of
 from akx.plandb import PlanDatabase
 from akx.tuner.online.dry_run import job
 from akx.tuner.online.threads import NAME

@@ -49,10 +49,10 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
+from akx.backends.cpu.device import HostDevice, default_threads
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.device.choose import device_of
-from akx.backends.device.host import HostDevice, default_threads
-from akx.backends.device.lock import device_lock
+from akx.backends.device_lock import device_lock
+from akx.backends.selection import device_of
 from akx.core.errors import AkxError, ArgumentError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

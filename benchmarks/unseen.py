@@ -29,9 +29,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from akx.backends.device.choose import device_of
-from akx.backends.device.host import default_threads
-from akx.backends.device.lock import device_lock
+from akx.backends.cpu.device import default_threads
+from akx.backends.device_lock import device_lock
+from akx.backends.selection import device_of
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

@@ -104,8 +104,8 @@ def _checked_call(matrix: Matrix, plan: Plan) -> Any:
 
 def _timed(calls: Mapping[str, Any]) -> dict[str, Json]:
     """Seconds of each call, microseconds of each of its steps, and their spread; in turns."""
-    from akx.backends.device.choose import device_of
-    from akx.backends.device.lock import device_lock
+    from akx.backends.device_lock import device_lock
+    from akx.backends.selection import device_of
     from akx.tuner.measure import Precision, interleave
 
     for call in calls.values():

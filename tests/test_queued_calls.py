@@ -59,7 +59,7 @@ class Few:
         self.given = case.P._prepared.values.of(DTYPE)
         self.problem, self.left = Problem(self.given, K), list(enumerate(programs))
         self.kept: list[Plan] = []
-        self.vectors = akx.backends.device.choose.backend_of("cuda").trial_vectors(self.problem)
+        self.vectors = akx.backends.selection.backend_of("cuda").trial_vectors(self.problem)
 
     def next(self, incumbent: Plan, seconds: float, left: float, matrix: Any) -> Candidate | None:
         if not self.left:
@@ -70,7 +70,7 @@ class Few:
         if program.factor == 1.0:
             program.update_values(matrix.data)
         self.problem = Problem(matrix, K)
-        self.vectors = akx.backends.device.choose.backend_of("cuda").trial_vectors(self.problem)
+        self.vectors = akx.backends.selection.backend_of("cuda").trial_vectors(self.problem)
         self.problem.poison()
         del self.left[0]
         return Candidate(_plan(place), "given", program, self.problem, seconds, 0.0)

@@ -20,11 +20,11 @@ import scipy.sparse as sp
 import akx
 from akx import solvers
 from akx.backends import registry
+from akx.backends.cpu.device import host_device
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.value_compression.encodings import HALF, error_of
-from akx.backends.device.host import host_device
-from akx.backends.device.likeness import likeness
+from akx.backends.device_similarity import likeness
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, VerificationError
 from akx.core.matrix import Matrix, content_token
@@ -337,7 +337,7 @@ def test_the_note_is_for_plans_that_store_values_so(matrix: Matrix) -> None:
 
 
 def test_a_plan_is_verified_with_its_allowance(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("akx.backends.device.choose.device_of", lambda _: GPU)
+    monkeypatch.setattr("akx.backends.selection.device_of", lambda _: GPU)
     allowed = matrix.with_value_error(ALLOWED)
     assert recheck._place(matrix, record(allowed, INEXACT)) == (GPU, 1, ALLOWED, "")
     assert recheck._place(matrix, record(matrix, EXACT)) == (GPU, 1, 0.0, "")
@@ -584,7 +584,7 @@ def test_a_plan_is_run_again_with_its_allowance(matrix: Matrix, monkeypatch: pyt
         raise Begun("stop here")
 
     asked: list[float] = []
-    monkeypatch.setattr("akx.backends.device.choose.device_of", lambda _: GPU)
+    monkeypatch.setattr("akx.backends.selection.device_of", lambda _: GPU)
     monkeypatch.setattr("akx.tuner.space.build_space", lambda matrix, *_, **__: asked.append(matrix.value_error))
     monkeypatch.setattr("akx.tuner.trial.problem.Problem", problem)
     loose = matrix.with_value_error(ALLOWED)
@@ -618,8 +618,8 @@ def contest(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(bench, "_prepare", prepare)
     monkeypatch.setattr(CudaBackend, "call", lambda *_, **__: lambda: None)
     monkeypatch.setattr(bench, "cusparse_calls", cusparse)
-    monkeypatch.setattr("akx.backends.device.choose.device_of", lambda _: GPU)
-    monkeypatch.setattr("akx.backends.device.lock.device_lock", lambda _: SimpleNamespace(alone=nullcontext))
+    monkeypatch.setattr("akx.backends.selection.device_of", lambda _: GPU)
+    monkeypatch.setattr("akx.backends.device_lock.device_lock", lambda _: SimpleNamespace(alone=nullcontext))
     monkeypatch.setattr(
         "akx.tuner.measure.interleave", lambda calls, _: [SimpleNamespace(seconds=1.0, spread=0.0) for _ in calls]
     )

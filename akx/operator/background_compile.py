@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from scipy.sparse import eye_array
 
-from akx.backends.device.choose import HOST
+from akx.backends.selection import HOST
 from akx.core.errors import CompileError
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded
@@ -123,8 +123,8 @@ def look(job: Job, matrix: Matrix, vectors: int = 1) -> None:
 def summing_by(threads: int, nbytes: int) -> Summing | None:
     """What forms checksums of a matrix while a device works, by at most so many threads; `nbytes` are of its values.
 
-    That is a team whose threads listen for the next call (:mod:`akx.backends.cpu.sums`), once its code is there; None
-    before, and for few.
+    That is a team whose threads listen for the next call (:mod:`akx.backends.cpu.checksums`), once its code is there;
+    None before, and for few.
     """
     global _read, _has_team
     count = min(threads, _READERS, nbytes // _OF_A_THREAD)
@@ -153,7 +153,7 @@ def summing_by(threads: int, nbytes: int) -> Summing | None:
 
 def _bring_team() -> None:
     global _sums_of
-    _sums_of = import_module("akx.backends.cpu.sums").sums_of
+    _sums_of = import_module("akx.backends.cpu.checksums").sums_of
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from akx.backends.device.choose import HOST, array_backend
+from akx.backends.selection import HOST, array_backend
 from akx.core.arguments import check_count
 from akx.core.basis import Basis
 from akx.core.matrix import Matrix, content_token

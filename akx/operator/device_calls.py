@@ -22,8 +22,8 @@ from akx.backends.cuda.device.launch import CallerStream, Stream, default_stream
 from akx.backends.cuda.device.memory import DeviceArray, wrap
 from akx.backends.cuda.device.runtime import runtime
 from akx.backends.cuda.program import CudaProgram
-from akx.backends.device.choose import array_backend
 from akx.backends.schedule import Coefficients
+from akx.backends.selection import array_backend
 from akx.core.basis import Basis
 from akx.core.errors import ArgumentError, ArgumentTypeError, DeviceError
 from akx.operator.overflow import OverflowWatch

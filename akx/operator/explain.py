@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
-from akx.backends.device.choose import backend_of
+from akx.backends.selection import backend_of
 from akx.core.errors import shown
 from akx.operator.online import reason_against_online
 from akx.operator.prepared import Prepared

@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from akx.backends.device.choose import backend_of, plan_threads
 from akx.backends.schedule import Program
+from akx.backends.selection import backend_of, plan_threads
 from akx.core.arguments import unknown_name
 from akx.core.errors import ArgumentError
 from akx.core.matrix import Matrix

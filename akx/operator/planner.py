@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
-from akx.backends.device.budget import within
-from akx.backends.device.choose import device_of, plan_threads, resolve_backend
-from akx.backends.device.host import resolve_threads
+from akx.backends.cpu.device import resolve_threads
+from akx.backends.memory_budget import within
 from akx.backends.schedule import Program
+from akx.backends.selection import device_of, plan_threads, resolve_backend
 from akx.core.errors import AkxError, DeviceError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import unknown_option

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from akx.core import arguments as _given
+from akx.core import arguments
 from akx.core.errors import ArgumentError
 
 __all__ = ["check_count", "check_hermitian"]
@@ -30,8 +30,8 @@ def check_count(
     """
     if value is None and not auto:
         return max(default, 1)
-    most = _given.ANY_COUNT if most is None else most
-    return _given.check_count(name, value, least=least, most=most, other="'auto'" if auto else "")
+    most = arguments.ANY_COUNT if most is None else most
+    return arguments.check_count(name, value, least=least, most=most, other="'auto'" if auto else "")
 
 
 def check_hermitian(M: Any, method: str) -> None:

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from akx.backends.device.choose import HOST, array_backend, backend_of, is_usable, resolve_backend
-from akx.backends.numpy_vectors import NumpyVectors
+from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
+from akx.backends.selection import HOST, array_backend, backend_of, is_usable, resolve_backend
 from akx.backends.vectors import Vectors
 from akx.core.arguments import check_number, converted, numbers_of
 from akx.core.basis import Basis

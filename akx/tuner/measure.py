@@ -76,8 +76,8 @@ class Clock(Protocol):
 class Watch(Protocol):
     """What looks at the machine after each round, and says which of them it spoilt.
 
-    :class:`akx.backends.device.clocks.ClockWatch` on a GPU, :class:`akx.backends.cpu.cores.CoreWatch` for threads of a
-    host.
+    :class:`akx.backends.cuda.device.clocks.ClockWatch` on a GPU, :class:`akx.backends.cpu.cores.CoreWatch` for threads
+    of a host.
     """
 
     @property

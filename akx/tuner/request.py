@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from akx.backends.device.choose import backend_of
+from akx.backends.selection import backend_of
 from akx.core.arguments import ANY_COUNT, check_count, check_number
 from akx.core.errors import ArgumentError, brief
 from akx.tuner.measure import Precision

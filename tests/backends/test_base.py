@@ -15,11 +15,11 @@ from numba import typeof
 
 import akx
 from akx.backends import registry
+from akx.backends.cpu.device import host_device
 from akx.backends.cpu.layout import VARIANTS, variants_for
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.device.choose import BACKENDS
-from akx.backends.device.host import host_device
 from akx.backends.schedule import Coefficients, Parameter, Program, Schedule, Traffic, as_coefficients, held_bytes
+from akx.backends.selection import BACKENDS
 from akx.core.basis import monomial
 from akx.core.errors import PlanError
 from akx.core.matrix import Matrix
@@ -44,7 +44,7 @@ GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10
 _MAY_NAME = {"core/options.py", "report/comparison/bench.py", "tuner/space.py", "solvers/chosen.py"}
 #: Where a name of a backend stands outside the kernels and devices: where schedules are declared, a line of help, and
 #: what to install.
-_MAY_NAME_BACKENDS = {"core/options.py", "cli/app.py", "report/doctor/checks.py"}
+_MAY_NAME_BACKENDS = {"core/options.py", "cli/options.py", "report/doctor/checks.py"}
 
 
 @dataclass(frozen=True)

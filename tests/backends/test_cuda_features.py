@@ -33,7 +33,8 @@ from akx.formats.slice_diagonals import diagonals_of
 from akx.formats.supervariables import _twins
 from akx.operator.matrix_values import _add_arrays
 from akx.partition.halo import halo_sizes
-from akx.partition.wavefront_blocks import _closure, _lines, _next_to, _reach
+from akx.partition.level_order import _closure, _lines, _next_to
+from akx.partition.wavefront_blocks import _reach
 from akx.tuner import predict
 
 on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")

@@ -49,7 +49,7 @@ from akx.backends.cuda.value_compression.encodings import (
 )
 from akx.backends.cuda.variants.block_local import program as parts
 from akx.backends.schedule import Coefficients
-from akx.core import parallel as side_by_side
+from akx.core import parallel
 from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
@@ -723,7 +723,7 @@ def test_pieces_side_by_side_are_as_one(pieces: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stored, "_in_pieces", lambda work, count: asked.append(count) or whole(work, count))
     monkeypatch.setattr(stored, "_PIECE", 7)
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
-    monkeypatch.setattr(side_by_side, "available_cores", lambda: pieces)
+    monkeypatch.setattr(parallel, "available_cores", lambda: pieces)
     assert len(whole(lambda begin, end: (begin, end), 3001)) == pieces
     assert whole(lambda begin, end: (begin, end), 6) == [(0, 6)]
     assert encoded(wide, HALF) is None

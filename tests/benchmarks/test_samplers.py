@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
 from akx.core.errors import ArgumentError
 from akx.core.plan import Plan
 from akx.tuner import Settings, read_recording, replay

@@ -18,7 +18,7 @@ from akx.backends.cuda import timing as gpu
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.runtime import cuda_missing
 from akx.backends.cuda.schedules.stream import schedule as stream
-from akx.backends.device.budget import within
+from akx.backends.memory_budget import within
 from akx.backends.schedule import Program
 from akx.core.errors import ArgumentError, BudgetError
 from akx.core.matrix import Matrix

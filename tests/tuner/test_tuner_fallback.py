@@ -18,10 +18,10 @@ import pytest
 import scipy.sparse as sp
 from forked import succeeds_in_a_child
 
+from akx.backends.cpu.device import host_device
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.device.host import host_device
-from akx.core import options as declarations
+from akx.core import options
 from akx.core.errors import InfeasibleError, VerificationError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -406,7 +406,7 @@ def test_what_is_not_worth_a_measurement(
 
     assert "it gained 1.05x there" in why(baseline_seconds=1.05e-3)
     assert "preparing it took 5 s there" in why(prepare_seconds=5.0)
-    monkeypatch.setitem(declarations._DECLARED, ("cpu", "stream"), declarations.CudaStream)
+    monkeypatch.setitem(options._DECLARED, ("cpu", "stream"), options.CudaStream)
     streamed = Plan("cpu", "stream", "csr", k=8, threads=2)
     assert "memory is short" in why(plan=streamed)
     with monkeypatch.context() as patched:
@@ -541,8 +541,8 @@ def test_what_is_timed_is_timed_alone(world: Any, call: Call, optimum: Plan, mon
 def _held_elsewhere() -> Iterator[None]:
     """Another process measures on the processors of this host."""
     code = (
-        "import sys, time; from akx.backends.device.host import host_device\n"
-        "from akx.backends.device.lock import device_lock\n"
+        "import sys, time; from akx.backends.cpu.device import host_device\n"
+        "from akx.backends.device_lock import device_lock\n"
         "with device_lock(host_device()).alone() as sure: print(sure, flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from akx.backends import registry
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
 from akx.core.errors import InfeasibleError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase

@@ -23,7 +23,7 @@ from akx.backends.cuda.schedules.sweep.cost import csr_work, sell_work
 from akx.backends.cuda.schedules.wavefront import cost as wavefront_work
 from akx.backends.cuda.schedules.wavefront import schedule as wavefront
 from akx.backends.cuda.variants import diagonals, vbell
-from akx.backends.device.budget import within
+from akx.backends.memory_budget import within
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of

@@ -10,7 +10,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
 from akx.core.plan import Plan
 from akx.tuner.candidates.sampler import _ATTEMPTS, Sampler
 from akx.tuner.history.ledger import Ledger

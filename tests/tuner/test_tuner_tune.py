@@ -23,9 +23,9 @@ from numba.core import event
 from postgres import PostgresServer
 
 from akx.backends import registry
-from akx.backends.cpu import rates
-from akx.backends.device.clocks import ClockState, ClockWatch
-from akx.backends.device.host import host_device
+from akx.backends.cpu import device_model as rates
+from akx.backends.cpu.device import host_device
+from akx.backends.cuda.device.clocks import ClockState, ClockWatch
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, DeviceError, InfeasibleError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord, default_database

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from akx.backends.cpu.jit import jit, jit_inner
-from akx.backends.cpu.sync import advanced, all_reached, begin, finish, first_part, hold, let_go, position, turn
-from akx.backends.cpu.team import Job, team
+from akx.backends.cpu.thread_sync import advanced, all_reached, begin, finish, first_part, hold, let_go, position, turn
+from akx.backends.cpu.thread_team import Job, team
 from akx.core.errors import AkxError
 
 __all__ = ["CoreState", "CoreWatch", "core_state"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.device.choose import device_of, plan_threads
+from akx.backends.selection import device_of, plan_threads
 from akx.core.errors import InfeasibleError
 from akx.formats.base import Pattern, pattern_of
 from akx.formats.natural_blocks import MOST, Nodes, natural_nodes

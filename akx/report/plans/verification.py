@@ -123,7 +123,7 @@ def recheck_plans(
 
 
 def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> Recheck:
-    from akx.backends.device.lock import device_lock
+    from akx.backends.device_lock import device_lock
     from akx.tuner import measure
     from akx.tuner.history.result import COMPLETE
     from akx.tuner.space import build_space
@@ -182,8 +182,8 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
 
 def _place(matrix: Matrix, record: PlanRecord) -> tuple[Any, int, float, str]:
     """The device that a plan is for, its threads and the error that it may store values with; or why it is not ours."""
-    from akx.backends.device.budget import within
-    from akx.backends.device.choose import device_of, plan_threads
+    from akx.backends.memory_budget import within
+    from akx.backends.selection import device_of, plan_threads
 
     key, backend = record.key, record.plan.backend
     if stale := stale_fields(record):

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from operator import itemgetter
 
-from akx.backends.device.likeness import likeness
+from akx.backends.device_similarity import likeness
 from akx.core.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, aged, mismatch
 from akx.tuner.candidates.similar_matrices import carried_over

@@ -25,8 +25,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from akx.backends.device.choose import backend_of
-from akx.backends.device.likeness import likeness
+from akx.backends.device_similarity import likeness
+from akx.backends.selection import backend_of
 from akx.core.errors import DatabaseError, MissingDependencyError, PlanError
 from akx.core.features import dense_block_size
 from akx.core.matrix import Matrix
@@ -60,15 +60,15 @@ def features_of(matrix: Matrix) -> Mapping[str, float]:
     """
     found: Mapping[str, float] | None = matrix.pattern_cache.get(_MEMO)
     if found is None:
-        from akx.core import structure as _structure
+        from akx.core import features
 
         found = {
             "rows": matrix.n,
             "nnz": matrix.nnz,
             "row_mean": round(matrix.nnz / matrix.n, 4),
-            "bandwidth": int(_structure.extent(matrix.indptr, matrix.indices)[0]),
+            "bandwidth": int(features.extent(matrix.indptr, matrix.indices)[0]),
             "block_size": _block_size(matrix),
-            "diagonals": int(_structure.count_diagonals(matrix.indptr, matrix.indices)),
+            "diagonals": int(features.count_diagonals(matrix.indptr, matrix.indices)),
         }
         matrix.pattern_cache[_MEMO] = found
     return found

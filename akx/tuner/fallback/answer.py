@@ -47,12 +47,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from akx.backends import registry
-from akx.backends.device.choose import backend_of
-from akx.backends.device.forks import ForkSafeLock
-from akx.backends.device.lock import device_lock
-from akx.backends.facts import fact, keep
+from akx.backends.device_lock import device_lock
+from akx.backends.pattern_cache import fact, keep
 from akx.backends.schedule import Program
+from akx.backends.selection import backend_of
 from akx.core.errors import AkxError, VerificationError
+from akx.core.fork_safety import ForkSafeLock
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, aged

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from akx.backends.device.choose import backend_of
-from akx.backends.device.likeness import likeness, threads_of_class
+from akx.backends.device_similarity import likeness, threads_of_class
+from akx.backends.selection import backend_of
 from akx.core.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, aged, mismatch
 
@@ -28,7 +28,7 @@ class Like:
     record : PlanRecord
         Where it comes from.
     distance : float
-        Of the devices, see :func:`akx.backends.device.likeness.likeness`; 0 where it is the same.
+        Of the devices, see :func:`akx.backends.device_similarity.likeness`; 0 where it is the same.
     differ : tuple of str
         Fields of the key that do: ``"device_class"``, ``"basis"``, ``"k"``; none where the plan is aged.
     """

@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import Any
 
 from akx.backends import registry
-from akx.backends.device.choose import backend_of
+from akx.backends.selection import backend_of
 from akx.core.errors import AkxError, DatabaseError, PlanError
 from akx.core.matrix import Matrix
 from akx.core.options import unknown_option

@@ -37,10 +37,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from akx.backends import registry
-from akx.backends.device.choose import HOST, backend_of
-from akx.backends.device.lock import device_lock
+from akx.backends.device_lock import device_lock
 from akx.backends.revisions import ALL, sources
 from akx.backends.schedule import Schedule, as_coefficients
+from akx.backends.selection import HOST, backend_of
 from akx.core.atomic_files import write_in_one_step
 from akx.core.errors import (
     AkxError,
@@ -273,7 +273,7 @@ def calibrate(backend: str = HOST) -> Calibration:
     AkxError
         Where there is no such device, or other work disturbs it.
     """
-    from akx.backends.device.choose import device_of, plan_threads
+    from akx.backends.selection import device_of, plan_threads
 
     device, asked = device_of(backend), backend_of(backend)
     most = plan_threads(backend, device.cores)  # whatever the environment says: it is a figure of the machine

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from akx.backends.cpu.rates import FORMATS
-from akx.backends.device.choose import backend_of
-from akx.backends.device.figures import Figures, FormatCost
+from akx.backends.cpu.device_model import FORMATS
+from akx.backends.device_model import Figures, FormatCost
+from akx.backends.selection import backend_of
 
 __all__ = ["FORMATS", "Figures", "FormatCost", "derived_figures", "faster", "measured_figures"]
 

@@ -13,7 +13,7 @@ the rows have: another format must promise to be 1.02 times as fast as plain CSR
 slower. Where the entries of a sweep would wait for x, which is read anywhere and lies beyond the own caches, it is that
 which asks for x ahead of use. In doubt it is the plain sweep. What it costs is what `feasible` and `traffic` of these
 plans cost, some passes over the column indices, which preparing the plan does not pay for again. A plan is predicted
-once: it is kept with the pattern, and on disk (:mod:`akx.backends.facts`), under all that it depends on.
+once: it is kept with the pattern, and on disk (:mod:`akx.backends.pattern_cache`), under all that it depends on.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from itertools import product
 from typing import Any
 
 from akx.backends import registry
-from akx.backends.device.choose import backend_of, device_of, plan_threads
-from akx.backends.facts import fact, keep
+from akx.backends.pattern_cache import fact, keep
 from akx.backends.schedule import Schedule
+from akx.backends.selection import backend_of, device_of, plan_threads
 from akx.core.errors import BudgetError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import Options, traits

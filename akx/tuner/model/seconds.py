@@ -194,7 +194,8 @@ class Model:
     def _near(self, plan: Plan, traffic: Traffic) -> float:
         """Seconds of all threads for what they read from the last-level cache: what a pass reads, once.
 
-        Each part of the matrix comes once for all start vectors, which have it in turns (:mod:`akx.backends.cpu.run`).
+        Each part of the matrix comes once for all start vectors, which have it in turns
+        (:mod:`akx.backends.cpu.task_loop`).
         """
         more = 2.0 * (self.start_vectors - 1) * self.matrix.n * self.matrix.dtype.itemsize * plan.k * traffic.redundancy
         return (traffic.cache_bytes + more) / plan.k_per_pass / self.figures.last_level_bandwidth

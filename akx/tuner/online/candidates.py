@@ -20,7 +20,7 @@ from typing import Any
 
 from akx.backends import registry
 from akx.backends.base import TrialVectors
-from akx.backends.device.choose import HOST
+from akx.backends.selection import HOST
 from akx.core.errors import AkxError, CapturingError, DatabaseError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from itertools import chain, islice
 
-from akx.backends.device.base import Device
-from akx.backends.device.choose import plan_threads
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
+from akx.backends.device import Device
+from akx.backends.selection import plan_threads
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner.candidates.proposals import Proposals

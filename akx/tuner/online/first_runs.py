@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from akx.backends.base import TrialVectors
-from akx.backends.device.choose import backend_of
 from akx.backends.schedule import Program, Schedule
+from akx.backends.selection import backend_of
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner.sandbox.pipes import available_bytes

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from akx.backends.device.forks import lock_file, unlock_file
 from akx.core.errors import ArgumentTypeError, DatabaseError, brief
+from akx.core.fork_safety import lock_file, unlock_file
 from akx.plandb.place import ServerAddress, database_place
 from akx.plandb.server import connecting, server_errors, translate
 

@@ -17,9 +17,9 @@ from itertools import islice
 from typing import Any, Literal, ParamSpec
 
 from akx.backends import registry
-from akx.backends.device.budget import budgeted_backend, resolve_budget, within
-from akx.backends.device.choose import backend_of, is_usable
-from akx.backends.device.lock import device_lock
+from akx.backends.device_lock import device_lock
+from akx.backends.memory_budget import budgeted_backend, resolve_budget, within
+from akx.backends.selection import backend_of, is_usable
 from akx.core.arguments import check_count, unknown_name
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, brief
 from akx.core.matrix import Matrix

@@ -16,9 +16,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from akx.backends.device.forks import lock_file, unlock_file
 from akx.backends.schedule import Parameter
 from akx.core.errors import ArgumentError, FileFormatError
+from akx.core.fork_safety import lock_file, unlock_file
 from akx.plandb import PlanKey
 from akx.plandb.record import now
 from akx.tuner.candidates.warm_start import NO_WARM_START, WarmStart

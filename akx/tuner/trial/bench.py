@@ -30,8 +30,8 @@ from operator import itemgetter
 
 from akx.backends import registry
 from akx.backends.cpu.cores import CoreWatch
-from akx.backends.device.choose import backend_of
 from akx.backends.schedule import Program, held_bytes
+from akx.backends.selection import backend_of
 from akx.core.errors import AkxError, InfeasibleError, VerificationError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

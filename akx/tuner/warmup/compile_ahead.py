@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from akx.backends.device.forks import ForkSafeLock
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
+from akx.core.fork_safety import ForkSafeLock
 from akx.core.plan import Plan
 from akx.tuner.sandbox.pipes import SHARE, SPARED_CORES, available_bytes
 from akx.tuner.sandbox.process import UNANSWERED, Sandbox

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
-from akx.backends.device.choose import HOST
-from akx.backends.device.forks import ForkSafeLock
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
 from akx.backends.schedule import as_coefficients
+from akx.backends.selection import HOST
+from akx.core.fork_safety import ForkSafeLock
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner.sandbox import pipes as processes
@@ -354,8 +354,8 @@ def _play(data: Any, matrix: Matrix, vectors: int) -> None:
 
 def _meet(_: Any, matrix: Matrix, vectors: int) -> None:
     """What looks at the cores (:mod:`akx.backends.cpu.cores`), with all that teams of threads share; and checksums."""
+    from akx.backends.cpu.checksums import sums_of
     from akx.backends.cpu.cores import core_state
-    from akx.backends.cpu.sums import sums_of
 
     core_state(2)
     sums_of([matrix.data], 2)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from akx.backends.cuda import features
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.variants.row_lengths import measured_rows
-from akx.backends.facts import fact
+from akx.backends.pattern_cache import fact
 from akx.backends.schedule import Work
 from akx.core.matrix import Matrix
 

@@ -30,13 +30,13 @@ from math import ceil
 import numpy as np
 from scipy import sparse
 
+from akx.backends.cpu.device import default_threads
 from akx.backends.cpu.shared import block_of
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.schedules.stream.host_share import HostShare, Split, host_plan, host_reason, split_of
 from akx.backends.cuda.schedules.stream.layout import BACKS, Window, choose_window, reach, smallest_window, stored_bytes
 from akx.backends.cuda.schedules.stream.program import Ordered, StreamProgram, kind_of, movers
 from akx.backends.cuda.schedules.sweep.layout import near
-from akx.backends.device.host import default_threads
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic, check_feasible, option_reason
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix

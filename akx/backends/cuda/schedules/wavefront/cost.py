@@ -23,7 +23,8 @@ from akx.backends.schedule import Traffic
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.partition.wavefront_blocks import ORDERS, Strips
+from akx.partition.level_order import ORDERS
+from akx.partition.wavefront_blocks import Strips
 
 __all__ = ["asks", "work"]
 

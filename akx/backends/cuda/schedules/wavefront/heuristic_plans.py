@@ -15,7 +15,7 @@ from akx.backends.cuda.schedules.wavefront.cost import asks
 from akx.backends.cuda.value_compression.encodings import stored_bytes, ways_of
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.partition.wavefront_blocks import ORDERS
+from akx.partition.level_order import ORDERS
 
 __all__ = ["offers"]
 

@@ -15,7 +15,7 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.formats.block_local import WARP
-from akx.partition.wavefront_blocks import ORDERS
+from akx.partition.level_order import ORDERS
 
 __all__ = ["BLOCKS", "HELD_SLOTS", "HELPERS", "OPTIONS", "SLACKS", "SLICES", "VARIANTS", "plan_of", "space", "starts"]
 

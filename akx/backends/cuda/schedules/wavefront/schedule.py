@@ -71,18 +71,8 @@ from akx.core.matrix import Matrix
 from akx.core.options import CudaWavefront
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.partition.wavefront_blocks import (
-    ORDERS,
-    LevelOrder,
-    Strips,
-    dealt,
-    fullest,
-    is_shallow,
-    learnt_rows,
-    level_order,
-    levels_of_period,
-    strips,
-)
+from akx.partition.level_order import ORDERS, LevelOrder, is_shallow, learnt_rows, level_order, levels_of_period
+from akx.partition.wavefront_blocks import Strips, dealt, fullest, strips
 
 __all__ = ["SCHEDULE", "Wavefront", "WavefrontProgram", "front_of", "macros", "strips_of"]
 
