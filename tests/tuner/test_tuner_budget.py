@@ -27,6 +27,7 @@ from akx.plandb import default_database
 from akx.tuner import plan_key, predict
 from akx.tuner import space as spaces
 from akx.tuner.history.result import TuneResult
+from akx.tuner.search import outcome as outcomes
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space, build_space, is_baseline
 from akx.tuner.trial.bench import Bench
@@ -241,13 +242,13 @@ def test_page_locked_memory_counts_among_what_is_kept() -> None:
 def test_the_note_on_a_budget_names_the_baseline(matrix: Matrix) -> None:
     fields = {field.name: None for field in dataclasses.fields(TuneResult)}
     result = TuneResult(**{**fields, "backend": "cuda", "notes": ("x",), "baseline_name": "sweep/csr-1 threads=1"})  # type: ignore[arg-type]
-    assert tuning._with_budget(result, None) is result
-    note, last = tuning._with_budget(result, 5).notes
+    assert outcomes.with_budget(result, None) is result
+    note, last = outcomes.with_budget(result, 5).notes
     assert last == "x"
     assert "budget of 5 bytes" in note
     assert "the baseline is plain products, sweep/csr-1" in note
     streamed = dataclasses.replace(result, baseline_name="stream/sell-1 k_per_pass=1")
-    assert "the baseline is streamed products, stream/sell-1" in tuning._with_budget(streamed, 5).notes[0]
+    assert "the baseline is streamed products, stream/sell-1" in outcomes.with_budget(streamed, 5).notes[0]
 
 
 @pytest.mark.cuda

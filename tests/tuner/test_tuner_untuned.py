@@ -19,6 +19,7 @@ from akx.tuner.history.kept import reuse
 from akx.tuner.history.result import FEW_CALLS, Finalist, Trial, TuneResult, Untuned
 from akx.tuner.model.figures import Figures, derived_figures, faster
 from akx.tuner.model.predict import Model
+from akx.tuner.search import outcome as outcomes
 from akx.tuner.search import tune as tuning
 from akx.tuner.search.search import Outcome
 
@@ -52,7 +53,7 @@ def outcome(*trials: Trial, finals: dict[Plan, float] | None = None, **changes: 
 
 def untuned(found: Outcome, predicted: Callable[[], Plan] = lambda: GUESS) -> tuple[Plan, float] | None:
     model: Any = SimpleNamespace(predicted=predicted, space=SimpleNamespace(inside=lambda plan: plan))
-    return tuning._untuned(found, model)
+    return outcomes._untuned(found, model)
 
 
 def never() -> Plan:
