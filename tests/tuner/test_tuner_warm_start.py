@@ -23,10 +23,17 @@ from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans
 from akx.plandb.bundle import bundle_text
 from akx.plandb.sketches import Sketch
 from akx.tuner import measure, plan_key, read_recording, replay, tune
-from akx.tuner.candidates import similar_matrices as similar
-from akx.tuner.candidates.same_pattern import key_distance
-from akx.tuner.candidates.similar_matrices import carried_over, distance, features_of, similar_plans
-from akx.tuner.candidates.warm_start import NO_WARM_START, WarmStart, warm_start_of
+from akx.tuner.candidates import warm_start as similar
+from akx.tuner.candidates.warm_start import (
+    NO_WARM_START,
+    WarmStart,
+    carried_over,
+    distance,
+    features_of,
+    key_distance,
+    similar_plans,
+    warm_start_of,
+)
 from akx.tuner.fallback.answer import like_plans
 from akx.tuner.space import Space, build_space
 

@@ -12,7 +12,7 @@ from akx.backends.selection import plan_threads
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner.candidates.proposals import Proposals
-from akx.tuner.candidates.similar_matrices import features_of
+from akx.tuner.candidates.warm_start import features_of
 from akx.tuner.history.ledger import Ledger
 from akx.tuner.history.result import COMPLETE, PRUNED, Trial
 from akx.tuner.model.calibration import figures_of

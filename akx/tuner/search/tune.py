@@ -28,8 +28,7 @@ from akx.core.progress import working
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, PlanRecord, aged, default_database
 from akx.tuner import measure
 from akx.tuner.candidates.initial_candidates import foreseen
-from akx.tuner.candidates.similar_matrices import features_of
-from akx.tuner.candidates.warm_start import warm_start_of
+from akx.tuner.candidates.warm_start import features_of, warm_start_of
 from akx.tuner.history.kept import is_enough, is_final, keep, leave, reuse, usable
 from akx.tuner.history.result import FEW_CALLS, Progress, Trial, TuneResult
 from akx.tuner.history.trial_log import NO_HISTORY, TrialLog, earlier_trials
