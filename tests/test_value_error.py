@@ -36,12 +36,11 @@ from akx.report.comparison import bench
 from akx.report.plans import verification as recheck
 from akx.solvers import tuning as solver_tuning
 from akx.solvers.preconditioners import chebyshev
-from akx.tuner import TuneResult, plan_key
+from akx.tuner import TuneResult, plan_key, sandbox
 from akx.tuner import space as spaces
 from akx.tuner.fallback import answer as ladder
 from akx.tuner.history.result import COMPLETE, FAILED
 from akx.tuner.measure import Precision
-from akx.tuner.sandbox import process as sandbox
 from akx.tuner.search import outcome as outcomes
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space
@@ -555,7 +554,7 @@ def test_a_verdict_for_an_allowance_is_none_for_values_as_they_are(
 
 def test_the_process_that_may_be_lost_has_the_allowance(matrix: Matrix) -> None:
     program = (
-        "from akx.tuner.sandbox import process; "
+        "from akx.tuner import sandbox as process; "
         "process._run = lambda plan, matrix, *_: repr(matrix.value_error); process.main()"
     )
     for allowed in (ALLOWED, 0.0):

@@ -23,10 +23,10 @@ from akx.core import process as _process
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import Settings
+from akx.tuner import sandbox as processes
 from akx.tuner.history.result import COMPLETE, FAILED, Trial
 from akx.tuner.measure import Precision
-from akx.tuner.sandbox import pipes as processes
-from akx.tuner.sandbox.process import Sandbox
+from akx.tuner.sandbox import Sandbox
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import build_space
 from akx.tuner.trial.bench import Bench
@@ -226,7 +226,7 @@ def test_a_process_keeps_what_it_has_ready_and_runs_it(problem: Problem) -> None
     """And prepares what it has not, or has no more."""
     program = """
 from akx.backends import registry
-from akx.tuner.sandbox import process as sandbox
+from akx.tuner import sandbox
 found, times = registry.get, []
 
 def get(backend, schedule):
@@ -300,11 +300,11 @@ import sys, time
 import scipy.sparse as sp
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner.sandbox.process import Sandbox
+from akx.tuner.sandbox import Sandbox
 from akx.tuner.warmup.compile_ahead import CompileAhead
 from akx.tuner.trial.problem import Problem
 
-child = "import time; from akx.tuner.sandbox import process; process._run = lambda *_: time.sleep(600); process.main()"
+child = "import time; from akx.tuner import sandbox as it; it._run = lambda *_: time.sleep(600); it.main()"
 problem = Problem(Matrix.from_any(sp.eye_array(40, format="csr")), 2)
 runners = CompileAhead(problem, ahead=1, make=lambda problem: Sandbox(problem, command=[sys.executable, "-c", child]))
 plans = [Plan("cpu", "sweep", variant, k=2) for variant in ("csr", "sell")]

@@ -15,7 +15,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner.history.result import FAILED, PRUNED
 from akx.tuner.measure import Precision
-from akx.tuner.sandbox.process import Sandbox
+from akx.tuner.sandbox import Sandbox
 from akx.tuner.space import build_space
 from akx.tuner.trial.bench import Bench
 from akx.tuner.trial.problem import Problem
@@ -48,7 +48,7 @@ def test_a_lost_process_is_a_reason_and_the_next_plan_gets_another(problem: Prob
 
 
 def test_a_process_that_hangs_is_ended(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("akx.tuner.sandbox.process._START", 0.5)
+    monkeypatch.setattr("akx.tuner.sandbox._START", 0.5)
     sandbox = Sandbox(problem, command=[sys.executable, "-c", "import time; time.sleep(600)"], patience=0.5)
     assert "did not answer within 1 s" in (sandbox.reason_against(Plan("cpu", "sweep", "csr", k=2)) or "")
     assert sandbox._process is None
@@ -59,7 +59,7 @@ def test_a_process_that_hangs_is_ended(problem: Problem, monkeypatch: pytest.Mon
 
 def test_a_plan_that_was_not_given_the_time_has_not_failed(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that ends while a candidate gets ready does not wait for it, and does not call it broken."""
-    monkeypatch.setattr("akx.tuner.sandbox.process._START", 0.1)
+    monkeypatch.setattr("akx.tuner.sandbox._START", 0.1)
     space = build_space(problem.matrix, 2, host_device(), threads=1)
     bench = Bench(problem, space, precision=Precision(), race=1.5, keep=0)
     hangs, dies = "import time; time.sleep(600)", "import os; os.read(0, 99); os._exit(3)"

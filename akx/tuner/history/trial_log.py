@@ -26,7 +26,7 @@ from akx.plandb.record import now
 from akx.tuner import measure
 from akx.tuner.history.result import AS_ANOTHER, COMPLETE, EARLIER, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.measure import Measurement, median
-from akx.tuner.sandbox.process import UNANSWERED
+from akx.tuner.sandbox import UNANSWERED
 from akx.tuner.space import is_baseline
 
 __all__ = [

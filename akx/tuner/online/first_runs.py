@@ -13,8 +13,7 @@ from akx.backends.schedule import Program, Schedule
 from akx.backends.selection import backend_of
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner.sandbox.pipes import available_bytes
-from akx.tuner.sandbox.process import Sandbox
+from akx.tuner.sandbox import Sandbox, available_bytes
 from akx.tuner.trial.problem import Problem
 
 __all__ = ["Asked", "Candidate", "FirstRuns", "knowing"]

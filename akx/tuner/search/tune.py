@@ -403,12 +403,12 @@ def _searched(case: _Case, others: SharedStudy | None) -> TuneResult:
         if compilation is not None:
             bench.end_when_settled(compilation.close)
         options = {"given": given, "warm_start": warm_start, "others": others}
-        return _searched_and_kept(case, bench, model, options)
+        return _searched_and_kept(case, bench, model, space, options)
 
 
-def _searched_and_kept(case: _Case, bench: Bench, model: Model, options: Mapping[str, Any]) -> TuneResult:
+def _searched_and_kept(case: _Case, bench: Bench, model: Model, space: Space, options: Mapping[str, Any]) -> TuneResult:
     """Search from here on; every trial is recorded and kept as it ends, and the result at the end."""
-    request, wanted, key, space = case.request, case.wanted, case.key, model.space
+    request, wanted, key = case.request, case.wanted, case.key
     begin = measure.now()
     anew = request.fresh or request.record is not None or options["others"] is not None
     history = NO_HISTORY if anew else earlier_trials(case.db, key)

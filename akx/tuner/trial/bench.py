@@ -3,7 +3,7 @@
 Steps, each of which may end the trial:
 
 1. feasible?                  no: pruned, with the schedule's reason, before any work
-   on a GPU, does it survive in another process (:mod:`akx.tuner.sandbox.process`)?   no: failed, with what became of it
+   on a GPU, does it survive in another process (:mod:`akx.tuner.sandbox`)?   no: failed, with what became of it
 2. prepare                    an exception: failed; InfeasibleError: pruned
 3. poison, run, compare       a wrong or missing entry: failed, whatever its speed
 4. time against the anchor    clearly slower than the best: pruned after the first rounds; too slow for the run-off

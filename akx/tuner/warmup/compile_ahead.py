@@ -2,7 +2,7 @@
 
 What a trial on a GPU takes is mostly the compiler, and that runs on one core while the device waits. So plans that the
 search is likely to come up with are prepared and compiled ahead, each in a process of its own
-(:mod:`akx.tuner.sandbox.process`), while another is tried here. When one is asked for, its kernels are in the store of
+(:mod:`akx.tuner.sandbox`), while another is tried here. When one is asked for, its kernels are in the store of
 machine code, and the process that has it ready runs it at once. Nothing is launched before it is asked for, so that a
 plan that hangs does so when nobody measures here; what goes wrong ahead is no verdict: the plan runs first when it is
 asked for, as if nothing had been.
@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 from akx.backends.cpu.device import host_device
 from akx.core.fork_safety import ForkSafeLock
 from akx.core.plan import Plan
-from akx.tuner.sandbox.pipes import SHARE, SPARED_CORES, available_bytes
-from akx.tuner.sandbox.process import UNANSWERED, Sandbox
+from akx.tuner.sandbox import SHARE, SPARED_CORES, UNANSWERED, Sandbox, available_bytes
 
 if TYPE_CHECKING:
     from akx.tuner.trial.problem import Problem
