@@ -535,9 +535,7 @@ class System:
             return (x if x.base is None else x.copy()).reshape(shape)  # not a row that keeps all others
         if self.like is None:
             return self.work.to_host(x).reshape(shape)
-        from akx.backends.cuda.device.interchange import answer_like
-
-        return answer_like(self.like, x, shape)
+        return backend_of(array_backend()).interchange().answer_like(self.like, x, shape)
 
     def finish(
         self,
@@ -944,8 +942,7 @@ class _Given:
         self.name = name
         self.on_device = type(v) is not np.ndarray and is_on_device(v)
         if self.on_device:
-            from akx.backends.cuda.device import interchange
-
+            interchange = backend_of(array_backend()).interchange()
             self.v, self.shape, self.dtype = v, interchange.shape_of(v), interchange.dtype_of(v)
         else:
             self.v = _numbers(v, name)
@@ -969,11 +966,10 @@ class _Given:
                     held = work.from_host(self.v.reshape(-1).astype(work.dtype))
             norm = float(work.norm(held))
         else:
-            from akx.backends.cuda.device import interchange
-
+            gpu = array_backend()
             if not work.on_device:
-                raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint="use backend='cuda'")
-            held = interchange.vector_of(self.v, prod(self.shape), work.dtype, self.name)
+                raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint=f"use backend={gpu!r}")
+            held = backend_of(gpu).interchange().vector_of(self.v, prod(self.shape), work.dtype, self.name)
             norm = float(work.norm(held))
         exponent = exponent_of(norm) if math.isfinite(norm) else None
         if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say
