@@ -38,7 +38,8 @@ from akx.operator import cache, lookup, powers, tiers
 from akx.operator import device_products as plain_calls
 from akx.operator.device_products import PlainOperator
 from akx.operator.overflow import OverflowWatch
-from akx.solvers import SOLVERS, Solver, solve, solver, system
+from akx.solvers import SOLVERS, Solver, products, solve, solver
+from akx.solvers.system import make_system
 
 on_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 on_gpu = pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
@@ -277,7 +278,7 @@ def test_a_matrix_for_which_the_device_has_no_room_is_prepared(device: Any, monk
     for A in (matrix(), Matrix.from_any(matrix())):
         assert akx.matrix_powers(A, np.ones(60), 4, backend="cuda") == "prepared"
     given = Matrix.from_any(laplacian())
-    made = system.make_system("cg", given, np.ones(400), backend="cuda")
+    made = make_system("cg", given, np.ones(400), backend="cuda")
     assert not made.is_plain
 
 
@@ -485,8 +486,8 @@ def test_a_solve_is_prepared_in_its_middle_after_a_fixed_number_of_products(
 @on_host
 def test_a_solver_object_is_prepared_at_once(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the host too: its calls are not rented."""
-    made, rent = list[Any](), system.System.rent
-    monkeypatch.setattr(system.System, "rent", lambda self: made.append(self) or rent(self))
+    made, rent = list[Any](), products.Products.rent
+    monkeypatch.setattr(products.Products, "rent", lambda self: made.append(self) or rent(self))
     solver = akx.solvers.Solver(laplacian(), "cg", backend="cpu")
     solver(np.ones(400))
     assert made == []

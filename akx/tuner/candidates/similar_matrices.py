@@ -1,7 +1,7 @@
 """Similar matrices: plans for other patterns with which a search may begin. They are never used unmeasured.
 
 The features of a matrix that tell a likely plan and cost little are kept with its plan
-(:mod:`akx.plandb.sketches`)::
+(:mod:`akx.plandb.record`)::
 
     rows, nnz, row_mean      known, or nearly
     bandwidth                max |i - j|: the first and last entry of each row
@@ -32,7 +32,7 @@ from akx.core.features import dense_block_size
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey
-from akx.plandb.sketches import Sketch
+from akx.plandb.record import Sketch
 from akx.tuner.fallback.answer import fitted
 from akx.tuner.space import Space, is_baseline
 

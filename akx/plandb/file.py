@@ -1,4 +1,4 @@
-"""The file below the database: where it is, what its faults are called, and how a useless one is set aside.
+"""The file below the database: whether it may have changed, what its faults are called, how a useless one is set aside.
 
 A file that cannot be used is moved, with the logs that belong to it, to ``NAME.corrupt-TIMESTAMP``: nothing is deleted
 and no earlier such file is overwritten. The move is done under a lock, after a second look at the file, so that of two
@@ -12,22 +12,23 @@ import errno
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from akx.core.errors import AkxWarning, DatabaseError, brief, shown
+from akx.core.errors import AkxWarning, DatabaseError, shown
 from akx.core.fork_safety import lock_file, unlock_file
-from akx.core.process import user_folder
 
 __all__ = [
     "SQLITE_ERRORS",
     "PlanDatabaseWarning",
     "check_place",
-    "database_path",
+    "file_stamp",
     "is_busy",
     "is_damage",
     "is_foreign",
+    "is_settled",
     "is_writable",
     "make_parent",
     "set_aside",
@@ -43,6 +44,10 @@ SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 _LONGEST = 2000
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+#: What belongs to a database, beside it.
+_LOGS = ("-journal", "-wal", "-shm")
+#: Nanoseconds within which two changes may have the same time: clocks of file systems are coarse, some of a second.
+_COARSE = 2_000_000_000
 
 
 class PlanDatabaseWarning(AkxWarning):
@@ -52,24 +57,26 @@ class PlanDatabaseWarning(AkxWarning):
         return shown(super().__str__(), _LONGEST)
 
 
-def database_path(path: str | os.PathLike[str] | None = None) -> Path:
-    """Path of the database: `path`, else ``AKX_DB``, else ``plans.sqlite`` in the user's data directory.
+def file_stamp(path: Path) -> tuple[tuple[int, ...], ...]:
+    """What differs after another process has changed the file or its log; some microseconds.
 
-    Absolute and free of symbolic links, because the logs of SQLite lie beside the file itself. Raises
-    :class:`DatabaseError` where it is empty or cannot be expanded.
+    An empty log counts as none: SQLite makes and removes those as the file is opened and closed.
     """
-    given = os.fspath(path) if path is not None else os.environ.get("AKX_DB", "").strip()
-    if not given:
-        if path is not None:
-            raise DatabaseError("path of the plan database is empty", hint="pass --db PATH")
-        return Path(os.path.realpath(user_folder("data") / "plans.sqlite"))
-    if "\0" in given:
-        raise DatabaseError("path of the plan database has a null character", found=brief(given))
+    return _stamp(path), _stamp(f"{path}-wal")
+
+
+def _stamp(path: str | Path) -> tuple[int, ...]:
     try:
-        expanded = Path(given).expanduser()
-    except RuntimeError as error:
-        raise DatabaseError(f"path of the plan database: {error}", found=given, hint="give it in full") from error
-    return Path(os.path.realpath(expanded))
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return (status.st_ino, status.st_size, status.st_mtime_ns) if status.st_size else ()
+
+
+def is_settled(stamp: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether the next change is sure to give another stamp: the last one was long enough ago, by our own clock."""
+    latest = time.time_ns() - _COARSE
+    return all(part[2] < latest for part in stamp if part)
 
 
 def check_place(path: Path) -> bool:
@@ -177,24 +184,10 @@ def translate(error: Exception, path: Path, action: str) -> DatabaseError:
 
 
 def set_aside(path: Path, still_useless: Callable[[], bool]) -> Path | None:
-    """Move a useless file out of the way.
+    """Move a useless file out of the way; where it now is. Raises :class:`DatabaseError` where it cannot be moved.
 
-    Parameters
-    ----------
-    path : Path
-        The database.
-    still_useless : callable
-        Called under the lock; where it says no, another process has put things right and nothing is moved.
-
-    Returns
-    -------
-    Path or None
-        Where the file now is; None where it was not moved.
-
-    Raises
-    ------
-    DatabaseError
-        Where it cannot be moved.
+    `still_useless` is called under the lock: where it says no, another process has put things right, and nothing is
+    moved.
     """
     try:
         with _locked(path.with_name(f"{path.name}.lock")):
@@ -202,7 +195,7 @@ def set_aside(path: Path, still_useless: Callable[[], bool]) -> Path | None:
                 return None
             target = _reserve(path)
             # Logs first: a fresh database must never meet the log of the old one, nor SQLite delete it.
-            for suffix in ("-journal", "-wal", "-shm"):
+            for suffix in _LOGS:
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(f"{path}{suffix}", f"{target}{suffix}")
             os.replace(path, target)
@@ -222,7 +215,7 @@ def _reserve(path: Path) -> Path:
     while True:
         target = path.with_name(f"{path.name}.corrupt-{stamp}" + (f"-{number}" if number else ""))
         number += 1
-        if any(Path(f"{target}{suffix}").exists() for suffix in ("-journal", "-wal", "-shm")):
+        if any(Path(f"{target}{suffix}").exists() for suffix in _LOGS):
             continue
         with contextlib.suppress(FileExistsError):
             os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

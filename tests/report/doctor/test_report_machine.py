@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from akx.backends.cpu.device import host_device
-from akx.report.doctor import checks as environment
+from akx.report.doctor.machine import calibrations
 from akx.tuner.model.calibration import Calibration
 from akx.tuner.model.figures import Figures, derived_figures
 
@@ -27,7 +27,7 @@ def said(monkeypatch: pytest.MonkeyPatch, device: Any, figures: Figures) -> Any:
     monkeypatch.setattr("akx.backends.selection.is_usable", lambda backend: True)
     monkeypatch.setattr("akx.backends.selection.device_of", lambda backend: device)
     monkeypatch.setattr("akx.tuner.model.calibration.find_calibration", lambda device_class: known)
-    (check,) = environment._calibrations()
+    (check,) = calibrations()
     return check
 
 
