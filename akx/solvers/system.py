@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.selection import HOST
+from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.errors import ArgumentError
 from akx.operator import tiers
 from akx.operator.cache import CACHE
