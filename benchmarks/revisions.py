@@ -34,6 +34,7 @@ _PACKAGE = LOCK.parents[1]
 _SUFFIXES = frozenset({".py", ".cu", ".cuh"})
 _OF_SEARCHES = re.compile(
     r"(?:.*/)?(?:\w+_(?:space|offers|work)|backend|choices|timing|variants|work)\.py"
+    r"|(?:.*/)?cpu/(?:cost|device_model|search_space|schedules/\w+/(?:options|cost))\.py"
     r"|(?:.*/)?cuda/(?:cost/[a-z]\w*|(?:\w+/)+(?:options|cost|\w+_cost|heuristic_plans))\.py"
 )
 
@@ -191,8 +192,8 @@ def declared() -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """The revisions of schedules and of solvers' vector work, and those of variants by backend, as declared."""
     from akx.backends.cpu import layout
     from akx.backends.cpu.vectors import team_vectors as vectors
-    from akx.backends.cuda import vectors as cuda_vectors
     from akx.backends.cuda.variants import options as choices
+    from akx.backends.cuda.vectors import solver_vectors as cuda_vectors
 
     schedules = [one for backend in registry.backends() for one in registry.schedules(backend)]
     found = {f"{one.backend}/{one.name}": one.revision for one in schedules}

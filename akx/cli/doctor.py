@@ -64,7 +64,7 @@ def doctor(
             }
         )
     else:
-        from akx.report.tables import print_checks
+        from akx.report.doctor.check_tables import print_checks
 
         console = data_console()
         print_checks(groups, console)
@@ -90,7 +90,7 @@ def _calibrate() -> None:
 def _warm(*, as_json: bool) -> int:
     """Compile what is not there yet, on all cores. Ctrl-C ends it; what was compiled by then is kept."""
     from akx.backends.selection import BACKENDS, device_of, is_usable
-    from akx.solvers.system import compiling_job
+    from akx.solvers.vector_work import compiling_job
     from akx.tuner.online.dry_run import job
     from akx.tuner.warmup.host_code import Warmup, every_plan, job_of
 

@@ -59,7 +59,7 @@ def info(
     from akx.backends.cpu.device import host_device
     from akx.report.matrix.advice import advise, matrix_bytes
     from akx.report.matrix.device_bounds import select_devices
-    from akx.report.matrix.matrix_report import look, spy_counts
+    from akx.report.matrix.matrix_report import report_matrix, spy_counts
     from akx.report.matrix.spy_plot import plot_spy, require_plotting
 
     chosen = select_devices(device or (["all"] if as_json else []))
@@ -74,7 +74,7 @@ def info(
     asked: dict[str, Any] = {"blocks": blocks}
     asked |= {} if slots is None else {"slots": slots}
     asked |= {} if clock is None else {"clock": 1e6 * clock}
-    found = look(matrix, k, chosen, **asked)
+    found = report_matrix(matrix, k, chosen, **asked)
     if as_json:
         data: dict[str, Any] = {
             "schema": INFO_SCHEMA,
@@ -95,15 +95,14 @@ def info(
         }
         emit_json({**data, **found.to_json()})
         return 0
-    from akx.report.matrix.matrix_tables import print_outlook, print_spy
-    from akx.report.tables import print_advice, print_features
+    from akx.report.matrix.matrix_tables import print_advice, print_features, print_matrix_report, print_spy
 
     console = data_console()
     print_features(file, features, console)
     console.print()
     print_spy(matrix, console, spy)
     console.print()
-    print_outlook(found, console)
+    print_matrix_report(found, console)
     console.print()
     print_advice(advice, console)
     return 0

@@ -54,30 +54,32 @@ def report(
     check_target("--output", target, inputs)
     matrix = None if file is None else load_matrix(file, dtype=dtype, variable=variable)
     from akx.plandb.layers import SHIPPED
-    from akx.report.plans.plan_summary import read_stories
+    from akx.report.plans.plan_summary import read_summaries
 
     with database:
         entries = database.entries(None if matrix is None else matrix.fingerprint)
         known = [(layer, record) for layer, record in entries if dtype in (None, record.key.dtype)]
         wanted = [entry for entry in known if file is not None or every or entry[0] != SHIPPED]
-        stories = read_stories(database, wanted)
+        summaries = read_summaries(database, wanted)
     written = None
-    if stories:
+    if summaries:
         import akx
         from akx.report.html.page import Subject, report_page
         from akx.report.matrix.ghost_growth import ghost_growth
 
-        growth = None if matrix is None else ghost_growth(matrix, max(story.record.key.k for story in stories))
+        growth = None if matrix is None else ghost_growth(matrix, max(summary.record.key.k for summary in summaries))
         size = None if matrix is None else (matrix.n, matrix.nnz)
         subject = Subject(name, str(database.path), file, size)
         now = datetime.now().astimezone()
-        _write(target, report_page(subject, stories, growth, version=akx.__version__, written=now))
+        _write(target, report_page(subject, summaries, growth, version=akx.__version__, written=now))
         written = str(target)
     if as_json:
-        found = {"db": str(database.path), "file": file, "output": written, "plans": len(stories)}
+        found = {"db": str(database.path), "file": file, "output": written, "plans": len(summaries)}
         emit_json({"schema": REPORT_SCHEMA, **found})
     elif written is not None:
-        note(f"wrote {written}: {count(len(stories))} {'plan' if len(stories) == 1 else 'plans'} of {database.path}")
+        note(
+            f"wrote {written}: {count(len(summaries))} {'plan' if len(summaries) == 1 else 'plans'} of {database.path}"
+        )
     else:
         of = "" if dtype is None else f" of {dtype} values"
         what = f"no plan{of} for {file}" if file is not None else f"no plans{of} yet"

@@ -28,6 +28,9 @@ __all__ = [
     "lanes_of",
     "lengths_of",
     "pattern_of",
+    "pointers_of",
+    "sums_before",
+    "sums_of",
     "unsigned",
 ]
 
@@ -61,6 +64,26 @@ def aligned_zeros(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     octets = np.zeros(size * dtype.itemsize + VECTOR_BYTES, dtype=np.uint8)
     skipped = -octets.ctypes.data % VECTOR_BYTES
     return octets[skipped : skipped + size * dtype.itemsize].view(dtype)
+
+
+def pointers_of(sizes: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each of some pieces begins that lie one after another, and the end of the last: (m+1,)."""
+    starts = np.zeros(sizes.size + 1, dtype=np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    return starts
+
+
+def sums_of(sizes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sum of the sizes of each group; group g is sizes ``first[g] .. first[g+1] - 1``."""
+    sums: NDArray[np.int64] = np.diff(pointers_of(sizes)[first])
+    return sums
+
+
+def sums_before(sizes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sum of the sizes before each one, within its group."""
+    starts = pointers_of(sizes)
+    before: NDArray[np.int64] = starts[:-1] - np.repeat(starts[first[:-1]], np.diff(first))
+    return before
 
 
 def in_parallel(function: Callable[..., Any], count: int, threads: int, *arguments: Any) -> list[Any]:

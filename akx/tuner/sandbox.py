@@ -32,6 +32,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+from akx.backends.selection import BACKENDS
 from akx.core import process as interpreter
 from akx.core.plan import Plan
 from akx.core.process import available_bytes, command, environment
@@ -219,10 +220,10 @@ def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any, program: Any = None
 
 def _trim() -> None:
     """Give the memory of programs that are gone back to the device: others need it."""
-    pool = sys.modules.get("akx.backends.cuda.device.pool")
-    if pool is not None:
-        with contextlib.suppress(Exception):
-            pool.memory_pool().trim()
+    with contextlib.suppress(Exception):
+        for backend in BACKENDS:
+            if backend.may_crash:
+                backend.trim()
 
 
 def main(parent: int | None = None) -> None:

@@ -19,9 +19,11 @@ from test_cuda_layouts import H100
 
 import akx
 from akx.backends import reference
-from akx.backends.cuda import canonical as canonicals
-from akx.backends.cuda import content, csr_powers, device_matrix, plain, transpose
+from akx.backends.cuda.csr import plain
+from akx.backends.cuda.csr import powers as csr_powers
 from akx.backends.cuda.device import callers, dlpack, interchange, memory
+from akx.backends.cuda.matrix import canonical as canonicals
+from akx.backends.cuda.matrix import content, device_matrix, transpose
 from akx.backends.cuda.schedules.sweep import schedule as sweeps
 from akx.backends.cuda.value_compression import program as stored_program
 from akx.backends.cuda.value_compression.encodings import HALF, STORED, TABLE, encoded, error_of, ways_of

@@ -16,12 +16,12 @@ from program_on_host import CompiledDevice
 from test_cuda_layouts import H100
 from test_cuda_lengths import rows_of_lengths
 
-from akx.backends.cuda import device_matrix, features, transpose
 from akx.backends.cuda.cost import model as work
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray, to_device
-from akx.backends.cuda.device_matrix import Arrays, DeviceMatrix
-from akx.backends.cuda.features import LANES, OnDevice
+from akx.backends.cuda.matrix import device_matrix, features, transpose
+from akx.backends.cuda.matrix.device_matrix import Arrays, DeviceMatrix
+from akx.backends.cuda.matrix.features import LANES, OnDevice
 from akx.backends.cuda.schedules.resident import cost as resident_offers
 from akx.backends.cuda.variants import diagonals, slots, translate
 from akx.backends.cuda.variants import row_lengths as lengths

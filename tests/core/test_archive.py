@@ -127,7 +127,7 @@ class TestBounds:
             content = gzip.compress(content) if name.endswith(".gz") else content
         path = put(content, name)
         assert read_matrix(path).nnz == n
-        for module in ("akx.core.io.stream", "akx.core.io"):
+        for module in ("akx.core.io.stream", "akx.core.io.npz"):
             monkeypatch.setattr(f"{module}.available_bytes", lambda: 400_000)
         with pytest.raises(FileFormatError, match=r"does not fit the memory, expected at most 0\.(08|2) MB"):
             read_matrix(path)

@@ -60,7 +60,7 @@ def test_tags_are_checked_before_anything_is_read(tmp_path: Path, monkeypatch: p
     raw[128:] = (15).to_bytes(4, "little") + len(bomb).to_bytes(4, "little") + bomb
     with pytest.raises(FileFormatError, match="a tag that says 4294967296"):
         read_matrix(put(tmp_path, raw))
-    monkeypatch.setattr(mat_file._process, "available_bytes", lambda: 100)
+    monkeypatch.setattr(mat_file.process, "available_bytes", lambda: 100)
     with pytest.raises(FileFormatError, match="does not fit the memory, expected at most 50 bytes"):
         read_matrix(put(tmp_path, saved()))
 
@@ -77,12 +77,12 @@ def test_memory_of_the_reader_is_bounded(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("program", ["import sys; print('no SciPy here'); sys.exit(3)", "pass"])
 def test_a_process_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    monkeypatch.setattr(mat_file._process, "command", lambda *_: [sys.executable, "-c", program])
+    monkeypatch.setattr(mat_file.process, "command", lambda *_: [sys.executable, "-c", program])
     path = put(tmp_path, saved())
     with pytest.raises(AkxError, match=r"does not start, .*(no SciPy here|ended with 0); name one by multiprocessing"):
         read_matrix(path)
     monkeypatch.setattr(mat_file, "get_executable", lambda: str(tmp_path / "none"))
-    monkeypatch.setattr(mat_file._process, "command", lambda *_: [str(tmp_path / "none")])
+    monkeypatch.setattr(mat_file.process, "command", lambda *_: [str(tmp_path / "none")])
     with pytest.raises(AkxError, match="does not start"):
         read_matrix(path)
 

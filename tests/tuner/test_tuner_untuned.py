@@ -19,7 +19,6 @@ from akx.tuner.candidates import initial_candidates
 from akx.tuner.history.kept import reuse
 from akx.tuner.history.result import FEW_CALLS, Finalist, Trial, TuneResult, Untuned
 from akx.tuner.model.figures import Figures, derived_figures, faster
-from akx.tuner.model.predict import Model
 from akx.tuner.search import outcome as outcomes
 from akx.tuner.search import tune as tuning
 from akx.tuner.search.search import Outcome

@@ -19,8 +19,7 @@ from akx.backends.vectors import Vectors
 if TYPE_CHECKING:
     from akx.backends.cuda.device.clocks import ClockWatch
     from akx.backends.device_model import Figures
-    from akx.backends.traits import VariantTraits
-    from akx.backends.variant import AnyVariant
+    from akx.backends.variant import AnyVariant, VariantTraits
 
 __all__ = ["BACKEND", "CudaBackend"]
 
@@ -82,6 +81,37 @@ class CudaBackend(Backend):
         found: NDArray[Any] = values.get()
         return found
 
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        from akx.backends.cuda.device.memory import empty
+
+        return empty(shape, dtype)
+
+    def synchronize(self) -> None:
+        from akx.backends.cuda.device.streams import synchronize
+
+        synchronize()
+
+    def trim(self) -> None:
+        from akx.backends.cuda.device.pool import memory_pool
+
+        if memory_pool.is_made:
+            memory_pool().trim()
+
+    def interchange(self) -> Any:
+        from akx.backends.cuda.device import interchange
+
+        return interchange
+
+    def all_finite(self, values: Any) -> bool:
+        from akx.backends.cuda.value_compression.new_values import all_finite
+
+        return all_finite(values)
+
+    def finite_watch(self, powers: int) -> Any:
+        from akx.backends.cuda.value_compression.new_values import FiniteWatch
+
+        return FiniteWatch(powers)
+
     def free_bytes(self) -> int:
         from akx.backends.cuda.timing import free_bytes
 
@@ -113,7 +143,7 @@ class CudaBackend(Backend):
 
     def variants(self) -> Mapping[str, VariantTraits]:
         from akx.backends.cuda.schedules.sweep.options import VARIANTS
-        from akx.backends.traits import VariantTraits
+        from akx.backends.variant import VariantTraits
 
         return dict.fromkeys(VARIANTS, VariantTraits())
 
@@ -130,28 +160,28 @@ class CudaBackend(Backend):
 
     def looked_at(self, matrix: Any, device: CudaDevice) -> Any:
         """On the device, where the matrix is large and has not been looked at."""
-        from akx.backends.cuda.features import copied
+        from akx.backends.cuda.matrix.features import copied
 
         return copied(matrix, device)
 
     def remember(self, matrix: Any, seen: Any) -> None:
-        from akx.backends.cuda.features import remember
+        from akx.backends.cuda.matrix.features import remember
 
         remember(matrix, seen)
 
     def plain_products(self, indptr: NDArray[Any], indices: Any, data: Any) -> PlainProducts | None:
-        from akx.backends.cuda.plain import CudaPlainProducts
+        from akx.backends.cuda.csr.plain import CudaPlainProducts
 
         return CudaPlainProducts(indptr, indices, data) if int(indptr[-1]) + indptr.size < 2**32 else None
 
     def expect(self, A: Any, *, to_plan: bool = False) -> None:
         if self.missing() is None:
-            from akx.backends.cuda.plain import expect
+            from akx.backends.cuda.csr.plain import expect
 
             expect(A, to_plan=to_plan)
 
     def inverse_maker(self) -> Callable[..., Any]:
-        from akx.backends.cuda.spai import approximate_inverse
+        from akx.backends.cuda.preconditioners.spai import approximate_inverse
 
         return approximate_inverse
 
@@ -191,8 +221,13 @@ class CudaBackend(Backend):
 
         return link_rates()
 
+    def scaling(self, diagonal: NDArray[Any]) -> Any:
+        from akx.backends.cuda.preconditioners.scaling import Scaling
+
+        return Scaling(diagonal)
+
     def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
-        from akx.backends.cuda.vectors import CudaVectorWork
+        from akx.backends.cuda.vectors.solver_vectors import CudaVectorWork
 
         return CudaVectorWork(dtype, n)
 

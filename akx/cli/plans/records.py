@@ -74,12 +74,12 @@ def list_plans(
 def show_plan(plan_id: PlanId, db: Database = None, as_json: Json = False) -> int:
     """Show one plan with its key, its figures and where it comes from."""
     from akx.plandb import PlanDatabase, aged, stale_fields
-    from akx.report.plans.plan_summary import read_stories
+    from akx.report.plans.plan_summary import read_summaries
 
     with PlanDatabase(db) as database:
         layer, record = database.entry(plan_id)
-        story = None if as_json else read_stories(database, [(layer, record)])[0]
-    if story is None:
+        summary = None if as_json else read_summaries(database, [(layer, record)])[0]
+    if summary is None:
         return emit(
             database,
             record=record.to_json(),
@@ -91,11 +91,11 @@ def show_plan(plan_id: PlanId, db: Database = None, as_json: Json = False) -> in
     from akx.report.tables import print_pairs
 
     console = data_console()
-    facts = [("matrix", record.matrix_name or "-"), ("plan", record.plan.label()), *plan_facts(story)]
+    facts = [("matrix", record.matrix_name or "-"), ("plan", record.plan.label()), *plan_facts(summary)]
     print_pairs([(name, str(value)) for name, value in facts], console)
     console.print()
-    ends = [("run-off", f"{duration(one.seconds)}{half_width(one.spread)}  {one.label}") for one in story.finalists]
-    print_pairs([*((name, str(value)) for name, value in plan_environment(story)), *ends], console)
+    ends = [("run-off", f"{duration(one.seconds)}{half_width(one.spread)}  {one.label}") for one in summary.finalists]
+    print_pairs([*((name, str(value)) for name, value in plan_environment(summary)), *ends], console)
     return 0
 
 

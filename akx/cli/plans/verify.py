@@ -34,7 +34,7 @@ def verify_plans(
     if k is not None:
         check_powers(k)
     check_seconds(seconds)
-    from akx.report.plans.verification import BAD, SKIPPED, recheck_plans
+    from akx.report.plans.verification import BAD, SKIPPED, verifications
 
     database = open_database(db)
     matrix = load_matrix(file, dtype=dtype, variable=variable)
@@ -47,7 +47,7 @@ def verify_plans(
         ]
     given = {} if seconds is None else {"seconds": seconds}
     found = []
-    for number, one in enumerate(recheck_plans(matrix, entries, **given), 1):
+    for number, one in enumerate(verifications(matrix, entries, **given), 1):
         found.append(one)
         if not as_json:
             note(f"{number} of {len(entries)}: {one.record.plan.label()}: {one.state}")
@@ -57,9 +57,9 @@ def verify_plans(
         totals = {"bad": len(bad), "verified": len(found) - skipped}
         emit(database, file=file, plans=plans, **totals)
     elif found:
-        from akx.report.tables import print_rechecks
+        from akx.report.plans.verification_tables import print_verifications
 
-        print_rechecks(found, data_console())
+        print_verifications(found, data_console())
     if skipped == len(found):
         note(_nothing_verified(file, k, wanted, skipped))
     return EXIT_UNMET if bad else 0

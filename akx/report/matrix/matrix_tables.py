@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,15 +12,46 @@ from rich.text import Text
 from akx.plandb.layers import origin
 from akx.report.matrix.spy_plot import braille, cell_counts, plain, text_grid
 from akx.report.tables import print_pairs, print_rows
-from akx.report.units import count, ratio, share
+from akx.report.units import count, counted, ratio, share
 
 if TYPE_CHECKING:
-    from akx.core.matrix import Matrix
-    from akx.report.matrix.matrix_report import Outlook
+    from akx.core.matrix import Features, Matrix
+    from akx.report.matrix.advice import Advice
+    from akx.report.matrix.matrix_report import MatrixReport
 
-__all__ = ["print_outlook", "print_spy"]
+__all__ = ["print_advice", "print_features", "print_matrix_report", "print_spy"]
 
 _MARGIN = 2
+
+
+def print_features(file: str, features: Features, console: Console) -> None:
+    """What ``akx info`` says of the structure."""
+    f = features
+    print_pairs(
+        [
+            ("matrix", file),
+            ("rows", count(f.rows)),
+            ("entries", f"{count(f.nnz)} ({f.dtype})"),
+            ("row lengths", f"{f.row_min} to {count(f.row_max)}, mean {f.row_mean:.2f}, deviation {f.row_std:.2f}"),
+            ("empty rows", count(f.empty_rows)),
+            ("bandwidth", f"{count(f.bandwidth)}, profile {count(f.profile)}"),
+            ("levels", f"{count(f.level_count)}, the widest of {counted(f.level_width_max, 'row')}"),
+            ("components", count(f.components)),
+            (
+                "symmetry",
+                f"pattern {'symmetric' if f.pattern_symmetric else 'not symmetric'}, values "
+                f"{'not symmetric' if f.value_symmetry == 'none' else f.value_symmetry}",
+            ),
+            ("blocks", f"{f.block_size} x {f.block_size}, {share(f.block_fill)} full"),
+            ("diagonals", f"{count(f.diagonal_count)}, {share(f.diagonal_fill)} full"),
+        ],
+        console,
+    )
+
+
+def print_advice(advice: Sequence[Advice], console: Console) -> None:
+    """What ``akx info`` suggests."""
+    print_pairs([(item.topic, item.text) for item in advice], console)
 
 
 def print_spy(matrix: Matrix, console: Console, picture: Path | None = None) -> None:
@@ -44,7 +76,7 @@ def print_spy(matrix: Matrix, console: Console, picture: Path | None = None) -> 
         console.print(Text(f"The same as a picture: {picture}"), soft_wrap=True)
 
 
-def print_outlook(found: Outlook, console: Console) -> None:
+def print_matrix_report(found: MatrixReport, console: Console) -> None:
     """Layouts, ghosts, the predicted plan, and other devices where these were asked for."""
     figures = found.figures
     how = "calibrated" if found.calibrated else "measured now"
@@ -74,12 +106,12 @@ def print_outlook(found: Outlook, console: Console) -> None:
     _print_ghosts(found, console)
     console.print()
     print_pairs(_plans(found), console)
-    if found.prospects:
+    if found.device_bounds:
         console.print()
-        _print_prospects(found, console)
+        _print_device_bounds(found, console)
 
 
-def _plans(found: Outlook) -> list[tuple[str, str]]:
+def _plans(found: MatrixReport) -> list[tuple[str, str]]:
     """The plan that calls use, and the one that they would use without it."""
     known, predicted = found.tuned, found.plan
     untuned = f"none: {found.reason}" if predicted is None else f"{predicted.label()}; predicted, not measured"
@@ -91,7 +123,7 @@ def _plans(found: Outlook) -> list[tuple[str, str]]:
     return [("tuned", f"{known.plan.label()}; {gain}; {origin(found.layer)}"), ("untuned", untuned)]
 
 
-def _nodes(found: Outlook) -> str:
+def _nodes(found: MatrixReport) -> str:
     """How many nodes of how many rows there are, side by side or not."""
     sizes, apart = found.sizes_of_nodes, found.sizes_of_supervariables
 
@@ -104,7 +136,7 @@ def _nodes(found: Outlook) -> str:
     return said(sizes) if sum(sizes[1:]) else "none: no rows that have their columns in common"
 
 
-def _print_ghosts(found: Outlook, console: Console) -> None:
+def _print_ghosts(found: MatrixReport, console: Console) -> None:
     """A line for each way to cut; ghost rows over rows and flops done over flops needed, for some numbers of steps."""
     ghosts = found.ghosts
     steps = _some(max((len(curve.ghosts) for curve in ghosts.curves), default=0))
@@ -122,7 +154,7 @@ def _print_ghosts(found: Outlook, console: Console) -> None:
         console.print(Text(note), soft_wrap=True)
 
 
-def _print_prospects(found: Outlook, console: Console) -> None:
+def _print_device_bounds(found: MatrixReport, console: Console) -> None:
     console.print(Text("Bounds of a product on other devices"), soft_wrap=True)
     rows = [
         (
@@ -133,7 +165,7 @@ def _print_prospects(found: Outlook, console: Console) -> None:
             one.layout or "too many rows",
             one.source,
         )
-        for one in found.prospects
+        for one in found.device_bounds
     ]
     heads = {
         "device": "left", "GB/s": "right", "csr": "right", "Gflop/s": "right", "best layout": "left", "source": "left",

@@ -10,7 +10,7 @@
              k may differ by a factor of four, types are both real or both complex. Of plans that are equally far the
              newer comes first.
 3. similar   tuned for similar matrices. The features that tell a likely plan are kept with it
-             (:mod:`akx.plandb.sketches`)::
+             (:mod:`akx.plandb.record`)::
 
                  rows, nnz, row_mean   known, or nearly
                  bandwidth             max |i - j|: the first and last entry of each row
@@ -46,7 +46,7 @@ from akx.core.features import dense_block_size
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, aged, mismatch
-from akx.plandb.sketches import Sketch
+from akx.plandb.record import Sketch
 from akx.tuner.fallback.answer import fitted, like_plans
 from akx.tuner.space import Space, is_baseline
 

@@ -14,9 +14,9 @@ from math import ceil
 
 import numpy as np
 
-from akx.backends.cuda import features
 from akx.backends.cuda.cost.model import Work, multiply_cycles
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.matrix import features
 from akx.backends.cuda.schedules.wavefront import schedule as wavefront
 from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, asks_of
 from akx.backends.schedule import Traffic

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from akx.backends.cuda import features
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.matrix import features
 from akx.backends.cuda.schedules.wavefront import options as wavefront_space
 from akx.backends.cuda.schedules.wavefront import schedule as wavefront
 from akx.backends.cuda.schedules.wavefront.cost import asks

@@ -31,11 +31,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda import features
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, to_device
+from akx.backends.cuda.matrix import features
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.schedules.wavefront.layout import (
     LEAST_FETCHED,
