@@ -34,7 +34,7 @@ _PACKAGE = LOCK.parents[1]
 _SUFFIXES = frozenset({".py", ".cu", ".cuh"})
 _OF_SEARCHES = re.compile(
     r"(?:.*/)?(?:\w+_(?:space|offers|work)|backend|choices|timing|variants|work)\.py"
-    r"|(?:.*/)?cuda/(?:cost/[a-z]\w*|(?:\w+/)+(?:options|cost|\w+_cost|heuristic_plans))\.py"
+    r"|(?:.*/)?cuda/(?:cost/[a-z]\w*|(?:\w+/)+(?:options|cost|\w+_cost|search))\.py"
 )
 
 #: In the text of a source: ``from akx... import ...``, a file beside it, an include.

@@ -37,7 +37,7 @@ _TO_SOLVE, _TO_PLAN, _OF_VECTORS = (
     tuple(ROOT / f"{name}.cu" for name in names)
     for names in (
         ("content", "canonical"),
-        ("canonical", "digest", "features", "variants/lengths"),
+        ("canonical", "digest", "features", "lengths"),
         ("vectors", "conjugate"),
     )
 )
