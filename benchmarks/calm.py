@@ -1,7 +1,7 @@
 """Timing of threads on cores that are theirs: of a virtual machine they may be shared, or far apart, for minutes.
 
-:mod:`akx.tuner.cores` tells. Here nothing is measured until the threads have cores of their own, as near to one another
-as they have been in this process, and what was measured while they had not is measured again.
+:mod:`akx.backends.cpu.cores` tells. Here nothing is measured until the threads have cores of their own, as near to one
+another as they have been in this process, and what was measured while they had not is measured again.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from akx.backends.device.host import default_threads
+from akx.backends.cpu.cores import CoreState, CoreWatch
+from akx.backends.cpu.device import default_threads
 from akx.tuner import measure
-from akx.tuner.cores import CoreState, CoreWatch
 from akx.tuner.measure import Measurement, Precision
 
 __all__ = ["Calm", "calm_on"]

@@ -42,7 +42,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.space import Space, build_space
-from akx.tuner.verify import Problem
+from akx.tuner.trial.problem import Problem
 from benchmarks import record_tuning, samplers
 from benchmarks.gallery import GALLERY, small
 

@@ -26,7 +26,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.report.comparison.bench import BenchPower, bench_power
 from akx.tuner import TuneResult, tune
-from akx.tuner.verify import Problem
+from akx.tuner.trial.problem import Problem
 from benchmarks import record
 from benchmarks.matrices import Case, select
 

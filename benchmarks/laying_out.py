@@ -26,11 +26,11 @@ import numpy as np
 
 from akx import MatrixPowers
 from akx.backends import registry
-from akx.backends.device.host import default_threads
+from akx.backends.cpu.device import default_threads
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.tuner.measure import Precision
-from akx.tuner.predict import predict
+from akx.tuner.model.predict import predict
 from benchmarks import each, markdown, solving
 from benchmarks.calm import Calm
 from benchmarks.matrices import Case

@@ -33,11 +33,11 @@ from typing import Any
 import numpy as np
 
 import akx
-from akx.backends.device.choose import device_of
+from akx.backends.selection import device_of
 from akx.plandb import PlanDatabase
-from akx.tuner.beside import NAME
-from akx.tuner.rehearsal import job
-from akx.tuner.warmup import Warmup, every_plan, job_of
+from akx.tuner.online.dry_run import job
+from akx.tuner.online.threads import NAME
+from akx.tuner.warmup.host_code import Warmup, every_plan, job_of
 from benchmarks import each, solving
 from benchmarks.matrices import Case
 

@@ -51,7 +51,7 @@ def checked_call(device: Any, problem: Any, program: Any, what: str) -> Any:
     ----------
     device : akx.backends.cuda.timing.DeviceProblem
         Of `problem`.
-    problem : akx.tuner.verify.Problem
+    problem : akx.tuner.trial.problem.Problem
     """
     call = device.call(program)
     device.poison()

@@ -36,14 +36,14 @@ from typing import Any
 import numpy as np
 
 from akx import Matrix
-from akx.backends.device.choose import device_of
-from akx.backends.device.host import default_threads
-from akx.backends.device.lock import device_lock
+from akx.backends.cpu.device import default_threads
+from akx.backends.device_lock import device_lock
+from akx.backends.selection import device_of
 from akx.core.plan import Plan
 from akx.tuner import Recording, measure, predict
-from akx.tuner.calibration import find_calibration
+from akx.tuner.history.result import COMPLETE
 from akx.tuner.measure import Precision
-from akx.tuner.result import COMPLETE
+from akx.tuner.model.calibration import find_calibration
 from akx.tuner.space import build_space, is_baseline
 from benchmarks import gpu, markdown, record, solving
 from benchmarks.calls import in_places

@@ -34,8 +34,8 @@ from akx.backends.cuda.schedules.sweep import cost as sweep_work
 from akx.backends.cuda.variants.block_local import cost as parts_work
 from akx.core.plan import Plan
 from akx.tuner import Recording, read_recording
-from akx.tuner.predict import Model
-from akx.tuner.result import Trial
+from akx.tuner.history.result import Trial
+from akx.tuner.model.predict import Model
 from benchmarks.predicted import look_up
 from benchmarks.samplers import load, model_of
 
@@ -51,7 +51,9 @@ CONSTANTS = (
     *((parts_work, name) for name in ("_VALUES", "_SLICE", "_NEAR", "_GLOBAL", "_HALO", "_FLAG", "_MEET")),
     *((parts_work, name) for name in ("_KEPT", "_GATHERED", "_PARTIAL", "_ALONE")),
     (ghost_offers, "_BEGIN"),
-    *((import_module("akx.tuner.model"), name) for name in ("_REACHED", "_REACHED_NEAR")),  # it has such a function
+    *(
+        (import_module("akx.tuner.model.seconds"), name) for name in ("_REACHED", "_REACHED_NEAR")
+    ),  # it has such a function
 )
 #: Plans of each kind that take part, and how much longer than the fastest of them they may take.
 _PLANS, _SLOWEST = 24, 3.0

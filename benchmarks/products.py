@@ -34,7 +34,7 @@ from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.report.comparison.cusparse import CusparsePowers
-from akx.tuner.verify import Problem
+from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, preparing
 from benchmarks.elements import brick, shell, tetrahedra
 from benchmarks.gpu import RESULTS as POWERS

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from akx.backends.device.host import default_threads
+from akx.backends.cpu.device import default_threads
 from akx.tuner import Recording
-from akx.tuner.predict import Model
+from akx.tuner.model.predict import Model
 from benchmarks import markdown, record
 from benchmarks.samplers import load, model_of, read
 

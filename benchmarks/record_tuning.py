@@ -3,7 +3,7 @@
     python -m benchmarks.record_tuning                              the brick, k = 16, on the GPU
     python -m benchmarks.record_tuning --others 120 -o FILE         two minutes of further searches
 
-The record is a recording as ``akx tune --record`` writes it (:mod:`akx.tuner.recording`): one run of
+The record is a recording as ``akx tune --record`` writes it (:mod:`akx.tuner.trace.recording`): one run of
 :func:`akx.tuner.tune` with its default settings, and then searches with other seeds and without their end for want of
 progress, so that more of the space is known than one search asks for. To the first line are added the machine, the
 versions, the commit, the date, and a hash of what decides which plans a search asks for.

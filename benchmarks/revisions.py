@@ -173,6 +173,7 @@ def _named_in(name: str, text: str) -> Iterator[str]:
     if not name.endswith(".py"):
         yield from (f"{place}/{one}" for one in _INCLUDE.findall(text) for place in {folder, root})
         return
+    yield from (f"{place.as_posix()}/__init__.py" for place in Path(name).parents)
     yield from (f"{folder}/{one}" for one in _WITH_NAME.findall(text))
     yield from (f"{root}/{one}" for one in _BELOW_ROOT.findall(text))
     for module, names in _IMPORT.findall(text):
@@ -188,7 +189,8 @@ def _file_of(module: str) -> str:
 
 def declared() -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """The revisions of schedules and of solvers' vector work, and those of variants by backend, as declared."""
-    from akx.backends.cpu import layout, vectors
+    from akx.backends.cpu import layout
+    from akx.backends.cpu.vectors import team_vectors as vectors
     from akx.backends.cuda import vectors as cuda_vectors
     from akx.backends.cuda.variants import options as choices
 

@@ -15,9 +15,9 @@ A GPU's spaces have millions of plans: what is recorded there is every feasible 
 (:mod:`benchmarks.portion`). Several processes may record side by side, each a matrix of its own; they measure one at a
 time.
 
-Every sampler takes the place of Optuna's TPE in the search of :mod:`akx.tuner.search`, between the same seeds and the
-same plans near the best. It is given the same trials (``--trials``), however long they take, and then the same time
-(``--time``), for up to 160 trials, twice as many as a search has by default: seconds of the recorded machine,
+Every sampler takes the place of Optuna's TPE in the search of :mod:`akx.tuner.search.search`, between the same seeds
+and the same plans near the best. It is given the same trials (``--trials``), however long they take, and then the same
+time (``--time``), for up to 160 trials, twice as many as a search has by default: seconds of the recorded machine,
 compilations, run-off and all, but nothing for what a sampler thinks. A search that stops for want of progress is not
 let. ``local`` suggests nothing: what is left are neighbours (hill climbing) and what is estimated to gain most.
 ``alone`` in a name: nothing but this makes suggestions behind the seeds, so that ``local alone`` is plain hill
@@ -49,24 +49,24 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
+from akx.backends.cpu.device import HostDevice, default_threads
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.device.choose import device_of
-from akx.backends.device.host import HostDevice, default_threads
-from akx.backends.device.lock import device_lock
+from akx.backends.device_lock import device_lock
+from akx.backends.selection import device_of
 from akx.core.errors import AkxError, ArgumentError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import Recording, Settings, exhaustive, predict, read_recording, replay
-from akx.tuner.calibration import figures_of
-from akx.tuner.ledger import Ledger
-from akx.tuner.machine import derived_figures
+from akx.tuner.candidates.proposals import Proposals
+from akx.tuner.candidates.sampler import Sampler, Suggesting
+from akx.tuner.history.ledger import Ledger
+from akx.tuner.history.result import COMPLETE, Trial
 from akx.tuner.measure import Precision
-from akx.tuner.predict import Model
-from akx.tuner.proposals import Proposals
-from akx.tuner.recording import RecordedTrial, Run
-from akx.tuner.result import COMPLETE, Trial
-from akx.tuner.sampler import Sampler, Suggesting
+from akx.tuner.model.calibration import figures_of
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.predict import Model
 from akx.tuner.space import Space, build_space, is_baseline
+from akx.tuner.trace.recording import RecordedTrial, Run
 from benchmarks import markdown, portion, record, solving
 from benchmarks.calls import calls_of
 from benchmarks.calm import Calm, calm_on

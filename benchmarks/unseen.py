@@ -29,15 +29,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from akx.backends.device.choose import device_of
-from akx.backends.device.host import default_threads
-from akx.backends.device.lock import device_lock
+from akx.backends.cpu.device import default_threads
+from akx.backends.device_lock import device_lock
+from akx.backends.selection import device_of
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision
-from akx.tuner.predict import predict
+from akx.tuner.model.predict import predict
 from akx.tuner.space import Space, build_space, is_baseline
 from benchmarks import gpu, markdown, matrices, planned, record, solving
 from benchmarks.calls import calls_of, in_places

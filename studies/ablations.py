@@ -63,7 +63,7 @@ def _plans(with_it: dict[str, Any], without: dict[str, Any]) -> Callable[[sparse
 
 def _listening(matrix: sparse.csr_array) -> tuple[Call, Call]:
     """Without: the members are sent away before every call."""
-    from akx.backends.cpu.team import team
+    from akx.backends.cpu.thread_team import team
 
     _, call = _call(matrix, schedule="sweep")
 

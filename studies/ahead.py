@@ -21,7 +21,9 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
-from akx.tuner import forerunners, tune, tuning
+from akx.tuner import tune
+from akx.tuner.search import tune as tuning
+from akx.tuner.warmup import compile_ahead as forerunners
 from benchmarks import gpu, markdown, samplers, solving
 
 __all__ = ["compare", "main", "table"]

@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 def looks(name: str, count: int, pause: float = _PAUSE) -> list[Json]:
     """So many looks: seconds of a call ``alone`` and ``together``, and ``switches`` in a call."""
-    from akx.tuner.predict import predict
+    from akx.tuner.model.predict import predict
     from benchmarks import samplers
 
     matrix = samplers.made(name)

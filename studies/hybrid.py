@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.table:
         if not planned.has_gpu("hybrid"):
             return planned.NO_DEVICE
-        from akx.backends.device.host import default_threads, host_device
+        from akx.backends.cpu.device import default_threads, host_device
         from benchmarks import gpu
 
         origin = gpu.provenance()

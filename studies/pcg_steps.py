@@ -42,7 +42,7 @@ import akx
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner.measure import now
-from akx.tuner.predict import predict
+from akx.tuner.model.predict import predict
 from benchmarks import markdown, matrices, planned, solving
 
 __all__ = ["NAMES", "RESULTS", "STAGES", "main", "measure", "rates", "table"]

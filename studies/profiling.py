@@ -143,9 +143,9 @@ def call(name: str, A: Any, plan: Plan, *, timed: bool = True) -> Json:
     from akx.backends.cuda.device.launch import Kernel, synchronize
     from akx.backends.cuda.device.memory import empty, to_device
     from akx.backends.cuda.timing import DeviceCall
-    from akx.tuner.calibration import figures_of
     from akx.tuner.measure import Precision, interleave
-    from akx.tuner.verify import Problem
+    from akx.tuner.model.calibration import figures_of
+    from akx.tuner.trial.problem import Problem
 
     device, matrix = cuda_device(), Matrix.from_any(A)
     bandwidth = figures_of(device, 1).slow_bandwidth

@@ -28,7 +28,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.report.comparison.bench import cusparse_calls
 from akx.tuner import TuneResult, tune
-from akx.tuner.verify import Problem
+from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, preparing, solving
 from benchmarks.matrices import Case, select
 from benchmarks.orders import by_fields, shuffled
@@ -104,8 +104,8 @@ def _checked_call(matrix: Matrix, plan: Plan) -> Any:
 
 def _timed(calls: Mapping[str, Any]) -> dict[str, Json]:
     """Seconds of each call, microseconds of each of its steps, and their spread; in turns."""
-    from akx.backends.device.choose import device_of
-    from akx.backends.device.lock import device_lock
+    from akx.backends.device_lock import device_lock
+    from akx.backends.selection import device_of
     from akx.tuner.measure import Precision, interleave
 
     for call in calls.values():

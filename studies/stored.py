@@ -27,7 +27,7 @@ from akx.backends.cuda.variants.block_local.program import holding
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner.verify import Problem
+from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, solving
 from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.matrices import select

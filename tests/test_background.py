@@ -19,8 +19,9 @@ import akx
 from akx import Matrix
 from akx.operator import background_compile, tiers
 from akx.solvers import cg, system
-from akx.tuner import precompile, warmup
-from akx.tuner.warmup import ALL, Warmup
+from akx.tuner.warmup import gpu_code as precompile
+from akx.tuner.warmup import host_code as warmup
+from akx.tuner.warmup.host_code import ALL, Warmup
 
 #: Says that it has compiled what it was asked for as soon as there is a file of that name.
 _COMPILER = """
@@ -163,7 +164,8 @@ import numpy as np
 sys.path[:0] = {sys.path!r}
 from akx import Matrix
 from akx.operator import background_compile
-from akx.tuner import precompile, warmup
+from akx.tuner.warmup import gpu_code as precompile
+from akx.tuner.warmup import host_code as warmup
 import scipy.sparse as sp, pathlib
 precompile.note_of = warmup.note_of = lambda code, _: pathlib.Path({str(tmp_path)!r}, "-".join(code) + ".compiled")
 warmup.processes.command = lambda _: [sys.executable, "-c", {_COMPILER!r}, {str(tmp_path)!r}]

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.sparse import _sparsetools
 
 import akx
-from akx.backends.cpu import groups
+from akx.backends.cpu import spmm as groups
 from akx.core.basis import Basis
 from akx.core.plan import Plan
 from akx.operator import host_products, tiers

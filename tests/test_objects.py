@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 import akx
 from akx import solvers
-from akx.backends.device import choose
+from akx.backends import selection as choose
 from akx.operator.planner import Planner
 from akx.solvers import preconditioners
 from akx.solvers.tuning import Candidate

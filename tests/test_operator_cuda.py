@@ -18,7 +18,8 @@ import akx
 from akx.backends.cuda.device.runtime import cuda_missing
 from akx.core.errors import AkxWarning, ArgumentError, ArgumentTypeError, MatrixError
 from akx.core.plan import Plan
-from akx.tuner import beside, candidates
+from akx.tuner.online import candidates
+from akx.tuner.online import threads as beside
 from benchmarks.gallery import stencil
 
 NUMPY_TAKES_DEVICES = np.lib.NumpyVersion(np.__version__) >= "2.1.0"

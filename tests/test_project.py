@@ -49,9 +49,9 @@ def test_first_calls_import_what_they_need(name: str) -> None:
             "akx.core.spectrum",
             "akx.core.leja",
             "akx.core.features",
-            "akx.backends.device.figures",
+            "akx.backends.device_model",
         }
-        heavy |= {"akx.backends.device.figures", "akx.backends.device.host"}
+        heavy |= {"akx.backends.device_model", "akx.backends.cpu.device"}
     assert not heavy & loaded
 
 

@@ -21,10 +21,11 @@ from akx.backends.cuda.device.memory import DeviceArray
 from akx.core.plan import Plan
 from akx.operator.online import Held
 from akx.operator.planner import Choice
-from akx.tuner import exploration, first_runs, queued
-from akx.tuner.first_runs import Candidate
-from akx.tuner.queued import Queued
-from akx.tuner.verify import Problem
+from akx.tuner.online import exploration, first_runs
+from akx.tuner.online import gpu_calls as queued
+from akx.tuner.online.first_runs import Candidate
+from akx.tuner.online.gpu_calls import Queued
+from akx.tuner.trial.problem import Problem
 
 CALL = DTYPE, 1, "cuda"
 USUAL = 1e-3
@@ -58,7 +59,7 @@ class Few:
         self.given = case.P._prepared.values.of(DTYPE)
         self.problem, self.left = Problem(self.given, K), list(enumerate(programs))
         self.kept: list[Plan] = []
-        self.vectors = akx.backends.device.choose.backend_of("cuda").trial_vectors(self.problem)
+        self.vectors = akx.backends.selection.backend_of("cuda").trial_vectors(self.problem)
 
     def next(self, incumbent: Plan, seconds: float, left: float, matrix: Any) -> Candidate | None:
         if not self.left:
@@ -69,7 +70,7 @@ class Few:
         if program.factor == 1.0:
             program.update_values(matrix.data)
         self.problem = Problem(matrix, K)
-        self.vectors = akx.backends.device.choose.backend_of("cuda").trial_vectors(self.problem)
+        self.vectors = akx.backends.selection.backend_of("cuda").trial_vectors(self.problem)
         self.problem.poison()
         del self.left[0]
         return Candidate(_plan(place), "given", program, self.problem, seconds, 0.0)

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import akx
-from akx.backends.device import results
+from akx.backends import result_pool as results
 
 SHAPE = (9, 2, 10_000)
 

@@ -20,7 +20,7 @@ import akx
 from akx import Basis, Matrix
 from akx.operator import background_compile, host_products, tiers
 from akx.operator import lookup as kept
-from akx.tuner.ladder import is_measured
+from akx.tuner.fallback.answer import is_measured
 
 
 @pytest.fixture(autouse=True)

@@ -20,11 +20,11 @@ import scipy.sparse as sp
 import akx
 from akx import solvers
 from akx.backends import registry
+from akx.backends.cpu.device import host_device
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.value_compression.encodings import HALF, error_of
-from akx.backends.device.host import host_device
-from akx.backends.device.likeness import likeness
+from akx.backends.device_similarity import likeness
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, VerificationError
 from akx.core.matrix import Matrix, content_token
@@ -36,13 +36,17 @@ from akx.report.comparison import bench
 from akx.report.plans import verification as recheck
 from akx.solvers import tuning as solver_tuning
 from akx.solvers.preconditioners import chebyshev
-from akx.tuner import TuneResult, canary, ladder, plan_key, tuning, verify
+from akx.tuner import TuneResult, plan_key
 from akx.tuner import space as spaces
+from akx.tuner.fallback import answer as ladder
+from akx.tuner.history.result import COMPLETE, FAILED
 from akx.tuner.measure import Precision
-from akx.tuner.result import COMPLETE, FAILED
+from akx.tuner.sandbox import process as canary
+from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space
-from akx.tuner.verify import Comparison, Problem
-from akx.tuner.worker import Bench
+from akx.tuner.trial import problem as verify
+from akx.tuner.trial.bench import Bench
+from akx.tuner.trial.problem import Comparison, Problem
 
 ALLOWED = 6e-8
 GPU = CudaDevice("H100", 0, (9, 0), 132, 232_448, 233_472, 65_536, 50 * 2**20, 80 * 2**30, 1_980_000_000, 3.35e12)
@@ -333,7 +337,7 @@ def test_the_note_is_for_plans_that_store_values_so(matrix: Matrix) -> None:
 
 
 def test_a_plan_is_verified_with_its_allowance(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("akx.backends.device.choose.device_of", lambda _: GPU)
+    monkeypatch.setattr("akx.backends.selection.device_of", lambda _: GPU)
     allowed = matrix.with_value_error(ALLOWED)
     assert recheck._place(matrix, record(allowed, INEXACT)) == (GPU, 1, ALLOWED, "")
     assert recheck._place(matrix, record(matrix, EXACT)) == (GPU, 1, 0.0, "")
@@ -550,7 +554,8 @@ def test_a_verdict_for_an_allowance_is_none_for_values_as_they_are(
 
 def test_the_process_that_may_be_lost_has_the_allowance(matrix: Matrix) -> None:
     program = (
-        "from akx.tuner import canary; canary._run = lambda plan, matrix, *_: repr(matrix.value_error); canary.main()"
+        "from akx.tuner.sandbox import process; "
+        "process._run = lambda plan, matrix, *_: repr(matrix.value_error); process.main()"
     )
     for allowed in (ALLOWED, 0.0):
         problem = Problem(matrix.with_value_error(allowed), 2)
@@ -579,9 +584,9 @@ def test_a_plan_is_run_again_with_its_allowance(matrix: Matrix, monkeypatch: pyt
         raise Begun("stop here")
 
     asked: list[float] = []
-    monkeypatch.setattr("akx.backends.device.choose.device_of", lambda _: GPU)
+    monkeypatch.setattr("akx.backends.selection.device_of", lambda _: GPU)
     monkeypatch.setattr("akx.tuner.space.build_space", lambda matrix, *_, **__: asked.append(matrix.value_error))
-    monkeypatch.setattr("akx.tuner.verify.Problem", problem)
+    monkeypatch.setattr("akx.tuner.trial.problem.Problem", problem)
     loose = matrix.with_value_error(ALLOWED)
     entries = [("user", record(one, plan)) for one, plan in ((loose, INEXACT), (matrix, EXACT))]
     assert len(list(recheck.recheck_plans(matrix, entries))) == 2
@@ -613,8 +618,8 @@ def contest(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(bench, "_prepare", prepare)
     monkeypatch.setattr(CudaBackend, "call", lambda *_, **__: lambda: None)
     monkeypatch.setattr(bench, "cusparse_calls", cusparse)
-    monkeypatch.setattr("akx.backends.device.choose.device_of", lambda _: GPU)
-    monkeypatch.setattr("akx.backends.device.lock.device_lock", lambda _: SimpleNamespace(alone=nullcontext))
+    monkeypatch.setattr("akx.backends.selection.device_of", lambda _: GPU)
+    monkeypatch.setattr("akx.backends.device_lock.device_lock", lambda _: SimpleNamespace(alone=nullcontext))
     monkeypatch.setattr(
         "akx.tuner.measure.interleave", lambda calls, _: [SimpleNamespace(seconds=1.0, spread=0.0) for _ in calls]
     )

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.device.base import Device
+from akx.backends.device import Device
 
 if TYPE_CHECKING:
-    from akx.backends.device.figures import Figures
+    from akx.backends.device_model import Figures
     from akx.backends.program import PlainProducts
     from akx.backends.traits import VariantTraits
-    from akx.backends.variants import AnyVariant
+    from akx.backends.variant import AnyVariant
     from akx.backends.vectors import Vectors
 
 __all__ = ["Backend", "TrialVectors"]
@@ -177,7 +177,7 @@ class Backend(ABC):
         return partial(program.run, x, out, coefficients)
 
     def watch(self) -> Any:
-        """What looks at the device's clock in a timing (:class:`akx.backends.device.clocks.ClockWatch`), or None."""
+        """What looks at the device's clock while something is timed, or None."""
         return None
 
     # Figures.

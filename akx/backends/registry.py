@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 from akx.backends.base import Backend
-from akx.backends.device.choose import BACKENDS, backend_of
-from akx.backends.device.registered import Registered
+from akx.backends.plugins import Registered
 from akx.backends.schedule import Schedule
+from akx.backends.selection import BACKENDS, backend_of
 from akx.backends.traits import VariantTraits
-from akx.backends.variants import AnyVariant
+from akx.backends.variant import AnyVariant
 from akx.core.errors import ArgumentError, ArgumentTypeError, brief
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -78,9 +78,9 @@ def _named_variant(variant: Any) -> str:
 _SCHEDULES: Registered[Schedule] = Registered(
     partial(_named, Schedule),
     {
-        "cpu/sweep": "akx.backends.cpu.sweep:SCHEDULE",
-        "cpu/ghost": "akx.backends.cpu.ghost:SCHEDULE",
-        "cpu/wavefront": "akx.backends.cpu.wavefront:SCHEDULE",
+        "cpu/sweep": "akx.backends.cpu.schedules.sweep.schedule:SCHEDULE",
+        "cpu/ghost": "akx.backends.cpu.schedules.ghost.schedule:SCHEDULE",
+        "cpu/wavefront": "akx.backends.cpu.schedules.wavefront.schedule:SCHEDULE",
         "cuda/sweep": "akx.backends.cuda.schedules.sweep.schedule:SCHEDULE",
         "cuda/ghost": "akx.backends.cuda.schedules.ghost.schedule:SCHEDULE",
         "cuda/resident": "akx.backends.cuda.schedules.resident.schedule:SCHEDULE",

@@ -127,8 +127,8 @@ class Schedule(ABC):
         Processes that compile its layouts ahead of a search (:meth:`lay_out`), each beginning with another order of the
         rows; and its turn among the schedules, the lower the sooner.
     step_price : str
-        The figure of a device (:class:`akx.tuner.machine.Figures`) that a step of :meth:`plainest` costs where there
-        is next to nothing to do; "" where it is not timed for one.
+        The figure of a device (:class:`akx.tuner.model.figures.Figures`) that a step of :meth:`plainest` costs where
+        there is next to nothing to do; "" where it is not timed for one.
     """
 
     name: str

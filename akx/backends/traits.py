@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from akx.backends.device.figures import FormatCost
+from akx.backends.device_model import FormatCost
 
 __all__ = ["FormatCost", "VariantTraits"]
 

@@ -86,7 +86,7 @@ _BACKENDS = ("auto", "cpu", "cuda")
 def _known_backend(given: str) -> str:
     """The callback of ``--backend``; a name that is none of akx's is looked for in other packages."""
     if given not in _BACKENDS:
-        from akx.backends.device.choose import BACKENDS
+        from akx.backends.selection import BACKENDS
 
         if BACKENDS.get(given) is None:
             raise typer.BadParameter(f"{given!r} is not one of {', '.join(map(repr, ('auto', *BACKENDS.names())))}")

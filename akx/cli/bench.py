@@ -60,7 +60,7 @@ def run_bench(request: BenchRequest, *, as_json: bool) -> int:
     check_amount("--trials", request.trials, 100)
     check_seconds(request.seconds)
     check_error(request.value_error)
-    from akx.backends.device.host import resolve_threads
+    from akx.backends.cpu.device import resolve_threads
     from akx.report.comparison.bench import BenchResult, bench_power
     from akx.tuner import tune
 

@@ -66,8 +66,8 @@ def run_doctor(db: str | None, *, calibrate: bool = False, warm: bool = False, a
 def _calibrate() -> None:
     """Measure and keep; says what it does on stderr. Raises :class:`akx.core.errors.AkxError` where that fails."""
     from akx.backends import registry
-    from akx.backends.device.choose import is_usable
-    from akx.tuner.calibration import calibrate, check_writable
+    from akx.backends.selection import is_usable
+    from akx.tuner.model.calibration import calibrate, check_writable
 
     check_writable()
     for backend in registry.backends():
@@ -79,10 +79,10 @@ def _calibrate() -> None:
 
 def _warm(*, as_json: bool) -> int:
     """Compile what is not there yet, on all cores. Ctrl-C ends it; what was compiled by then is kept."""
-    from akx.backends.device.choose import BACKENDS, device_of, is_usable
+    from akx.backends.selection import BACKENDS, device_of, is_usable
     from akx.solvers.system import compiling_job
-    from akx.tuner.rehearsal import job
-    from akx.tuner.warmup import Warmup, every_plan, job_of
+    from akx.tuner.online.dry_run import job
+    from akx.tuner.warmup.host_code import Warmup, every_plan, job_of
 
     begin, pieces = time.perf_counter(), 0
     devices = [device_of(one.name) for one in BACKENDS if is_usable(one.name)]

@@ -34,7 +34,7 @@ def run_info(
     `blocks` are those of the ghost zones, `slots` those of a packet, and `clock` is that of the FPGA in MHz.
     """
     check_powers(k)
-    from akx.backends.device.host import host_device
+    from akx.backends.cpu.device import host_device
     from akx.report.matrix.advice import advise, matrix_bytes
     from akx.report.matrix.device_bounds import select_devices
     from akx.report.matrix.matrix_report import look, spy_counts

@@ -66,7 +66,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
     ):
         check_amount(option, value, example)
     _check_files(request)
-    from akx.backends.device.choose import HOST, device_of
+    from akx.backends.selection import HOST, device_of
     from akx.solvers.host_fallback import TOO_MUCH
 
     if request.backend != "auto":
@@ -158,7 +158,7 @@ def _right_hand_side(rhs: str, matrix: Matrix) -> NDArray[Any]:
 
 def _backend(request: SolveRequest, matrix: Matrix) -> str:
     """Where to solve: what was asked for, or what suits the matrix."""
-    from akx.backends.device.choose import suited
+    from akx.backends.selection import suited
 
     return suited(lambda one: one.solving_entries, matrix.nnz) if request.backend == "auto" else request.backend
 
@@ -184,7 +184,7 @@ def watched(matrix: Matrix, b: Any, backend: str, *, as_json: bool) -> Iterator[
 
     Nothing where steps are queued ahead, as on a GPU: it would wait for the host after each.
     """
-    from akx.backends.device.choose import backend_of
+    from akx.backends.selection import backend_of
 
     console = status_console()
     if backend_of(backend).queues:
@@ -321,7 +321,7 @@ def _print(request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared
     ]
     if M is not None:
         pairs.insert(2, ("preconditioner", f"{request.precond}, made in {duration(prepared)}"))
-    from akx.backends.device.choose import HOST, device_of
+    from akx.backends.selection import HOST, device_of
 
     if backend != HOST:
         pairs.insert(1, ("device", device_of(backend).name))

@@ -1,7 +1,7 @@
 """Work on pieces of a range side by side: compiled loops that let others run.
 
-What is prepared beside calls of a user (:mod:`akx.tuner.exploration`) leaves the other cores to these: its thread does
-all pieces, with the same result.
+What is prepared beside calls of a user (:mod:`akx.tuner.online.exploration`) leaves the other cores to these: its
+thread does all pieces, with the same result.
 """
 
 from __future__ import annotations

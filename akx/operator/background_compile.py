@@ -2,10 +2,10 @@
 
 What a prepared call needs takes Numba half a minute where nothing is compiled yet. So the call at which preparing has
 paid asks whether the code is there (:func:`look`), before anything is planned and before a plan is laid out: notes
-beside Numba's cache tell (:mod:`akx.tuner.warmup`). Where it is not, one process of low priority compiles it; the calls
-of this process go on meanwhile, and look whether it has (:class:`Coming`). Of several processes that need the same code
-one compiles it, and the others wait for its lock. Such a process ends when it is done, and with the one that started
-it.
+beside Numba's cache tell (:mod:`akx.tuner.warmup.host_code`). Where it is not, one process of low priority compiles it;
+the calls of this process go on meanwhile, and look whether it has (:class:`Coming`). Of several processes that need the
+same code one compiles it, and the others wait for its lock. Such a process ends when it is done, and with the one that
+started it.
 
 Who asked for preparing (``AKX_PREPARE=always`` or ``fixed``, :class:`akx.MatrixPowers`, :class:`akx.solvers.Solver`)
 waits for the compiler.
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from scipy.sparse import eye_array
 
-from akx.backends.device.choose import HOST
+from akx.backends.selection import HOST
 from akx.core.errors import CompileError
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded
@@ -35,7 +35,7 @@ from akx.operator.tiers import ALWAYS
 
 if TYPE_CHECKING:
     from akx.core.plan import Plan
-    from akx.tuner.warmup import Job, Warmup
+    from akx.tuner.warmup.host_code import Job, Warmup
 
 __all__ = [
     "Coming",
@@ -98,14 +98,14 @@ def check_first(matrix: Matrix, k: int, vectors: int) -> None:
 def check_code(plan: Plan, matrix: Matrix, vectors: int) -> None:
     """The same before a plan is laid out."""
     if getattr(_local, "is_allowed", False) and plan.backend == HOST:
-        from akx.tuner.warmup import job_of
+        from akx.tuner.warmup.host_code import job_of
 
         look(job_of(plan), matrix, vectors)
 
 
 def look(job: Job, matrix: Matrix, vectors: int = 1) -> None:
     """Raise :class:`Coming` where the code of a job is yet to come: it is compiled from now on."""
-    from akx.tuner.warmup import Warmup
+    from akx.tuner.warmup.host_code import Warmup
 
     code, *call = job
     note, _ = notes = notes_of(code, matrix)
@@ -123,8 +123,8 @@ def look(job: Job, matrix: Matrix, vectors: int = 1) -> None:
 def summing_by(threads: int, nbytes: int) -> Summing | None:
     """What forms checksums of a matrix while a device works, by at most so many threads; `nbytes` are of its values.
 
-    That is a team whose threads listen for the next call (:mod:`akx.backends.cpu.sums`), once its code is there; None
-    before, and for few.
+    That is a team whose threads listen for the next call (:mod:`akx.backends.cpu.checksums`), once its code is there;
+    None before, and for few.
     """
     global _read, _has_team
     count = min(threads, _READERS, nbytes // _OF_A_THREAD)
@@ -134,7 +134,7 @@ def summing_by(threads: int, nbytes: int) -> Summing | None:
         _read += nbytes
         if _read < _PAYS:
             return None
-        from akx.tuner.warmup import TEAM
+        from akx.tuner.warmup.host_code import TEAM
 
         try:
             if notes_of(TEAM[0], _smallest())[0] is None:  # each process would compile it
@@ -153,7 +153,7 @@ def summing_by(threads: int, nbytes: int) -> Summing | None:
 
 def _bring_team() -> None:
     global _sums_of
-    _sums_of = import_module("akx.backends.cpu.sums").sums_of
+    _sums_of = import_module("akx.backends.cpu.checksums").sums_of
 
 
 @cache
@@ -164,8 +164,8 @@ def _smallest() -> Matrix:
 
 def notes_of(code: tuple[str, ...], matrix: Matrix) -> tuple[Path | None, ...]:
     """The notes of which one says that code is compiled for a matrix of these types; None where none are kept."""
-    from akx.tuner.precompile import note_of
-    from akx.tuner.warmup import ALL
+    from akx.tuner.warmup.gpu_code import note_of
+    from akx.tuner.warmup.host_code import ALL
 
     return note_of(code, matrix), note_of(ALL, matrix)
 
@@ -191,8 +191,8 @@ def _end_all() -> None:
 
 def aside(argument: Any, matrix: Matrix, vectors: int) -> None:
     """Do a job in a process of its own, unless another one has done it by the time that it may begin."""
-    from akx.tuner.precompile import alone, note_of
-    from akx.tuner.warmup import run_job
+    from akx.tuner.warmup.gpu_code import alone, note_of
+    from akx.tuner.warmup.host_code import run_job
 
     code, module, name, given = argument
     os.environ["AKX_PREPARE"] = ALWAYS

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from akx.backends.device import results
+from akx.backends import result_pool as results
 from akx.core.basis import Basis
 from akx.core.errors import MatrixError
 from akx.core.matrix import Matrix

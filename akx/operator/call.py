@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from akx.backends.device.choose import HOST, array_backend
+from akx.backends.selection import HOST, array_backend
 from akx.core.arguments import check_count
 from akx.core.basis import Basis
 from akx.core.matrix import Matrix, content_token
@@ -187,8 +187,8 @@ def matrix_powers(
 def call_once(k: int, matrix: Matrix, vectors: int) -> None:
     """What the first prepared call does, so that all of its code is compiled; its plan has a note then too."""
     from akx.operator.powers import MatrixPowers
-    from akx.tuner.precompile import note_of
-    from akx.tuner.warmup import code_of
+    from akx.tuner.warmup.gpu_code import note_of
+    from akx.tuner.warmup.host_code import code_of
 
     content_token(matrix.to_scipy())
     operator = MatrixPowers(matrix, k, backend=HOST)

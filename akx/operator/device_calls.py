@@ -22,8 +22,8 @@ from akx.backends.cuda.device.launch import CallerStream, Stream, default_stream
 from akx.backends.cuda.device.memory import DeviceArray, wrap
 from akx.backends.cuda.device.runtime import runtime
 from akx.backends.cuda.program import CudaProgram
-from akx.backends.device.choose import array_backend
 from akx.backends.schedule import Coefficients
+from akx.backends.selection import array_backend
 from akx.core.basis import Basis
 from akx.core.errors import ArgumentError, ArgumentTypeError, DeviceError
 from akx.operator.overflow import OverflowWatch
@@ -31,7 +31,7 @@ from akx.operator.prepared import Prepared
 from akx.operator.start_vectors import overlap
 
 if TYPE_CHECKING:
-    from akx.tuner.queued import Queued
+    from akx.tuner.online.gpu_calls import Queued
 
 __all__ = ["Around", "DeviceCalls", "in_place", "stream_for"]
 

@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from akx.backends.device.choose import HOST, backend_of
 from akx.backends.program import Coefficients, PlainProducts, Program
+from akx.backends.selection import HOST, backend_of
 from akx.core.basis import Basis, make_basis
 from akx.core.canonical import check_shape, check_value_error, target_dtype
 from akx.core.errors import DeviceMemoryError

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx.backends.cpu.groups import (
+from akx.backends.cpu.spmm import (
     LANES,
     LEAST,
     Code,
@@ -25,7 +25,7 @@ from akx.backends.cpu.groups import (
     lanes_for,
     work_size,
 )
-from akx.backends.device.results import new_result, turn
+from akx.backends.result_pool import new_result, turn
 from akx.core.basis import Basis
 from akx.core.process import resolve_threads, share_out
 
@@ -77,7 +77,7 @@ def powers_into(
     Few vectors are done one after another, where they will be. Of more, some at a time are side by side, as SciPy has
     them, and are put where they will be after each product: entries of A are read once for all of these. Vectors have
     nothing to do with one another, so that threads can share them. When blocks have taken as long as it takes to make
-    machine code for groups of them (:mod:`akx.backends.cpu.groups`), that does them, with the same bits.
+    machine code for groups of them (:mod:`akx.backends.cpu.spmm`), that does them, with the same bits.
     """
     k, vectors = len(powers) - 1, powers.shape[1]
     is_long = A[1].size * k * vectors >= _SHARED

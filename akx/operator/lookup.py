@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import issparse
 
-from akx.backends.device.budget import parse_limits
+from akx.backends.memory_budget import parse_limits
 from akx.core.basis import Basis
 from akx.core.canonical import check_shape, check_value_error, target_dtype
 from akx.core.errors import DeviceError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.device.forks import ForkSafeLock
+from akx.core.fork_safety import ForkSafeLock
 from akx.core.matrix import Matrix
 
 __all__ = ["Values", "same_pattern"]

@@ -1,4 +1,4 @@
-"""Calls of an operator that are tuned as they are made: what :mod:`akx.tuner.online` needs of it."""
+"""Calls of an operator that are tuned as they are made: what :mod:`akx.tuner.online.calls` needs of it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from akx.backends.device.choose import backend_of, plan_threads
 from akx.backends.schedule import Program
+from akx.backends.selection import backend_of, plan_threads
 from akx.core.arguments import unknown_name
 from akx.core.errors import ArgumentError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.operator.planner import Asked, Call, Choice, Planner
 from akx.operator.tiers import FIXED, setting
-from akx.tuner.verify import BASIS_KINDS
+from akx.tuner.trial.problem import BASIS_KINDS
 
 if TYPE_CHECKING:
-    from akx.tuner.online import Online
+    from akx.tuner.online.calls import Online
 
 __all__ = ["ONLINE", "Held", "check_tune", "make_online", "reason_against_online"]
 
@@ -56,7 +56,7 @@ def reason_against_online(planner: Planner, call: Call, program: Program | None 
 
 
 class Held:
-    """The programs of an operator, for one kind of call: a :class:`akx.tuner.online.Holder`."""
+    """The programs of an operator, for one kind of call: a :class:`akx.tuner.online.calls.Holder`."""
 
     def __init__(self, prepared: Any, call: Call) -> None:
         self._prepared: Callable[[], Any] = weakref.ref(prepared)
@@ -102,13 +102,13 @@ class Held:
 
 def make_online(prepared: Any, call: Call, plan: Plan, program: Program) -> Online:
     """What does calls of a kind from now on, beginning with this plan."""
-    from akx.tuner.candidates import Candidates  # with all of a search, which other operators do without
+    from akx.tuner.online.candidates import Candidates  # with all of a search, which other operators do without
 
     kind: type[Online]
     if backend_of(call[2]).has_own_memory:
-        from akx.tuner.queued import Queued as kind
+        from akx.tuner.online.gpu_calls import Queued as kind
     else:
-        from akx.tuner.online import Online as kind
+        from akx.tuner.online.calls import Online as kind
 
     planner: Planner = prepared.planner
     dtype, vectors, backend = call

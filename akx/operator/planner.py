@@ -2,8 +2,8 @@
 
 The one that the caller gave; else that of the database for exactly this call, which has to prove itself where it is
 aged; else that of a like device, where it is faster than the predicted one; else the predicted one
-(:mod:`akx.tuner.ladder`). Never is one tuned unasked. A plan that cannot be prepared gives way: one of the database to
-the predicted one, and that to plain products.
+(:mod:`akx.tuner.fallback.answer`). Never is one tuned unasked. A plan that cannot be prepared gives way: one of the
+database to the predicted one, and that to plain products.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
-from akx.backends.device.budget import within
-from akx.backends.device.choose import device_of, plan_threads, resolve_backend
-from akx.backends.device.host import resolve_threads
+from akx.backends.cpu.device import resolve_threads
+from akx.backends.memory_budget import within
 from akx.backends.schedule import Program
+from akx.backends.selection import device_of, plan_threads, resolve_backend
 from akx.core.errors import AkxError, DeviceError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import unknown_option
@@ -28,7 +28,7 @@ from akx.core.plan import Plan
 from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, aged, database_of
 from akx.plandb.layers import origin
 from akx.tuner import plan_key, predict
-from akx.tuner.ladder import Answer, believed, limited, renewed
+from akx.tuner.fallback.answer import Answer, believed, limited, renewed
 
 __all__ = ["Asked", "Call", "Choice", "Choices", "Here", "Planner", "reason_against"]
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from akx.backends.device.budget import budgeted_backend, resolve_budget
-from akx.backends.device.choose import HOST, array_backend, backend_of
-from akx.backends.device.results import rows_of
+from akx.backends.memory_budget import budgeted_backend, resolve_budget
+from akx.backends.result_pool import rows_of
 from akx.backends.schedule import Coefficients, Program
+from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.arguments import check_count
 from akx.core.basis import Basis, make_basis
 from akx.core.canonical import target_dtype

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from akx.backends import registry
-from akx.backends.device.choose import array_backend
-from akx.backends.device.forks import ForkSafeLock
-from akx.backends.device.results import new_result
+from akx.backends.result_pool import new_result
 from akx.backends.schedule import Coefficients, Program, check_feasible, held_bytes
+from akx.backends.selection import array_backend
 from akx.core.errors import (
     AkxWarning,
     BudgetError,
@@ -32,6 +31,7 @@ from akx.core.errors import (
     MatrixError,
     MissingDependencyError,
 )
+from akx.core.fork_safety import ForkSafeLock
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.core.progress import working
@@ -45,7 +45,7 @@ from akx.operator.tuned import Tuned
 
 if TYPE_CHECKING:
     from akx.backends.cuda.device.memory import DeviceArray
-    from akx.tuner.online import Online
+    from akx.tuner.online.calls import Online
 
 __all__ = ["Prepared", "result_for"]
 

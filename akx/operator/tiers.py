@@ -33,8 +33,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from akx.backends.cpu.groups import LANES
-from akx.backends.device.results import new_result
+from akx.backends.cpu.spmm import LANES
+from akx.backends.result_pool import new_result
 from akx.core.basis import Basis
 from akx.core.canonical import check_shape, check_value_error, target_dtype
 from akx.core.errors import ArgumentError, brief
@@ -147,7 +147,7 @@ class Rent:
     def goes_on(self, k: int, vectors: int = 1, *, in_groups: bool = False) -> bool:
         """Whether a call of k products is better done without preparing; it counts as one that was.
 
-        Of vectors in groups (:mod:`akx.backends.cpu.groups`) what counts is how often the matrix comes from memory:
+        Of vectors in groups (:mod:`akx.backends.cpu.spmm`) what counts is how often the matrix comes from memory:
         where it is in a cache no plan is quicker.
         """
         global _lost

@@ -14,7 +14,7 @@ from akx.operator.online import make_online, reason_against_online
 from akx.operator.planner import Call, Choice, Choices, Planner
 
 if TYPE_CHECKING:
-    from akx.tuner.online import Online
+    from akx.tuner.online.calls import Online
 
 __all__ = ["Tuned"]
 

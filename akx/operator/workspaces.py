@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from akx.backends.device.forks import ForkSafeLock
+from akx.core.fork_safety import ForkSafeLock
 
 __all__ = ["IN_GRAPHS", "KEPT", "KEPT_BYTES", "Workspaces", "hold_in_graph"]
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable
 from pathlib import Path
 
-from akx.backends.device.forks import ForkSafeLock
+from akx.core.fork_safety import ForkSafeLock
 
 __all__ = ["count_change", "file_stamp", "generation", "is_settled"]
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from akx.backends.device.forks import lock_file, unlock_file
 from akx.core.errors import AkxWarning, DatabaseError, brief, shown
+from akx.core.fork_safety import lock_file, unlock_file
 from akx.core.process import user_folder
 
 __all__ = [

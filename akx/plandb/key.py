@@ -22,14 +22,14 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from akx.backends.device.choose import BACKENDS, HOST, backend_of
 from akx.backends.revisions import ALL, revision, sources, variant_revision
+from akx.backends.selection import BACKENDS, HOST, backend_of
 from akx.core.errors import PlanError, brief
 from akx.core.plan import PLAN_SCHEMA, Plan, check_fields
 from akx.plandb.legacy import OLD_FIELDS
 
 if TYPE_CHECKING:
-    from akx.backends.device.host import HostDevice
+    from akx.backends.cpu.device import HostDevice
     from akx.core.matrix import Matrix
 
 __all__ = [

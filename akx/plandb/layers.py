@@ -21,8 +21,8 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
-from akx.backends.device.forks import ForkSafeLock
 from akx.core.errors import AkxError
+from akx.core.fork_safety import ForkSafeLock
 from akx.plandb.bundle import Bundle, parse_bundle, unreadable
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.record import PlanRecord

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from akx.backends.device.forks import ForkSafeLock
 from akx.core.errors import DatabaseError, MissingDependencyError
+from akx.core.fork_safety import ForkSafeLock
 from akx.plandb.legacy import modern_trial
 from akx.plandb.migrate import (
     OLD_PLAN_COLUMNS,

@@ -27,8 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from akx.backends.device.forks import ForkSafeLock
 from akx.core.errors import DatabaseError
+from akx.core.fork_safety import ForkSafeLock
 from akx.plandb.access import (
     WAIT,
     connect,

@@ -145,7 +145,7 @@ def _tuning_cost(result: TuneResult) -> list[tuple[str, str]]:
 
 def _why_the_baseline(result: TuneResult) -> str:
     """Why nothing is gained: only a search that ran to its end has tried what there is to try."""
-    from akx.tuner.result import FEW_CALLS
+    from akx.tuner.history.result import FEW_CALLS
     from akx.tuner.space import is_baseline
 
     if result.reused:

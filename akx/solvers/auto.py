@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from akx.backends.device.choose import HOST, backend_of, is_usable
+from akx.backends.selection import HOST, backend_of, is_usable
 from akx.core.arguments import unknown_name
 from akx.core.matrix import Matrix
 from akx.operator.freshness import state_of_plans

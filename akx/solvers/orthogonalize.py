@@ -19,7 +19,8 @@ a few digits, not orthogonality to the last bit (Giraud, Langou 2002). Where it 
 rows also computes their products, so that the loss is known, not estimated, and only one that is too large costs more.
 
 Memory movement, in words: two passes that read (k + s) n, the second one writing s n; a third of the second kind where
-the loss was too large. Flops: 4 (k + s) s n, 2 (k + s) s n more to measure the loss (:mod:`akx.backends.cpu.blocks`).
+the loss was too large. Flops: 4 (k + s) s n, 2 (k + s) s n more to measure the loss
+(:mod:`akx.backends.cpu.vectors.orthogonalisation`).
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Orthogonalizer:
     def __init__(self, W: Rows, loss: float | None = None, work: Any = None) -> None:
         self.W = W
         if work is None:
-            from akx.backends.cpu.blocks import BlockWork
+            from akx.backends.cpu.vectors.orthogonalisation import BlockWork
 
             self.work: Any = BlockWork(W)
         else:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from akx.backends.device.choose import HOST, array_backend, backend_of
-from akx.backends.device.forks import ForkSafeLock
+from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.arguments import unknown_name
 from akx.core.errors import ArgumentError, MatrixError
+from akx.core.fork_safety import ForkSafeLock
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.operator.cache import Cache

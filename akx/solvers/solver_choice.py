@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from akx.backends.device.choose import HOST, backend_of
-from akx.backends.device.host import resolve_threads
+from akx.backends.cpu.device import resolve_threads
 from akx.backends.revisions import SOLVERS, revision
+from akx.backends.selection import HOST, backend_of
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.operator.freshness import database_of, state_of_plans

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from akx.backends.device.choose import HOST, array_backend, backend_of, is_usable, resolve_backend
-from akx.backends.numpy_vectors import NumpyVectors
+from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
+from akx.backends.selection import HOST, array_backend, backend_of, is_usable, resolve_backend
 from akx.backends.vectors import Vectors
 from akx.core.arguments import check_number, converted, numbers_of
 from akx.core.basis import Basis
@@ -921,7 +921,7 @@ def is_rented(matrix: Matrix, backend: str) -> bool:
 
 
 def compiling_job(method: str) -> tuple[tuple[str, ...], str, str, str]:
-    """What compiles all that a solver of that name needs for vectors (:data:`akx.tuner.warmup.Job`)."""
+    """What compiles all that a solver of that name needs for vectors (:data:`akx.tuner.warmup.host_code.Job`)."""
     return (f"{method} solver",), __name__, "solve_once", method
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from akx.backends import registry
-from akx.backends.device.choose import HOST, backend_of, device_of, is_usable
+from akx.backends.selection import HOST, backend_of, device_of, is_usable
 from akx.core.errors import ArgumentError, brief
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

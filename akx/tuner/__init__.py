@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from akx.core.lazy_names import lazy_names
-from akx.tuner.predict import predict
+from akx.tuner.model.predict import predict
 
 if TYPE_CHECKING:
-    from akx.tuner.recording import RECORDING_SCHEMA, RecordedTrial, Recording, Run, read_recording
-    from akx.tuner.replay import REPLAY_SCHEMA, ReplayResult, replay
-    from akx.tuner.result import RESULT_SCHEMA, Counts, Finalist, Progress, Roofline, Trial, TuneResult, Untuned
-    from akx.tuner.settings import Settings
+    from akx.tuner.history.result import RESULT_SCHEMA, Counts, Finalist, Progress, Roofline, Trial, TuneResult, Untuned
+    from akx.tuner.request import Settings
+    from akx.tuner.search.replay import REPLAY_SCHEMA, ReplayResult, replay
+    from akx.tuner.search.tune import exhaustive, tune
     from akx.tuner.space import plan_key
-    from akx.tuner.tuning import exhaustive, tune
+    from akx.tuner.trace.recording import RECORDING_SCHEMA, RecordedTrial, Recording, Run, read_recording
 
 __all__ = [
     "RECORDING_SCHEMA",
@@ -47,15 +47,15 @@ __getattr__ = lazy_names(
     __name__,
     {
         **dict.fromkeys(
-            ("RECORDING_SCHEMA", "RecordedTrial", "Recording", "Run", "read_recording"), "akx.tuner.recording"
+            ("RECORDING_SCHEMA", "RecordedTrial", "Recording", "Run", "read_recording"), "akx.tuner.trace.recording"
         ),
-        **dict.fromkeys(("REPLAY_SCHEMA", "ReplayResult", "replay"), "akx.tuner.replay"),
+        **dict.fromkeys(("REPLAY_SCHEMA", "ReplayResult", "replay"), "akx.tuner.search.replay"),
         **dict.fromkeys(
             ("RESULT_SCHEMA", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult", "Untuned"),
-            "akx.tuner.result",
+            "akx.tuner.history.result",
         ),
-        "Settings": "akx.tuner.settings",
+        "Settings": "akx.tuner.request",
         "plan_key": "akx.tuner.space",
-        **dict.fromkeys(("exhaustive", "tune"), "akx.tuner.tuning"),
+        **dict.fromkeys(("exhaustive", "tune"), "akx.tuner.search.tune"),
     },
 )

@@ -76,7 +76,8 @@ class Clock(Protocol):
 class Watch(Protocol):
     """What looks at the machine after each round, and says which of them it spoilt.
 
-    :class:`akx.backends.device.clocks.ClockWatch` on a GPU, :class:`akx.tuner.cores.CoreWatch` for threads of a host.
+    :class:`akx.backends.cuda.device.clocks.ClockWatch` on a GPU, :class:`akx.backends.cpu.cores.CoreWatch` for threads
+    of a host.
     """
 
     @property
@@ -122,7 +123,7 @@ def is_real_time() -> bool:
 
 @contextmanager
 def on_clock(clock: Clock) -> Iterator[None]:
-    """Have tuning look at another clock, in this thread: that of a recorded run (:mod:`akx.tuner.recorded`)."""
+    """Have tuning look at another clock, in this thread: that of a recorded run (:mod:`akx.tuner.trace.simulation`)."""
     before = _CLOCK.set(clock)
     try:
         yield

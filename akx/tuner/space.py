@@ -16,8 +16,8 @@ from itertools import combinations, product
 from typing import Any
 
 from akx.backends import registry
-from akx.backends.device.choose import device_of, plan_threads, resolve_backend
 from akx.backends.schedule import Parameter, Schedule
+from akx.backends.selection import device_of, plan_threads, resolve_backend
 from akx.core.errors import ArgumentError, brief
 from akx.core.matrix import Matrix
 from akx.core.options import traits, unknown_option

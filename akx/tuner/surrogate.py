@@ -46,9 +46,9 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtr
 
 from akx.core.plan import Option, Plan
-from akx.tuner.meter import Meter
-from akx.tuner.model import Model
-from akx.tuner.result import FAILED, Trial
+from akx.tuner.history.result import FAILED, Trial
+from akx.tuner.model.budget import Meter
+from akx.tuner.model.seconds import Model
 from akx.tuner.space import Space
 
 __all__ = ["Amplitudes", "Surrogate"]

@@ -15,9 +15,9 @@ import scipy.sparse as sp
 
 from akx.backends import registry
 from akx.backends.base import Backend, TrialVectors
-from akx.backends.cpu.vectors import VectorWork
-from akx.backends.device.base import Device
-from akx.backends.device.figures import Figures
+from akx.backends.cpu.vectors.team_vectors import VectorWork
+from akx.backends.device import Device
+from akx.backends.device_model import Figures
 from akx.backends.schedule import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
 from akx.core.matrix import Matrix
 from akx.core.options import Options

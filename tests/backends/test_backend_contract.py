@@ -15,9 +15,9 @@ import scipy.sparse as sp
 import akx
 from akx.backends import registry
 from akx.backends.base import Backend
-from akx.backends.device.base import Device
-from akx.backends.device.choose import backend_of, device_of, is_usable, plan_threads
+from akx.backends.device import Device
 from akx.backends.schedule import as_coefficients
+from akx.backends.selection import backend_of, device_of, is_usable, plan_threads
 from akx.backends.vectors import Vectors
 from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.core.matrix import Matrix

@@ -15,11 +15,11 @@ from numba import typeof
 
 import akx
 from akx.backends import registry
+from akx.backends.cpu.device import host_device
 from akx.backends.cpu.layout import VARIANTS, variants_for
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.device.choose import BACKENDS
-from akx.backends.device.host import host_device
 from akx.backends.schedule import Coefficients, Parameter, Program, Schedule, Traffic, as_coefficients, held_bytes
+from akx.backends.selection import BACKENDS
 from akx.core.basis import monomial
 from akx.core.errors import PlanError
 from akx.core.matrix import Matrix

@@ -17,16 +17,17 @@ from numpy.typing import NDArray
 import akx
 from akx import MatrixPowers
 from akx.backends import registry
-from akx.backends.cpu import ghost, ghost_space, program
+from akx.backends.cpu import ghost_space, program
+from akx.backends.cpu.device import host_device
 from akx.backends.cpu.jit import jit, jit_inner, source_hash
-from akx.backends.cpu.team import Job, Team
-from akx.backends.device.host import host_device
+from akx.backends.cpu.schedules.ghost import schedule as ghost
+from akx.backends.cpu.thread_team import Job, Team
 from akx.core.errors import ArgumentError
 from akx.core.plan import Plan
 
 _PROGRAM = """
 import numpy as np, scipy.sparse as sp, akx
-from akx.backends.cpu.run import run_tasks
+from akx.backends.cpu.task_loop import run_tasks
 from akx.core.plan import Plan
 A = sp.diags_array([1.0, -2.0, 1.0], offsets=[-1, 0, 1], shape=(500, 500), format="csr")
 V = akx.MatrixPowers(A, 3, plan=Plan("cpu", "sweep", "csr16", k=3))(np.ones(500))

@@ -22,8 +22,8 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.plandb import PlanRecord
 from akx.plandb.bundle import read_bundle
-from akx.tuner.machine import derived_figures
-from akx.tuner.predict import Model
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.predict import Model
 from akx.tuner.space import Space
 from benchmarks.samplers import load
 

@@ -19,7 +19,7 @@ from akx.backends.cuda.device import compile as compiling
 from akx.backends.cuda.schedules.sweep import schedule as sweep
 from akx.backends.cuda.variants import outside, swept
 from akx.backends.cuda.variants.outside import INCLUDE, CudaVariant, Packed
-from akx.backends.variants import AnyVariant, Variant
+from akx.backends.variant import AnyVariant, Variant
 from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

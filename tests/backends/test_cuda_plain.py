@@ -31,7 +31,7 @@ from akx.backends.cuda.device import callers, interchange, memory
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.device.pool import MemoryPool
-from akx.backends.device.choose import backend_of
+from akx.backends.selection import backend_of
 from akx.operator import cache, lookup, powers, tiers
 from akx.operator import device_products as plain_calls
 from akx.operator.device_products import PlainOperator
@@ -522,9 +522,10 @@ def test_first_calls_on_a_gpu_import_no_planner() -> None:
         "akx.core.options",
         "akx.backends.schedule",
         "akx.backends.traits",
-        "akx.backends.variants",
+        "akx.backends.variant",
     }
-    of_devices = {f"akx.backends.device.{name}" for name in ("clocks", "figures", "host", "likeness")}
+    names = ("cuda.device.clocks", "device_model", "cpu.device", "device_similarity")
+    of_devices = {f"akx.backends.{name}" for name in names}
     assert not (others | of_plans | of_devices) & set(done.stdout.split())
 
 

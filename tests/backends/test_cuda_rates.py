@@ -18,7 +18,7 @@ from akx.backends.cuda.cost import rates
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.compile import compile_cubin, compiler_name, options_for
 from akx.backends.cuda.device.facts import cuda_device, cuda_missing
-from akx.tuner.machine import derived_figures, measured_figures
+from akx.tuner.model.figures import derived_figures, measured_figures
 
 _THREADS = 1024
 

@@ -16,12 +16,12 @@ import scipy.sparse as sp
 from host_engine import empty, install, to_device
 from nvcc import EVERYTHING, Macros, complaints, named, needs_nvcc
 
+from akx.backends import selection as choose
 from akx.backends.cuda import hermitian, scaling, spai, transpose
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.compile import compile_cubin, compiler_name, options_for
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.device import choose
 from akx.core.errors import BudgetError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.solvers import preconditioners

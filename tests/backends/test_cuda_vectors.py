@@ -16,10 +16,10 @@ from host_engine import HostProgram, install
 from numpy.typing import NDArray
 from solvers.fake_device import FakeBlockQueue, FakeProgram, FakeSteps, advance_block
 from test_contract import fewer
-from test_vectors import rows
+from test_cpu_vectors import rows
 
 import akx
-from akx.backends.cpu.vectors import VectorWork
+from akx.backends.cpu.vectors.team_vectors import VectorWork
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.vectors import CudaVectorWork, Tiles

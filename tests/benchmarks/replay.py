@@ -16,18 +16,19 @@ from typing import Any
 
 import pytest
 
+from akx.backends.cpu.device import HostDevice
 from akx.backends.cuda import timing
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.device.host import HostDevice
 from akx.backends.schedule import Parameter
 from akx.core.plan import Plan
-from akx.tuner import Recording, measure, space, tuning
-from akx.tuner.machine import Figures, FormatCost
-from akx.tuner.recorded import UNKNOWN, RecordedBench, RecordedClock
-from akx.tuner.recording import RecordedTrial
-from akx.tuner.result import FAILED, Trial
+from akx.tuner import Recording, measure, space
+from akx.tuner.history.result import FAILED, Trial
+from akx.tuner.model.figures import Figures, FormatCost
+from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space, build_space
-from akx.tuner.verify import Problem
+from akx.tuner.trace.recording import RecordedTrial
+from akx.tuner.trace.simulation import UNKNOWN, RecordedBench, RecordedClock
+from akx.tuner.trial.problem import Problem
 
 
 class Replay:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from akx.backends.cpu.cores import CoreState, CoreWatch
 from akx.backends.schedule import TimedCall
-from akx.tuner.cores import CoreState, CoreWatch
 from akx.tuner.measure import Precision
 from benchmarks.calm import Calm
 

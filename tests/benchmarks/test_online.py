@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.tuner.beside import NAME
+from akx.tuner.online.threads import NAME
 from benchmarks import online
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
 from akx.core.errors import ArgumentError
 from akx.core.plan import Plan
 from akx.tuner import Settings, read_recording, replay
+from akx.tuner.candidates.proposals import SEARCHING, Proposals
 from akx.tuner.measure import Measurement
-from akx.tuner.proposals import SEARCHING, Proposals
 from benchmarks import record_tuning, samplers
 from benchmarks.gallery import small
 

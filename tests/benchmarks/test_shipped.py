@@ -9,8 +9,8 @@ import pytest
 
 from akx.plandb import PlanDatabase, ShippedPlans
 from akx.tuner import tune
-from akx.tuner.calibration import Calibration
-from akx.tuner.machine import Figures
+from akx.tuner.model.calibration import Calibration
+from akx.tuner.model.figures import Figures
 from benchmarks import shipped
 from benchmarks.gallery import small
 from benchmarks.matrices import Case

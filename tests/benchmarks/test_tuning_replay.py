@@ -21,9 +21,9 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import Recording, Settings, TuneResult, plan_key, replay
-from akx.tuner.recording import Run
-from akx.tuner.result import TIME_BUDGET
+from akx.tuner.history.result import TIME_BUDGET
 from akx.tuner.space import is_baseline
+from akx.tuner.trace.recording import Run
 from benchmarks import record_tuning
 from benchmarks.gallery import GALLERY, small
 from benchmarks.record_tuning import load, recorded

@@ -11,18 +11,19 @@ from typing import Any, ClassVar
 import pytest
 
 from akx import solvers
-from akx.backends.cpu.variants import VARIANTS
+from akx.backends.cpu.device import host_device
+from akx.backends.cpu.variant_table import VARIANTS
 from akx.backends.cuda.device.pool import memory_pool
-from akx.backends.device.host import host_device
 from akx.backends.revisions import ALL, sources
 from akx.cli import doctor
 from akx.core import numba_jit as _numba
 from akx.core.matrix import Matrix
 from akx.report.doctor import checks as environment
 from akx.solvers.system import compiling_job
-from akx.tuner import calibration, warmup
-from akx.tuner.machine import derived_figures
-from akx.tuner.warmup import Job
+from akx.tuner.model import calibration
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.warmup import host_code as warmup
+from akx.tuner.warmup.host_code import Job
 from cli.golden import check_shape
 from cli.running import Ran
 
@@ -94,7 +95,7 @@ def test_calibrate_measures_keeps_and_shows(
 ) -> None:
     monkeypatch.setenv("AKX_MACHINES", str(tmp_path / "machines"))
     monkeypatch.setattr(calibration, "_shipped_folder", lambda: tmp_path / "shipped")
-    monkeypatch.setattr("akx.backends.device.choose.is_usable", lambda backend: backend == "cpu")
+    monkeypatch.setattr("akx.backends.selection.is_usable", lambda backend: backend == "cpu")
     before = _checks(akx("doctor", "--json").json)["cpu calibration"]
     assert (before["state"], before["hint"]) == ("missing", "akx doctor --calibrate")
     device = host_device()
@@ -121,7 +122,7 @@ def test_a_calibration_that_cannot_be_kept_is_an_error(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("AKX_MACHINES", str(tmp_path / "file"))
-    monkeypatch.setattr("akx.backends.device.choose.is_usable", lambda backend: backend == "cpu")
+    monkeypatch.setattr("akx.backends.selection.is_usable", lambda backend: backend == "cpu")
     known = derived_figures(host_device(), 1)
     made = calibration.Calibration(host_device().device_class, 1, known, known, "", "2026-02-03T00:00:00")
     monkeypatch.setattr(calibration, "calibrate", lambda backend: made)

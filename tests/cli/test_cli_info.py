@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from rich.console import Console
 from scipy.io import mmwrite
 
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
 from akx.core.errors import InfeasibleError
 from akx.core.io import read_matrix
 from akx.core.matrix import Matrix
@@ -28,9 +28,9 @@ from akx.report.matrix.fpga_packets import schedule
 from akx.report.matrix.ghost_growth import ghost_growth
 from akx.report.matrix.matrix_tables import print_spy
 from akx.tuner import plan_key
-from akx.tuner.calibration import Calibration
-from akx.tuner.machine import derived_figures
-from akx.tuner.predict import predict
+from akx.tuner.model.calibration import Calibration
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.predict import predict
 from akx.tuner.space import resolve_backend
 from cli.golden import check_shape, check_text
 from cli.running import Ran

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from akx.backends.device.host import HostDevice
+from akx.backends.cpu.device import HostDevice
 from akx.core.plan import Plan
 from akx.plandb import PlanKey
-from akx.tuner.machine import Figures
-from akx.tuner.result import Trial
+from akx.tuner.history.result import Trial
+from akx.tuner.model.figures import Figures
 from cli.golden import check_shape, check_text
 from cli.running import Ran
 

@@ -18,9 +18,9 @@ import scipy.sparse as sp
 from rich.console import Console
 
 import akx as library
+from akx.backends import selection as choose
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import cuda_missing
-from akx.backends.device import choose
 from akx.cli import run as guard
 from akx.cli import solve as solve_command
 from akx.core.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError

@@ -135,7 +135,7 @@ _numba.load_numba()
 young = sum(len(gc.get_objects(generation=one)) for one in (0, 1))
 assert young < len(gc.get_objects()) / 10, young
 assert gc.isenabled()
-import akx.backends.cpu.sweep
+import akx.backends.cpu.schedules.sweep.schedule
 assert "numba.np.arraymath" in sys.modules
 assert "scipy.linalg" not in sys.modules
 from numba.np import arraymath, linalg

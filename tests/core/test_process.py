@@ -16,7 +16,7 @@ from akx.backends.cuda.device.compile import store_folder
 from akx.core import process as _process
 from akx.core.process import beside, user_folder
 from akx.plandb import database_path
-from akx.tuner.calibration import calibration_folder, find_calibration
+from akx.tuner.model.calibration import calibration_folder, find_calibration
 
 
 @pytest.fixture(params=["an error", "a tilde"])

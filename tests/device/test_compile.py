@@ -14,8 +14,8 @@ import pytest
 from forked import succeeds_in_a_child
 
 from akx.backends.cuda.device import compile as compiling
-from akx.backends.device.forks import ForkSafeLock
 from akx.core.errors import CompileError
+from akx.core.fork_safety import ForkSafeLock
 
 NEW: Any = SimpleNamespace(arch="sm_90")
 

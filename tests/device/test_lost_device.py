@@ -14,8 +14,8 @@ from akx.backends.cuda.device.facts import cuda_missing
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner.canary import Canary
-from akx.tuner.verify import Problem
+from akx.tuner.sandbox.process import Canary
+from akx.tuner.trial.problem import Problem
 
 pytestmark = [
     pytest.mark.cuda,
@@ -66,7 +66,7 @@ def test_a_candidate_that_strays_is_told_and_the_next_one_runs(stray: str) -> No
     problem = Problem(Matrix.from_any(sp.eye_array(40, format="csr")), 2)
     program = f"""{stray}
 from akx.backends import registry
-from akx.tuner import canary
+from akx.tuner.sandbox import process as canary
 found = registry.get
 
 def get(backend, schedule):

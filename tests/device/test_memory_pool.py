@@ -16,7 +16,7 @@ import pytest
 import akx
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.pool import MemoryPool, memory_pool
-from akx.backends.device.once import once
+from akx.backends.cuda.device.singleton import once
 from akx.core.errors import ArgumentError, ArgumentTypeError, DeviceError, DeviceMemoryError
 
 

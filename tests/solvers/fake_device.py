@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.backends.cpu.vectors import VectorWork
+from akx.backends.cpu.vectors.team_vectors import VectorWork
 from akx.backends.cuda.arnoldi import RowsRecord
 from akx.backends.cuda.conjugate import BlockRecord, StepRecord
 from akx.backends.schedule import Program

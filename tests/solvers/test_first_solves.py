@@ -15,11 +15,11 @@ from counting import calls_of
 from scipy.sparse.linalg import cg as cg_of_scipy
 
 from akx.backends.cpu import backend
-from akx.backends.numpy_vectors import NumpyVectors
+from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
 from akx.operator import background_compile, tiers
 from akx.solvers import SOLVERS, Solver, preconditioners, solve, system
 from akx.solvers.system import System
-from akx.tuner import precompile
+from akx.tuner.warmup import gpu_code as precompile
 
 ALL = {**SOLVERS, "solve": solve}
 _SCRIPT = """

@@ -19,7 +19,9 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import Options, Range, Words, declare, of_option
 from akx.core.plan import Plan
-from akx.tuner import machine, measure, space, tuning
+from akx.tuner import measure, space
+from akx.tuner.model import figures as machine
+from akx.tuner.search import tune as tuning
 
 KIB = 1024
 

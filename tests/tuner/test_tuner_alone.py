@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from akx.core.plan import Plan
-from akx.tuner import exhaustive, tune, tuning
+from akx.tuner import exhaustive, tune
+from akx.tuner.search import tune as tuning
 
 
 @pytest.mark.parametrize("function", [tune, exhaustive])

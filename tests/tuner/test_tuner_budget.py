@@ -18,17 +18,18 @@ from akx.backends.cuda import timing as gpu
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.runtime import cuda_missing
 from akx.backends.cuda.schedules.stream import rows as stream_rows
-from akx.backends.device.budget import within
+from akx.backends.memory_budget import within
 from akx.backends.schedule import Program
 from akx.core.errors import ArgumentError, BudgetError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import default_database
-from akx.tuner import plan_key, predict, tuning
+from akx.tuner import plan_key, predict
 from akx.tuner import space as spaces
-from akx.tuner.result import TuneResult
+from akx.tuner.history.result import TuneResult
+from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space, build_space, is_baseline
-from akx.tuner.worker import Bench
+from akx.tuner.trial.bench import Bench
 
 GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10**9, 1e12)
 

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from akx.backends.cpu.device import HostDevice, host_device
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.device.budget import within
-from akx.backends.device.host import HostDevice, host_device
+from akx.backends.memory_budget import within
 from akx.core.errors import AkxError, ArgumentError, DatabaseError, DeviceError, DeviceMemoryError
-from akx.tuner import calibration
-from akx.tuner.calibration import (
+from akx.tuner.measure import Precision
+from akx.tuner.model import calibration
+from akx.tuner.model.calibration import (
     Calibration,
     calibrate,
     calibration_folder,
@@ -27,9 +28,8 @@ from akx.tuner.calibration import (
     figures_of,
     find_calibration,
 )
-from akx.tuner.machine import FORMATS, Figures, FormatCost, derived_figures
-from akx.tuner.measure import Precision
-from akx.tuner.rows import branches, missed, surprises, uneven_rows
+from akx.tuner.model.figures import FORMATS, Figures, FormatCost, derived_figures
+from akx.tuner.model.rows import branches, missed, surprises, uneven_rows
 
 #: Nine formats on two matrices, and four of them on four others, four times each; in one turn of all.
 _IN_TURN = 2 * 9 + 4 * 4
@@ -154,7 +154,7 @@ def test_a_link_that_cannot_be_measured_is_a_guess(monkeypatch: pytest.MonkeyPat
     def none() -> float:
         raise DeviceMemoryError("no page-locked memory")
 
-    monkeypatch.setattr("akx.backends.device.choose.device_of", lambda backend: GPU)
+    monkeypatch.setattr("akx.backends.selection.device_of", lambda backend: GPU)
     monkeypatch.setattr(calibration, "device_lock", lambda device: SimpleNamespace(alone=lambda: nullcontext(True)))
     monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
     monkeypatch.setattr(calibration, "_price_of_step", lambda device, schedule, guess: guess)
@@ -380,7 +380,7 @@ def test_what_a_kernel_and_an_exchange_take_is_what_further_steps_take(
         waits = schedule.work(call[1], call[0], gpu, 1).chain / gpu.clock_hz
         return float(30e-6 + call[1].k * price[call[1].schedule] + waits)
 
-    monkeypatch.setattr("akx.backends.device.choose.device_of", lambda backend: gpu)
+    monkeypatch.setattr("akx.backends.selection.device_of", lambda backend: gpu)
     monkeypatch.setattr(calibration, "device_lock", lambda device: SimpleNamespace(alone=lambda: nullcontext(True)))
     monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
     monkeypatch.setattr(calibration, "_call", lambda matrix, plan: (matrix, plan))

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.backends.device.host import HostDevice
+from akx.backends.cpu.device import HostDevice
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError
 from akx.plandb import PlanDatabase
-from akx.tuner import Progress, Settings, plan_key, tuning
+from akx.tuner import Progress, Settings, plan_key
 from akx.tuner import tune as tune_and_keep
-from akx.tuner.machine import Figures
-from akx.tuner.predict import Model
-from akx.tuner.result import FEW_CALLS
+from akx.tuner.history.result import FEW_CALLS
+from akx.tuner.model.figures import Figures
+from akx.tuner.model.predict import Model
+from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space, is_baseline, least_bytes
 
 tune = partial(tune_and_keep, db=False)

@@ -16,13 +16,13 @@ import pytest
 from cli.golden import check_lines
 from scipy import sparse
 
+from akx.backends.cpu.device import HostDevice
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.device.host import HostDevice
 from akx.core.errors import BudgetError
 from akx.core.matrix import Matrix
 from akx.tuner import predict
-from akx.tuner.calibration import Calibration
-from akx.tuner.machine import Figures, FormatCost
+from akx.tuner.model.calibration import Calibration
+from akx.tuner.model.figures import Figures, FormatCost
 from benchmarks import elements, gallery, solving
 
 _MIB = 2**20

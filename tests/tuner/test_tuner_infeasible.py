@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 
 from akx.backends import registry
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
 from akx.core.errors import InfeasibleError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
-from akx.tuner import Settings, TuneResult, exhaustive, plan_key, read_recording, replay, tuning
+from akx.tuner import Settings, TuneResult, exhaustive, plan_key, read_recording, replay
 from akx.tuner import tune as tune_and_keep
-from akx.tuner.predict import Model
-from akx.tuner.recorded import UNKNOWN
-from akx.tuner.result import EARLIER, SHARED
-from akx.tuner.search import _not_tried
-from akx.tuner.seeds import Seeds
+from akx.tuner.candidates.warm_start import Seeds
+from akx.tuner.history.result import EARLIER, SHARED
+from akx.tuner.model.predict import Model
+from akx.tuner.search import tune as tuning
+from akx.tuner.search.search import _not_tried
 from akx.tuner.space import build_space
-from akx.tuner.worker import Bench
+from akx.tuner.trace.simulation import UNKNOWN
+from akx.tuner.trial.bench import Bench
 
 KIB = 1024
 tune = partial(tune_and_keep, db=False)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akx.backends.device.clocks import ClockState, ClockWatch
+from akx.backends.cuda.device.clocks import ClockState, ClockWatch
 from akx.backends.schedule import TimedCall
 from akx.core.errors import ArgumentError
 from akx.tuner import measure

@@ -26,9 +26,13 @@ from akx.core.matrix import Matrix
 from akx.core.parallel import is_alone
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
-from akx.tuner import beside, candidates, exploration, first_runs, machine, online, plan_key, tune
-from akx.tuner.bandit import Budget, Duel
-from akx.tuner.result import COMPLETE
+from akx.tuner import plan_key, tune
+from akx.tuner.history.result import COMPLETE
+from akx.tuner.model import figures as machine
+from akx.tuner.online import calls as online
+from akx.tuner.online import candidates, exploration, first_runs
+from akx.tuner.online import threads as beside
+from akx.tuner.online.bandit import Budget, Duel
 
 K = 8
 

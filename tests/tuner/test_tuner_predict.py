@@ -14,20 +14,21 @@ import pytest
 import scipy.sparse as sp
 
 from akx.backends import registry
-from akx.backends.cpu import rates
-from akx.backends.cpu.variants import VARIANTS
-from akx.backends.device.host import HostDevice
+from akx.backends.cpu import device_model as rates
+from akx.backends.cpu.device import HostDevice
+from akx.backends.cpu.variant_table import VARIANTS
 from akx.backends.schedule import Traffic
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner import machine, predict
-from akx.tuner.machine import Figures, FormatCost, derived_figures, measured_figures
-from akx.tuner.predict import Model
-from akx.tuner.rows import branches, missed, surprises, uneven_rows
+from akx.tuner import predict
+from akx.tuner.model import figures as machine
+from akx.tuner.model.figures import Figures, FormatCost, derived_figures, measured_figures
+from akx.tuner.model.predict import Model
+from akx.tuner.model.rows import branches, missed, surprises, uneven_rows
 from akx.tuner.space import Space, build_space, is_baseline
 
-_PREDICT = sys.modules["akx.tuner.predict"]  # the package has a function of that name
+_PREDICT = sys.modules["akx.tuner.model.predict"]  # the package has a function of that name
 LARGE_CACHE = HostDevice("large cache", 2, 32 * 1024, 2**20, 2**30)
 SMALL_CACHE = HostDevice("small cache", 2, 32 * 1024, 2**14, 2**15)
 

@@ -26,14 +26,14 @@ from akx.backends.cuda.schedules.wavefront import cost as wavefront_work
 from akx.backends.cuda.schedules.wavefront import schedule as wavefront
 from akx.backends.cuda.schedules.wavefront import strips as wavefront_strips
 from akx.backends.cuda.variants import diagonals, vbell
-from akx.backends.device.budget import within
+from akx.backends.memory_budget import within
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
 from akx.partition.halo import halo_sizes, halos
 from akx.tuner import predict
-from akx.tuner.machine import derived_figures
-from akx.tuner.predict import Model, predicted
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.predict import Model, predicted
 from akx.tuner.space import Space, build_space, is_baseline
 
 H100 = CudaDevice("H100", 0, (9, 0), 132, 232_448, 233_472, 65_536, 50 * 2**20, 80 * 2**30, 1_980_000_000, 3.35e12)

@@ -21,10 +21,10 @@ from akx.core.errors import ArgumentError, FileFormatError, FileMissingError
 from akx.core.plan import Plan
 from akx.tuner import ReplayResult, Settings, exhaustive, measure, read_recording, replay
 from akx.tuner import tune as tune_and_keep
-from akx.tuner.recorded import UNKNOWN, RecordedClock
-from akx.tuner.recording import Recording
-from akx.tuner.result import FEW_CALLS, Trial
+from akx.tuner.history.result import FEW_CALLS, Trial
 from akx.tuner.space import is_baseline
+from akx.tuner.trace.recording import Recording
+from akx.tuner.trace.simulation import UNKNOWN, RecordedClock
 
 tune = partial(tune_and_keep, db=False)
 PREPARE = 0.2
@@ -63,7 +63,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def leave() -> None:
         for name in ("schedules", "get", "backends"):
             monkeypatch.setattr(f"akx.backends.registry.{name}", never)
-        monkeypatch.setattr("akx.backends.device.host.host_device", never)
+        monkeypatch.setattr("akx.backends.cpu.device.host_device", never)
         monkeypatch.setattr(measure, "_CLOCK", ContextVar("nobody's", default=None))
         monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=never, sleep=never))
 
@@ -288,6 +288,6 @@ def test_the_clock_is_the_callers_again_behind_a_replay() -> None:
 
 
 def test_a_name_that_its_home_has_too_is_the_function() -> None:
-    for before in ("from akx.tuner import ReplayResult", "import akx.tuner.replay"):
+    for before in ("from akx.tuner import ReplayResult", "import akx.tuner.search.replay"):
         code = f"{before}; from akx.tuner import replay; assert callable(replay)"
         subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,11 +10,11 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
 from akx.core.plan import Plan
-from akx.tuner.ledger import Ledger
-from akx.tuner.result import COMPLETE, EARLIER, FAILED, PRUNED, SHARED, Trial
-from akx.tuner.sampler import _ATTEMPTS, Sampler
+from akx.tuner.candidates.sampler import _ATTEMPTS, Sampler
+from akx.tuner.history.ledger import Ledger
+from akx.tuner.history.result import COMPLETE, EARLIER, FAILED, PRUNED, SHARED, Trial
 from akx.tuner.space import Space, build_space, is_numeric
 
 KIB = 1024

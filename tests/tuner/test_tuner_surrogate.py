@@ -14,13 +14,13 @@ import pytest
 from akx.backends.schedule import Parameter
 from akx.core.plan import Plan
 from akx.tuner import measure
-from akx.tuner.ledger import Ledger
-from akx.tuner.meter import Meter
-from akx.tuner.opening import Opening
-from akx.tuner.predict import Model
-from akx.tuner.prospects import Prospects
-from akx.tuner.result import COMPLETE, FAILED, PRUNED, Trial
-from akx.tuner.seeds import NO_SEEDS
+from akx.tuner.candidates.candidate_pool import Prospects
+from akx.tuner.candidates.initial_candidates import Opening
+from akx.tuner.candidates.warm_start import NO_SEEDS
+from akx.tuner.history.ledger import Ledger
+from akx.tuner.history.result import COMPLETE, FAILED, PRUNED, Trial
+from akx.tuner.model.budget import Meter
+from akx.tuner.model.predict import Model
 from akx.tuner.space import Space
 from akx.tuner.surrogate import Amplitudes, Surrogate
 

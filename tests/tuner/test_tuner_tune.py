@@ -23,22 +23,23 @@ from numba.core import event
 from postgres import PostgresServer
 
 from akx.backends import registry
-from akx.backends.cpu import rates
-from akx.backends.device.clocks import ClockState, ClockWatch
-from akx.backends.device.host import host_device
+from akx.backends.cpu import device_model as rates
+from akx.backends.cpu.device import host_device
+from akx.backends.cuda.device.clocks import ClockState, ClockWatch
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, DeviceError, InfeasibleError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord, default_database
 from akx.plandb import bundle as transfer
 from akx.plandb.key import key_of_plan, search_key
-from akx.tuner import Progress, Settings, exhaustive, measure, plan_key, tuning
+from akx.tuner import Progress, Settings, exhaustive, measure, plan_key
 from akx.tuner import tune as tune_and_keep
-from akx.tuner.proposals import SEARCHING
-from akx.tuner.result import COMPLETE
-from akx.tuner.search import Search
+from akx.tuner.candidates.proposals import SEARCHING
+from akx.tuner.history.result import COMPLETE
+from akx.tuner.search import tune as tuning
+from akx.tuner.search.search import Search
 from akx.tuner.space import build_space, is_baseline
-from akx.tuner.verify import Problem
-from akx.tuner.worker import Bench
+from akx.tuner.trial.bench import Bench
+from akx.tuner.trial.problem import Problem
 
 JSON_FIELDS = {
     "schema", "matrix", "k", "backend", "device", "baseline", "best", "speedup", "trials", "tuning_seconds",

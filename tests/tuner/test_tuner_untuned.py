@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
 from akx.core.errors import InfeasibleError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
-from akx.tuner import tune, tuning
-from akx.tuner.machine import Figures, derived_figures, faster
-from akx.tuner.predict import Model
-from akx.tuner.record import reuse
-from akx.tuner.result import FEW_CALLS, Finalist, Trial, TuneResult, Untuned
-from akx.tuner.search import Outcome
+from akx.tuner import tune
+from akx.tuner.history.kept import reuse
+from akx.tuner.history.result import FEW_CALLS, Finalist, Trial, TuneResult, Untuned
+from akx.tuner.model.figures import Figures, derived_figures, faster
+from akx.tuner.model.predict import Model
+from akx.tuner.search import tune as tuning
+from akx.tuner.search.search import Outcome
 
 SWEEP = Plan("cpu", "sweep", "csr", k=8, threads=2)
 BEST = Plan("cpu", "front", "sell", k=8, k_per_pass=4, block_bytes=2**18, threads=2)

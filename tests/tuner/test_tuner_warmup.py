@@ -14,9 +14,9 @@ import scipy.sparse as sp
 
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner import warmup
-from akx.tuner.processes import available_bytes
-from akx.tuner.warmup import Job, Warmup, code_of, run_job
+from akx.tuner.sandbox.pipes import available_bytes
+from akx.tuner.warmup import host_code as warmup
+from akx.tuner.warmup.host_code import Job, Warmup, code_of, run_job
 
 #: Answers each piece of code after a moment; what is called "never" never.
 SERVE = """

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from akx.backends.base import Backend
-from akx.backends.numpy_vectors import NumpyVectors
+from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
 from akx.backends.vectors import Vectors
 
 if TYPE_CHECKING:
-    from akx.backends.device.figures import Figures
-    from akx.backends.device.host import HostDevice
+    from akx.backends.cpu.device import HostDevice
+    from akx.backends.device_model import Figures
     from akx.backends.traits import VariantTraits
-    from akx.backends.variants import AnyVariant
+    from akx.backends.variant import AnyVariant
 
 __all__ = ["BACKEND", "CpuBackend"]
 
@@ -35,44 +35,44 @@ class CpuBackend(Backend):
     priced_by_format = True
 
     def device(self) -> HostDevice:
-        from akx.backends.device.host import host_device
+        from akx.backends.cpu.device import host_device
 
         return host_device()
 
     def clock_hz(self) -> float | None:
-        from akx.backends.device import clocks
+        from akx.backends.cpu.clock import host_clock_hz
 
-        return clocks.host_clock_hz()
+        return host_clock_hz()
 
     def likeness(self, one: str, other: str) -> float | None:
-        from akx.backends.device import likeness
+        from akx.backends import device_similarity as likeness
 
         return likeness.of_hosts(one, other)
 
     def variants(self) -> Mapping[str, VariantTraits]:
-        from akx.backends.cpu.variants import VARIANTS
+        from akx.backends.cpu.variant_table import VARIANTS
 
         return VARIANTS
 
     def variant_type(self) -> type[AnyVariant]:
-        from akx.backends.variants import Variant
+        from akx.backends.variant import Variant
 
         return Variant
 
     def derived_figures(self, device: HostDevice, threads: int) -> Figures:
-        from akx.backends.cpu import rates
+        from akx.backends.cpu import device_model as rates
 
         return rates.derived_figures(device, threads)
 
     def measured_figures(self, device: HostDevice, threads: int) -> Figures:
-        from akx.backends.cpu import rates
+        from akx.backends.cpu import device_model as rates
 
         return rates.measured_figures(device, threads)
 
     def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
         if n * dtype.itemsize <= _SHORT:
             return NumpyVectors(dtype)
-        from akx.backends.cpu.vectors import VectorWork
+        from akx.backends.cpu.vectors.team_vectors import VectorWork
 
         return VectorWork(dtype, threads)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from akx.backends.cpu.device import HostDevice
 from akx.backends.cpu.layout import VARIANTS, variants_for
-from akx.backends.cpu.layouts import layout_of
-from akx.backends.device.host import HostDevice
+from akx.backends.cpu.variants import layout_of
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 from akx.formats.base import lanes_of

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cpu.layouts import Given, Known, index_bits, layout_of
-from akx.backends.cpu.variants import VARIANTS
+from akx.backends.cpu.variant_table import VARIANTS
+from akx.backends.cpu.variants import Given, Known, index_bits, layout_of
 from akx.core.canonical import read_only
 from akx.core.errors import InfeasibleError
 from akx.core.features import dense_block_size

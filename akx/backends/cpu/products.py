@@ -10,7 +10,7 @@ at hand is computed with.
 
 All but real CSR goes through short vectors (:mod:`akx.backends.cpu.simd`), of real or of complex entries. Which loop is
 compiled is decided by the class of `m` and the type of its values, at compile time; the loops are those of
-:mod:`akx.backends.cpu.layouts`.
+:mod:`akx.backends.cpu.variants`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from akx.backends.cpu.layouts import by_arrays  # before Numba, which it imports sooner
+from akx.backends.cpu.variants import by_arrays  # before Numba, which it imports sooner
 
 # isort: split
 import numpy as np

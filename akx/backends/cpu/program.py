@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cpu.fill import NewValues
 from akx.backends.cpu.layout import Ordered
-from akx.backends.cpu.run import Tasks, run_tasks
-from akx.backends.cpu.team import Job
+from akx.backends.cpu.task_loop import Tasks, run_tasks
+from akx.backends.cpu.thread_team import Job
+from akx.backends.cpu.value_update import NewValues
 from akx.backends.schedule import Coefficients, Program, as_coefficients
 from akx.formats.base import Format
 

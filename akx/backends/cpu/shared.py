@@ -18,7 +18,7 @@ from akx.backends.cpu.layout import (
     unknown_variant,
     variant_reason,
 )
-from akx.backends.cpu.layouts import layout_of, made_by
+from akx.backends.cpu.variants import layout_of, made_by
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import Format, Pattern

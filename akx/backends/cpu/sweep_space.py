@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from akx.backends import registry
 from akx.backends.cpu.choices import common_parameters
-from akx.backends.device.host import HostDevice
+from akx.backends.cpu.device import HostDevice
 from akx.backends.schedule import Parameter
-from akx.backends.variants import AnyVariant
+from akx.backends.variant import AnyVariant
 from akx.core.matrix import Matrix
 
 __all__ = ["space"]

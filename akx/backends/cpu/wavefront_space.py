@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from akx.backends.cpu.choices import common_parameters, per_pass_choices, without_variants
+from akx.backends.cpu.device import HostDevice
+from akx.backends.cpu.schedules.wavefront.schedule import BLOCK
 from akx.backends.cpu.shared import has_front
-from akx.backends.cpu.variants import VARIANTS
-from akx.backends.cpu.wavefront import BLOCK
-from akx.backends.device.host import HostDevice
+from akx.backends.cpu.variant_table import VARIANTS
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 from akx.core.options import CpuWavefront

@@ -17,10 +17,10 @@ from akx.backends.program import PlainProducts
 from akx.backends.vectors import Vectors
 
 if TYPE_CHECKING:
-    from akx.backends.device.clocks import ClockWatch
-    from akx.backends.device.figures import Figures
+    from akx.backends.cuda.device.clocks import ClockWatch
+    from akx.backends.device_model import Figures
     from akx.backends.traits import VariantTraits
-    from akx.backends.variants import AnyVariant
+    from akx.backends.variant import AnyVariant
 
 __all__ = ["BACKEND", "CudaBackend"]
 
@@ -64,12 +64,12 @@ class CudaBackend(Backend):
         return facts.cuda_device()
 
     def clock_hz(self) -> float | None:
-        from akx.backends.device import clocks
+        from akx.backends.cuda.device import clocks
 
         return clocks.gpu_clock_hz()
 
     def likeness(self, one: str, other: str) -> float | None:
-        from akx.backends.device import likeness
+        from akx.backends import device_similarity as likeness
 
         return likeness.of_gpus(one, other)
 
@@ -107,7 +107,7 @@ class CudaBackend(Backend):
         return DeviceCall.of(program, self.to_device(x), self.to_device(out), coefficients)
 
     def watch(self) -> ClockWatch:
-        from akx.backends.device.clocks import ClockWatch
+        from akx.backends.cuda.device.clocks import ClockWatch
 
         return ClockWatch()
 
@@ -162,7 +162,7 @@ class CudaBackend(Backend):
         measured to read 33 and 127), and to gather for 16 sparse multiply-adds a cycle; a synchronisation is a kernel
         in a graph. With a memory budget the slow memory is the host's, whatever the size of the problem.
         """
-        from akx.backends.device.figures import Figures
+        from akx.backends.device_model import Figures
 
         cycles = device.sms * (device.clock_hz or 1.5e9)
         return Figures(

@@ -27,9 +27,9 @@ from akx.backends.cuda.device.memory import DeviceArray, zeros
 from akx.backends.cuda.device.runtime import runtime
 from akx.backends.cuda.plain import groups_of, lanes_of
 from akx.backends.cuda.program import C_TYPES, CudaProgram
-from akx.backends.device.forks import ForkSafeLock
 from akx.backends.program import Coefficients
 from akx.core.errors import PlanError
+from akx.core.fork_safety import ForkSafeLock
 
 __all__ = ["CsrPowers", "has_long_rows"]
 

@@ -125,7 +125,7 @@ def remember(matrix: Matrix, seen: Matrix) -> None:
 
 
 def _is_prediction(key: Any) -> bool:
-    return isinstance(key, tuple) and key[0] == "akx.tuner.predict"
+    return isinstance(key, tuple) and key[0] == "akx.tuner.model.predict"
 
 
 def of(matrix: Matrix) -> OnDevice | None:

@@ -25,7 +25,7 @@ from akx.backends.cuda.device.launch import Stream, default_stream
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, wrap
 from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.reflections import orthonormal_rows
+from akx.backends.householder import orthonormal_rows
 from akx.backends.vectors import Vectors
 from akx.core.errors import ArgumentError
 
@@ -358,7 +358,9 @@ class CudaVectorWork(Vectors):
 
 
 class CudaBlockWork:
-    """Products and replacements of the last rows of W (m, n); see :class:`akx.backends.cpu.blocks.BlockWork`."""
+    """Products and replacements of the last rows of W (m, n); as
+    :class:`akx.backends.cpu.vectors.orthogonalisation.BlockWork`.
+    """
 
     def __init__(self, W: DeviceArray, work: CudaVectorWork) -> None:
         self.W, self._work = W, work

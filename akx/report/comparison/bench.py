@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.device.choose import backend_of
+from akx.backends.selection import backend_of
 from akx.core.errors import AkxError, VerificationError
 from akx.report.comparison.baselines import baselines
 from akx.report.comparison.cusparse import ALGORITHMS, CusparsePowers, cusparse_missing
@@ -224,8 +224,8 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int, *, within_budge
     VerificationError
         The plan's result is wrong.
     """
-    from akx.backends.device.choose import device_of
-    from akx.backends.device.lock import device_lock
+    from akx.backends.device_lock import device_lock
+    from akx.backends.selection import device_of
     from akx.tuner.measure import Precision, interleave
 
     k, coefficients = tuned.k, _monomial(tuned.k, matrix.dtype)
@@ -278,7 +278,7 @@ _DETAILS = {
 
 def _default_sweep(matrix: Matrix, k: int, tuned: TuneResult) -> Plan:
     """Plain products by the schedule's own defaults, where the record of a plan does not name its baseline."""
-    from akx.backends.device.choose import device_of
+    from akx.backends.selection import device_of
     from akx.tuner.space import build_space
 
     space = build_space(matrix, k, device_of(tuned.backend), backend=tuned.backend, threads=tuned.threads)
@@ -369,8 +369,8 @@ def _start_vector(matrix: Matrix) -> NDArray[Any]:
 
 def _stored_error(matrix: Matrix, program: Program, plan: Plan) -> float:
     """The largest relative error of a stored value: that of the plan, or of its program where that is less."""
-    from akx.backends.device.choose import device_of
     from akx.backends.registry import get, stored_error
+    from akx.backends.selection import device_of
 
     planned = stored_error(get(plan.backend, plan.schedule), plan, matrix, device_of(plan.backend))
     return min(planned, program.stored_error)

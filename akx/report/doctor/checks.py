@@ -252,8 +252,8 @@ def _driver() -> Check:
 
 
 def _backends() -> Check:
-    from akx.backends.device.choose import is_usable
     from akx.backends.registry import backends
+    from akx.backends.selection import is_usable
 
     usable = [name for name in backends() if is_usable(name)]
     lacking = [name for name in backends() if name not in usable]
@@ -306,7 +306,7 @@ def _gpu_memory() -> Iterator[Check]:
 
 
 def _machine() -> Iterator[Check]:
-    from akx.backends.device.host import default_threads, host_device
+    from akx.backends.cpu.device import default_threads, host_device
 
     device = host_device()
     there = os.cpu_count() or device.cores
@@ -327,10 +327,10 @@ def _machine() -> Iterator[Check]:
 
 def _calibrations() -> Iterator[Check]:
     """What predictions go by, for every device that akx can use."""
-    from akx.backends.device.choose import backend_of, device_of, is_usable
     from akx.backends.registry import backends
+    from akx.backends.selection import backend_of, device_of, is_usable
     from akx.plandb.key import of_other_kernels
-    from akx.tuner.calibration import best_figures, find_calibration
+    from akx.tuner.model.calibration import best_figures, find_calibration
 
     for backend in backends():
         if not is_usable(backend):
@@ -369,7 +369,7 @@ def _calibrations() -> Iterator[Check]:
 
 def _assumed_caches(device: Any, kept: Any) -> tuple[float, float]:
     """What predictions take for the last-level and nearer caches of a GPU whose calibration does not know them."""
-    from akx.tuner.calibration import figures_of
+    from akx.tuner.model.calibration import figures_of
 
     figures = figures_of(device, kept.threads)
     return figures.last_level_bandwidth, figures.cache_bandwidth

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.device.choose import device_of, plan_threads
+from akx.backends.selection import device_of, plan_threads
 from akx.core.errors import InfeasibleError
 from akx.formats.base import Pattern, pattern_of
 from akx.formats.natural_blocks import MOST, Nodes, natural_nodes
@@ -26,17 +26,17 @@ from akx.report.matrix.fpga_packets import SLOTS, Schedule, schedule
 from akx.report.matrix.ghost_growth import GhostGrowth, ghost_growth
 from akx.report.matrix.spy_plot import cell_counts
 from akx.tuner import plan_key
-from akx.tuner.calibration import best_figures, figures_of
-from akx.tuner.machine import derived_figures
-from akx.tuner.predict import predict
-from akx.tuner.record import usable
+from akx.tuner.history.kept import usable
+from akx.tuner.model.calibration import best_figures, figures_of
+from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.predict import predict
 from akx.tuner.space import resolve_backend
 
 if TYPE_CHECKING:
     from akx.core.matrix import Matrix
     from akx.core.plan import Plan
     from akx.plandb import PlanRecord
-    from akx.tuner.machine import Figures
+    from akx.tuner.model.figures import Figures
 
 __all__ = ["SPY_CELLS", "Outlook", "look", "spy_counts"]
 

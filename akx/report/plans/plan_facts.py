@@ -130,7 +130,7 @@ def _in_words(story: PlanStory) -> str:
 
 
 def _why(story: PlanStory) -> str:
-    """As :mod:`akx.tuner.choice` has it: within the noise the simpler plan wins, and the baseline before all others."""
+    """As :mod:`akx.tuner.select` has it: within the noise the simpler plan wins, and the baseline before all others."""
     found, own = story.finalists, story.record.plan.label()
     if story.is_baseline:
         return _why_the_baseline(story)

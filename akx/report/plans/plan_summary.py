@@ -19,7 +19,7 @@ from akx.backends import registry
 from akx.core.errors import AkxError
 from akx.core.plan import Plan
 from akx.plandb import aged, stale_fields
-from akx.tuner.result import FEW_CALLS, Untuned
+from akx.tuner.history.result import FEW_CALLS, Untuned
 
 if TYPE_CHECKING:
     from akx.plandb import PlanDatabase, PlanRecord, SolverTiming, TrialRecord

@@ -1,8 +1,8 @@
 """``akx plans verify``: the plans that the database has for a matrix, run again.
 
 Each plan that is for this machine, the revision of its schedule and the matrix's values in this type is prepared, its
-result compared with the reference by the componentwise bound (:mod:`akx.tuner.verify`), and timed in turns with the
-baseline that it was tuned against. What is compared with the record is the speed-up over that baseline, not the
+result compared with the reference by the componentwise bound (:mod:`akx.tuner.trial.problem`), and timed in turns with
+the baseline that it was tuned against. What is compared with the record is the speed-up over that baseline, not the
 seconds: a machine that is busy today slows both down.
 """
 
@@ -123,12 +123,12 @@ def recheck_plans(
 
 
 def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> Recheck:
-    from akx.backends.device.lock import device_lock
+    from akx.backends.device_lock import device_lock
     from akx.tuner import measure
-    from akx.tuner.result import COMPLETE
+    from akx.tuner.history.result import COMPLETE
     from akx.tuner.space import build_space
-    from akx.tuner.verify import Problem
-    from akx.tuner.worker import Bench
+    from akx.tuner.trial.bench import Bench
+    from akx.tuner.trial.problem import Problem
 
     device, threads, off, reason = _place(matrix, record)
     if reason:
@@ -182,8 +182,8 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
 
 def _place(matrix: Matrix, record: PlanRecord) -> tuple[Any, int, float, str]:
     """The device that a plan is for, its threads and the error that it may store values with; or why it is not ours."""
-    from akx.backends.device.budget import within
-    from akx.backends.device.choose import device_of, plan_threads
+    from akx.backends.memory_budget import within
+    from akx.backends.selection import device_of, plan_threads
 
     key, backend = record.key, record.plan.backend
     if stale := stale_fields(record):
@@ -204,7 +204,7 @@ def _place(matrix: Matrix, record: PlanRecord) -> tuple[Any, int, float, str]:
 
 def _too_much(matrix: Matrix, record: PlanRecord, threads: int) -> str:
     """Why a plan is not run, whatever its record says that it once took: others may have written it."""
-    from akx.tuner.processes import SHARE, available_bytes
+    from akx.tuner.sandbox.pipes import SHARE, available_bytes
 
     key, plan = record.key, record.plan
     if plan.threads > threads:

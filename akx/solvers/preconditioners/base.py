@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from akx.backends.device.forks import ForkSafeLock
 from akx.core.errors import ArgumentError
+from akx.core.fork_safety import ForkSafeLock
 from akx.core.matrix import Matrix
 
 __all__ = ["QUEUEING", "Preconditioner", "device_rows"]

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from akx.backends.cuda.device.interchange import is_on_device
-from akx.backends.device.choose import array_backend
+from akx.backends.selection import array_backend
 from akx.core.errors import ArgumentError
 from akx.solvers.folding import part_of
 from akx.solvers.host_fallback import answer_in_kind, of_host

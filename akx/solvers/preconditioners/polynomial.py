@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.device.choose import array_backend
+from akx.backends.selection import array_backend
 from akx.core.arguments import check_count
 from akx.core.basis import Basis
 from akx.core.basis import chebyshev as chebyshev_basis

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.backends.cpu.device import resolve_threads
 from akx.backends.cpu.jit import jit, jit_inner
-from akx.backends.cpu.rows import SHARED_BYTES
-from akx.backends.cpu.sync import advanced, arrays_of, begin, finish, first_part, hold_undone, let_go, turn
-from akx.backends.cpu.team import Job
-from akx.backends.device.host import resolve_threads
+from akx.backends.cpu.thread_sync import advanced, arrays_of, begin, finish, first_part, hold_undone, let_go, turn
+from akx.backends.cpu.thread_team import Job
+from akx.backends.cpu.vectors.row_kernels import SHARED_BYTES
 from akx.core.matrix import Matrix
 
 __all__ = ["Product"]
@@ -83,7 +83,8 @@ def _rows(indptr: Any, indices: Any, values: Any, v: Any, out: Any, first: Any, 
 def run_product(
     indptr: Any, indices: Any, values: Any, cuts: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool
 ) -> Any:
-    """The rows of the parts of one thread; a member of a team for call after call, see :mod:`akx.backends.cpu.sync`.
+    """The rows of the parts of one thread; a member of a team for call after call, see
+    :mod:`akx.backends.cpu.thread_sync`.
 
     cuts : (parts + 1,) int64, first rows. x (1, n), out (n,).
     """

@@ -27,8 +27,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx.backends.device.choose import HOST, array_backend, backend_of, suited
-from akx.backends.device.host import resolve_threads
+from akx.backends.cpu.device import resolve_threads
+from akx.backends.selection import HOST, array_backend, backend_of, suited
 from akx.core.arguments import ANY_COUNT, check_count, check_number
 from akx.core.errors import ArgumentError, BudgetError
 from akx.core.matrix import Matrix

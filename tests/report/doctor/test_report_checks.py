@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from akx.backends.device.host import host_device
+from akx.backends.cpu.device import host_device
 from akx.report.doctor import checks as environment
-from akx.tuner.calibration import Calibration
-from akx.tuner.machine import Figures, derived_figures
+from akx.tuner.model.calibration import Calibration
+from akx.tuner.model.figures import Figures, derived_figures
 
 _GPU: Any = SimpleNamespace(
     backend="cuda", device_class="cuda/Test GPU", sms=100, clock_hz=1e9, memory_bandwidth_hint=1e12, l2_bytes=2**25,
@@ -24,9 +24,9 @@ def said(monkeypatch: pytest.MonkeyPatch, device: Any, figures: Figures) -> Any:
     """What is said where a device of this backend is calibrated with these figures."""
     known = Calibration(device.device_class, 1, figures, figures, "", "2026-02-03T00:00:00"), "a file"
     monkeypatch.setattr("akx.backends.registry.backends", lambda: (device.backend,))
-    monkeypatch.setattr("akx.backends.device.choose.is_usable", lambda backend: True)
-    monkeypatch.setattr("akx.backends.device.choose.device_of", lambda backend: device)
-    monkeypatch.setattr("akx.tuner.calibration.find_calibration", lambda device_class: known)
+    monkeypatch.setattr("akx.backends.selection.is_usable", lambda backend: True)
+    monkeypatch.setattr("akx.backends.selection.device_of", lambda backend: device)
+    monkeypatch.setattr("akx.tuner.model.calibration.find_calibration", lambda device_class: known)
     (check,) = environment._calibrations()
     return check
 

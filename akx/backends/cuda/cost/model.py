@@ -2,7 +2,7 @@
 
 `traffic` knows the bytes that must move. On a GPU that alone does not tell plans apart: a row that is long waits for
 its own loads, lanes that have nothing to do issue all the same, and a step that everyone waits for has a price whatever
-its size. :class:`akx.backends.schedule.Work` has these too; :mod:`akx.tuner.predict` makes seconds of it:
+its size. :class:`akx.backends.schedule.Work` has these too; :mod:`akx.tuner.model.predict` makes seconds of it:
 
     seconds = loaded / memory bandwidth + sqrt(transfers^2 + cycles^2) + chain
               + launches x price of one + barriers x price of one
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from akx.backends.cuda import features
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.row_lengths import measured_rows
-from akx.backends.facts import fact
+from akx.backends.pattern_cache import fact
 from akx.backends.schedule import Work
 from akx.core.matrix import Matrix
 

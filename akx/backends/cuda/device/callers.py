@@ -17,8 +17,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from akx.backends.cuda.device.runtime import runtime
+from akx.backends.cuda.device.singleton import once
 from akx.backends.cuda.device.streams import CallerStream
-from akx.backends.device.once import once
 
 __all__ = ["Library", "is_captured", "library_of", "stream_of"]
 

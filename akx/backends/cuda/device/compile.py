@@ -31,7 +31,7 @@ from typing import Any
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.launch import Module
 from akx.backends.cuda.device.runtime import open_library
-from akx.backends.device.once import once
+from akx.backends.cuda.device.singleton import once
 from akx.core.atomic_files import read_sealed, write_sealed
 from akx.core.errors import CompileError, MissingDependencyError
 from akx.core.process import user_folder

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from akx.backends.cuda.device.runtime import Runtime, cuda_missing, runtime
-from akx.backends.device.base import Device
+from akx.backends.device import Device
 from akx.core.errors import DeviceError
 
 __all__ = ["CudaDevice", "cuda_device", "cuda_missing"]

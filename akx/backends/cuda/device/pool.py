@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from akx.backends.cuda.device.runtime import failed, give_back, runtime
+from akx.backends.cuda.device.singleton import once
 from akx.backends.cuda.device.streams import come_back
-from akx.backends.device.budget import parse_bytes
-from akx.backends.device.forks import ForkSafeLock
-from akx.backends.device.once import once
+from akx.backends.memory_budget import parse_bytes
 from akx.core.errors import ArgumentError, DeviceMemoryError, brief
+from akx.core.fork_safety import ForkSafeLock
 
 __all__ = ["MemoryPool", "is_pinned", "memory_pool", "pinned"]
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from akx.backends.device.once import once
+from akx.backends.cuda.device.singleton import once
 from akx.core.errors import DeviceError, DeviceMemoryError, IllegalAddressError, LaunchError, MissingDependencyError
 
 __all__ = [

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from akx.backends.cuda.device.runtime import failed, give_back, pycuda_driver, runtime
-from akx.backends.device.forks import ForkSafeLock
-from akx.backends.device.once import once
+from akx.backends.cuda.device.singleton import once
 from akx.core.errors import CapturingError
+from akx.core.fork_safety import ForkSafeLock
 
 __all__ = [
     "CallerStream",

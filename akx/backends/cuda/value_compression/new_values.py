@@ -25,7 +25,7 @@ from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, wrap,
 from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.program import C_TYPES, CudaProgram
 from akx.backends.cuda.value_compression.on_device import place_offsets
-from akx.backends.device.forks import ForkSafeLock
+from akx.core.fork_safety import ForkSafeLock
 
 __all__ = ["GIVEN", "FiniteWatch", "PlacedProgram", "Places", "PlacesOnDevice", "all_finite", "entry_map", "not_empty"]
 

@@ -38,7 +38,7 @@ from akx.backends.cuda.value_compression.encodings import placed, values_of, way
 from akx.backends.cuda.variants.options import ROOMS
 from akx.backends.cuda.variants.slots import pattern_there
 from akx.backends.cuda.variants.swept import SweptProgram, how_data_comes, stored_name
-from akx.backends.facts import fact
+from akx.backends.pattern_cache import fact
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import njit
 from akx.core.options import CudaSweep

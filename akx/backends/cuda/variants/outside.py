@@ -29,7 +29,7 @@ from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.value_compression.encodings import FULL
 from akx.backends.cuda.value_compression.new_values import entry_map
 from akx.backends.cuda.variants.swept import SweptProgram
-from akx.backends.variants import AnyVariant
+from akx.backends.variant import AnyVariant
 from akx.core.matrix import Matrix
 from akx.core.options import CudaSweep
 from akx.core.plan import Plan

@@ -27,7 +27,7 @@ from akx.backends.cuda.row_lengths import (
     starts_of_rows,
     starts_of_slices,
 )
-from akx.backends.facts import fact
+from akx.backends.pattern_cache import fact
 from akx.core.matrix import Matrix
 from akx.formats import pcsr, sell
 from akx.formats.base import lengths_of, pattern_of

@@ -28,9 +28,9 @@ from scipy import sparse
 
 from akx.backends.cpu.layout import known_of, lay_out, ordered
 from akx.backends.cpu.program import TaskProgram
-from akx.backends.cpu.run import Tasks
 from akx.backends.cpu.shared import basic_reason, block_of, has_front
-from akx.backends.cpu.tasks import ascending, mirrored, schedule_tasks
+from akx.backends.cpu.task_graph import ascending, mirrored, schedule_tasks
+from akx.backends.cpu.task_loop import Tasks
 from akx.backends.cuda.schedules.stream.layout import reach
 from akx.backends.cuda.schedules.stream.options import HOST_VARIANTS
 from akx.backends.schedule import Coefficients, as_coefficients
@@ -44,7 +44,7 @@ __all__ = ["HostShare", "Split", "device_part", "host_plan", "host_reason", "pas
 
 #: Rows of a border are a multiple of these, and of whole blocks: whole lines of memory, and whole slices of any format.
 _UNIT = 32
-#: Bytes of a block of the processor's rows, as in :mod:`akx.backends.cpu.wavefront`.
+#: Bytes of a block of the processor's rows, as in :mod:`akx.backends.cpu.schedules.wavefront.schedule`.
 _BLOCK = 512 * 1024
 
 

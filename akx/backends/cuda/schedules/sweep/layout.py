@@ -17,7 +17,7 @@ from akx.backends.cuda.variants.hot_columns import HUBS
 from akx.backends.cuda.variants.outside import CudaVariant
 from akx.backends.cuda.variants.slots import SLICE
 from akx.backends.cuda.variants.swept import how_data_comes, stored_name
-from akx.backends.facts import fact
+from akx.backends.pattern_cache import fact
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats import pcsr, sell

@@ -1,0 +1,91 @@
+"""What the memories of a host can do, guessed from its cores and caches, and measured; what its formats cost a core.
+
+Reading is timed on one buffer a thread, all threads at once, best of five.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+
+import numpy as np
+
+from akx.backends.cpu.device import HostDevice
+from akx.backends.cpu.variant_table import VARIANTS
+from akx.backends.device_model import Figures
+
+__all__ = ["FORMATS", "derived_figures", "measured_figures"]
+
+#: Careful figures of one core of a server: bytes a second from memory, from the last-level cache and from its own,
+#: sparse flops a second.
+_SLOW_PER_CORE, _LAST_LEVEL_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 40e9, 80e9, 3.0e9
+#: Seconds to hand a call to other threads: 1 to 4 us where they listen for it, as in a row of calls; about 50 where
+#: they sleep, which is the first of a row.
+_WAKING = 4e-6
+#: Cores that saturate the memory bus.
+_SATURATING_CORES = 8
+_MIB = 1024 * 1024
+_PASSES = 5
+#: Bytes that a thread reads in one measurement: so many that handing it over does not count.
+_READ_BYTES = 128 * _MIB
+#: Bytes at most that all threads read from memory.
+_MOST_READ = 1024 * _MIB
+
+#: What formats cost a core, where nobody has measured it.
+FORMATS = {name: one.cost for name, one in VARIANTS.items() if one.cost is not None}
+
+
+def derived_figures(device: HostDevice, threads: int) -> Figures:
+    """Careful figures from the number of cores; nothing is measured."""
+    used = max(1, min(threads, device.cores))
+    return Figures(
+        slow_bandwidth=_SLOW_PER_CORE * min(used, _SATURATING_CORES),
+        last_level_bandwidth=_LAST_LEVEL_PER_CORE * used,
+        cache_bandwidth=_CACHE_PER_CORE * used,
+        flops=_FLOPS_PER_CORE * used,
+        synchronisation=0.0 if used == 1 else 1e-6 * (1 + math.log2(used)) / (used - 1),
+        last_level_bytes=max(device.l3_bytes, device.l2_bytes),
+        waking=0.0 if used == 1 else _WAKING,
+        formats=FORMATS,
+    )
+
+
+def measured_figures(device: HostDevice, threads: int) -> Figures:
+    """Bandwidths with so many threads, as measured now; flops and synchronisation as derived."""
+    guess = derived_figures(device, threads)
+    used = max(1, min(threads, device.cores))
+    together = max(min(device.l3_bytes // 2, 32 * _MIB), 4 * used * device.l2_bytes)  # not what their own caches hold
+    last_level = min(together, 3 * device.l3_bytes // 4) // used
+    slow = min(max(3 * device.l3_bytes, 64 * _MIB), _MOST_READ) // used
+    own = max(device.l2_bytes // 2, 128 * 1024)
+    with ThreadPoolExecutor(used) as pool:
+        rates = {size: _read_rate(pool, used, size) for size in dict.fromkeys((own, max(own, last_level), slow))}
+    slow_rate = rates[slow]
+    last_level_rate = max(rates[max(own, last_level)], slow_rate)
+    return Figures(
+        slow_bandwidth=slow_rate,
+        last_level_bandwidth=last_level_rate,
+        cache_bandwidth=max(rates[own], last_level_rate),
+        flops=guess.flops,
+        synchronisation=guess.synchronisation,
+        last_level_bytes=guess.last_level_bytes,
+        waking=guess.waking,
+        formats=guess.formats,
+    )
+
+
+def _read_rate(pool: ThreadPoolExecutor, threads: int, size: int) -> float:
+    """Bytes a second at which `threads` threads read `size` bytes each, over and over."""
+    from akx.backends.cpu.read_bandwidth import read_again
+
+    buffers = [np.ones(size // 8, dtype=np.uint64) for _ in range(threads)]
+    turns = max(1, _READ_BYTES // size)
+    read_again(buffers[0][:1], 1)  # compiles
+    seconds = []
+    for _ in range(_PASSES):
+        start = time.perf_counter()
+        list(pool.map(read_again, buffers, repeat(turns)))
+        seconds.append(time.perf_counter() - start)
+    return turns * float(sum(buffer.nbytes for buffer in buffers)) / min(seconds)

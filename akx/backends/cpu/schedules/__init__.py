@@ -1,0 +1,1 @@
+"""The schedules of the CPU, one package each."""

@@ -1,0 +1,1 @@
+"""`ghost` on the CPU: blocks with ghost zones."""

@@ -1,0 +1,1 @@
+"""`sweep` on the CPU: k products one after another."""

@@ -1,0 +1,1 @@
+"""`wavefront` on the CPU: blocks run diagonally through the powers."""

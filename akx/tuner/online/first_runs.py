@@ -1,0 +1,171 @@
+"""First runs beside calls: on vectors of akx's own, with what must come out; in another process if they may crash."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from akx.backends.base import TrialVectors
+from akx.backends.schedule import Program, Schedule
+from akx.backends.selection import backend_of
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
+from akx.tuner.sandbox.pipes import available_bytes
+from akx.tuner.sandbox.process import Canary
+from akx.tuner.trial.problem import Problem
+
+__all__ = ["Asked", "Candidate", "FirstRuns", "knowing"]
+
+#: Of the free memory that a candidate may take with what results are compared with.
+_FREE = 0.5
+
+
+class Asked(dict[Any, Any]):
+    """What is known of a pattern, and the keys of it that were asked for."""
+
+    def __init__(self, known: dict[Any, Any]) -> None:
+        super().__init__(known)
+        self.keys_asked: set[Any] = set()
+
+    def __getitem__(self, key: Any) -> Any:
+        self.keys_asked.add(key)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.keys_asked.add(key)
+        super().__setitem__(key, value)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.keys_asked.add(key)
+        return super().get(key, default)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        self.keys_asked.add(key)
+        return super().setdefault(key, default)
+
+    def forget_others(self) -> None:
+        """Forget what nobody has asked for."""
+        for key in self.keys() - self.keys_asked:
+            del self[key]
+
+
+def knowing(matrix: Matrix, known: dict[Any, Any]) -> Matrix:
+    """The same matrix, with this known of its pattern."""
+    found = object.__new__(type(matrix))
+    vars(found).update(vars(matrix), pattern_cache=known)
+    return found
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A plan that is to be tried.
+
+    Attributes
+    ----------
+    plan : Plan
+    origin : str
+        Who asked for it.
+    program : Program
+    problem : Problem
+        On which it runs first, and what must come out.
+    expected : float
+        Seconds that a call is thought to take.
+    prepare_seconds : float
+    error : float
+        Of its first result over the bound, once it is known.
+    is_held, is_lost : bool
+        Whether it gets new values, and whether it has missed some.
+    needed : mapping
+        Of what is known of the pattern what preparing it has asked for.
+    """
+
+    plan: Plan
+    origin: str
+    program: Program
+    problem: Problem
+    expected: float
+    prepare_seconds: float
+    error: float = math.nan
+    is_held: bool = False
+    is_lost: bool = False
+    needed: Mapping[Any, Any] = field(default_factory=dict)
+
+
+class FirstRuns:
+    """What all of them need, for the values of now.
+
+    Parameters
+    ----------
+    matrix : Matrix
+    k : int
+    basis : str
+        Its kind.
+    start_vectors : int
+    backend : str
+    """
+
+    def __init__(self, matrix: Matrix, k: int, basis: str, start_vectors: int, backend: str) -> None:
+        self._matrix, self._k, self._basis, self._vectors = matrix.with_value_error(0.0), k, basis, start_vectors
+        self._backend = backend_of(backend)
+        self._problem: Problem | None = None
+        self._canary: Canary | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known what must come out."""
+        return self._problem is not None
+
+    def know(self) -> None:
+        """Find out what must come out."""
+        self._problem = Problem(self._matrix, self._k, basis=self._basis, start_vectors=self._vectors)
+
+    @property
+    def problem(self) -> Problem:
+        """The call, and what must come out."""
+        assert self._problem is not None
+        return self._problem
+
+    @cached_property
+    def vectors(self) -> TrialVectors:
+        """Those of the call, where the backend has them."""
+        return self._backend.trial_vectors(self.problem)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what results are compared with: twice in double precision beside the output."""
+        problem = self._problem
+        return 0 if problem is None else problem.x.nbytes + 3 * problem.out.nbytes
+
+    def lack_memory(self) -> bool:
+        """Whether a candidate, and what results are compared with, might take what others need."""
+        matrix, backend = self._matrix, self._backend
+        vectors = (self._k + 2) * self._vectors * matrix.n * matrix.dtype.itemsize
+        held, free = matrix.nbytes, backend.free_bytes() if backend.has_own_memory else 0
+        return 3 * (held + vectors) > _FREE * available_bytes() or 0 < _FREE * free < 2 * held + vectors
+
+    def reason_to_fear(self, plan: Plan, schedule: Schedule) -> str | None:
+        """Why a plan must not run in this process: it was lost, or hung, in the one where it ran first.
+
+        That keeps the values with which it was started: what a plan crashes on is the pattern.
+        """
+        if not (self._backend.may_crash and schedule.may_crash):
+            return None
+        if self._canary is None:
+            self._canary = Canary(self.problem)
+        return self._canary.reason_against(plan)
+
+    def forget(self, matrix: Matrix) -> None:
+        """Forget the values of before, and what has them; `matrix` has those of now."""
+        self._matrix, self._problem = matrix, None
+        vars(self).pop("vectors", None)
+
+    def end(self) -> None:
+        """Forget everything; a thread that waits for the process that may crash gets an answer."""
+        self.forget(self._matrix)
+        canary, self._canary = self._canary, None
+        if canary is not None:
+            canary.end()
+            canary.close()

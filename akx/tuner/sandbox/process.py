@@ -1,0 +1,234 @@
+"""A process that may be lost: candidates that could crash or hang the GPU run there first.
+
+A kernel that uses an illegal address takes the context of its process with it, and one that waits for ever takes the
+process itself. So a candidate of a schedule that may do either is prepared and run twice (by launches, and as a graph)
+in a process of its own, which is kept for the next candidate while it lives. What it dies of, or that it did not answer
+in time, is the candidate's reason to fail. Figures never come from there.
+
+The two talk through pipes (:mod:`akx.tuner.sandbox.pipes`): first the problem, then one plan after another, each
+answered by an empty text or a reason. A plan may be got ready before it is to run: prepared and compiled, and nothing
+launched. The program is :func:`main` of this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from akx.core.plan import Plan
+from akx.tuner.sandbox import pipes as processes
+from akx.tuner.sandbox.pipes import receive, send
+from akx.tuner.trial.problem import Problem
+
+__all__ = ["UNANSWERED", "Canary"]
+
+#: Seconds for a candidate to be prepared and run, and for the process to come up beside that.
+_PATIENCE, _START = 30.0, 60.0
+#: What is said of a process that took too long begins so.
+UNANSWERED = "the process that ran it first did not answer"
+_LOST = "lost the process that ran it first: "
+
+
+class Canary:
+    """Where candidates run first.
+
+    Parameters
+    ----------
+    problem : Problem
+        What they compute.
+    command : sequence of str, optional
+        The process; by default this module.
+    patience : float
+        Seconds for one candidate.
+
+    Attributes
+    ----------
+    gave_up : bool
+        Whether the last candidate was not given the time to answer.
+    """
+
+    def __init__(self, problem: Problem, *, command: Sequence[str] | None = None, patience: float = _PATIENCE) -> None:
+        self._problem, self._patience = problem, patience
+        self._command = processes.command(__name__) if command is None else list(command)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ended = False
+        self.gave_up = False
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a process, so that none has to be started."""
+        return self._process is not None
+
+    def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
+        """None where the candidate ran to its end, whatever its result, else what became of the process.
+
+        It is given `most` seconds at most, its first start included. :attr:`gave_up` says whether that was less time
+        than a candidate has at other times, and not enough: then nothing is known of it.
+        """
+        return self._ask("run", plan, most)
+
+    def get_ready(self, plan: Plan) -> bool:
+        """Prepare and compile a candidate, to run it when it is asked for; whether the process came through.
+
+        Nothing is launched. The process keeps what it prepared last.
+        """
+        return self._ask("get ready", plan, math.inf) is None
+
+    def _ask(self, what: str, plan: Plan, most: float) -> str | None:
+        patience, begin, self.gave_up = self._patience, time.monotonic(), False
+        try:
+            if self._process is None:
+                patience += _START
+                self._start()
+            assert self._process is not None
+            assert self._process.stdin is not None
+            send(self._process.stdin, (what, plan.to_json()))
+            allowed = min(patience, most)
+            answer = self._answer(self._process, max(0.0, allowed - (time.monotonic() - begin)))
+        except (OSError, EOFError):
+            code = self._stop()
+            return f"the process that ran it first was lost (exit code {code})"
+        if answer is None:
+            self._stop(at_once=True)
+            self.gave_up = allowed < patience
+            return f"{UNANSWERED} within {allowed:g} s"
+        if answer.startswith(_LOST):
+            self._stop()  # its context cannot be used any more
+        return answer or None
+
+    def close(self) -> None:
+        """End the process."""
+        self._stop()
+
+    def end(self) -> None:
+        """End the process whatever it does, for good; another thread that waits for an answer gets one."""
+        self._is_ended = True
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _start(self) -> None:
+        process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=processes.environment()
+        )
+        self._process = process
+        if self._is_ended:  # meanwhile, by another thread
+            process.kill()
+        assert process.stdin is not None
+        matrix, coefficients = self._problem.matrix, self._problem.coefficients
+        send(
+            process.stdin,
+            {
+                "matrix": (matrix.indptr, matrix.indices, matrix.data),
+                "value_error": matrix.value_error,
+                "x": self._problem.x,
+                "coefficients": (coefficients.a, coefficients.b, coefficients.c),
+            },
+        )
+
+    def _answer(self, process: subprocess.Popen[bytes], patience: float) -> str | None:
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(process.stdout, selectors.EVENT_READ)
+            if not waiting.select(patience):
+                return None
+        return str(receive(process.stdout))
+
+    def _stop(self, *, at_once: bool = False) -> int | None:
+        """End the process, which is given the time to, and clear up; until then :meth:`end` finds it."""
+        process = self._process
+        if process is None:
+            return None
+        try:
+            if at_once:
+                process.kill()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+            try:
+                return process.wait(timeout=2.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return process.wait()
+        finally:
+            self._process = None
+
+
+def _prepared(plan: Plan, matrix: Any, vectors: int) -> Any:
+    """The program of a plan, compiled."""
+    from akx.backends import registry
+
+    program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
+    program.ready(vectors)
+    return program
+
+
+def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any, program: Any = None) -> str:
+    """Prepare a plan, where it is not, and run it twice; the text that :meth:`Canary.reason_against` gets."""
+    import numpy as np
+
+    from akx.core.errors import IllegalAddressError, LaunchError
+
+    try:
+        out = np.empty((plan.k + 1, *x.shape), dtype=matrix.dtype)
+        program = _prepared(plan, matrix, x.shape[0]) if program is None else program
+        for _ in range(2):
+            program.run(x, out, coefficients)
+    except (IllegalAddressError, LaunchError) as error:
+        return f"{_LOST}{error.what} ({error.found})"
+    except Exception:
+        return ""  # an ordinary failure or refusal: the trial itself will say so
+    return ""
+
+
+def _trim() -> None:
+    """Give the memory of programs that are gone back to the device: others need it."""
+    pool = sys.modules.get("akx.backends.cuda.device.pool")
+    if pool is not None:
+        with contextlib.suppress(Exception):
+            pool.memory_pool().trim()
+
+
+def main(parent: int | None = None) -> None:
+    """Answer plans until the pipe is closed; `parent` is the process that is talked to."""
+    processes.end_with_parent(parent)
+    with processes.unmistakable_files():
+        _answer_all()
+
+
+def _answer_all() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a compiler prints must not get between the answers
+    from akx.backends.schedule import as_coefficients
+    from akx.core.matrix import Matrix
+
+    try:
+        problem = receive(sys.stdin.buffer)
+        matrix = Matrix(*problem["matrix"], pattern_cache={}, value_error=problem["value_error"])
+        a, b, c = problem["coefficients"]
+        coefficients, x = as_coefficients(a, b, c, matrix.dtype), problem["x"]
+        ready: tuple[Plan, Any] | None = None
+        while True:
+            what, text = receive(sys.stdin.buffer)
+            plan = Plan.from_json(text)
+            known = ready[1] if ready is not None and ready[0] == plan else None
+            ready = None
+            if what == "run":
+                answer = _run(plan, matrix, x, coefficients, known)
+            else:
+                answer = ""
+                with contextlib.suppress(Exception):  # the trial itself will say so
+                    ready = plan, _prepared(plan, matrix, x.shape[0])
+            known = None
+            _trim()
+            send(answers, answer)
+    except (EOFError, OSError):
+        return

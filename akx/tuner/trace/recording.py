@@ -1,0 +1,289 @@
+"""A recording: every trial of one or more tuning runs of one problem, as lines of JSON, to be looked at and replayed.
+
+The form, one object a line::
+
+    {"akx": "recording", "schema": 1, "kind": "search", "matrix": {...}, "key": {...}, "device": {...}, ...}   a run
+    {"number": 0, "origin": "baseline", "state": "complete", "seconds": ..., "samples": [...], "plan": {...}, ...}
+    ...                                                                                                  its trials
+    {"result": {...}}                                                                    what became of it, at its end
+
+:mod:`akx.tuner.trace.writer` writes it line by line while the run goes on, so a run that was killed has lost the line
+that was being written and its result, and no more. Further runs of the same problem (the same key of the plan database)
+are appended, so that more of the space is known. A trial that is there again with the same number was found out later:
+the last line holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from akx.core.errors import AkxError, FileFormatError, FileMissingError, PlanError, brief
+from akx.core.plan import Plan
+from akx.plandb.key import PlanKey
+from akx.tuner.candidates.warm_start import Seeds
+from akx.tuner.history.result import COMPLETE, EXHAUSTED, Trial
+from akx.tuner.space import is_baseline
+
+__all__ = ["RECORDING_SCHEMA", "RecordedTrial", "Recording", "Run", "read_recording"]
+
+#: Version of the form of a recording.
+RECORDING_SCHEMA = 1
+
+KIND = "recording"
+_BEGINS = b'{"akx": "recording"'
+_AGAIN = "record it again: akx tune MATRIX --retune --record FILE"
+
+
+@dataclass(frozen=True)
+class RecordedTrial:
+    """One trial, with what was known beside it.
+
+    Attributes
+    ----------
+    trial : Trial
+        As the search had it; samples to six digits.
+    nbytes : int
+        Bytes of the program; 0 where none was prepared.
+    model_seconds : float or None
+        What the traffic model says of the plan, in seconds of one call; None where it says nothing.
+    clock_hz : float or None
+        Clock of the processor at the end of the trial; None where the system does not tell.
+    """
+
+    trial: Trial
+    nbytes: int = 0
+    model_seconds: float | None = None
+    clock_hz: float | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One tuning run.
+
+    Attributes
+    ----------
+    header : mapping
+        Its first line: ``kind`` (``"search"``, ``"exhaustive"`` or ``"part"``), ``created``, ``matrix``, ``key``,
+        ``backend``, ``threads``, ``device``, ``settings``, ``space``, ``model``, ``predicted``, ``starts``, and
+        ``seeds``, which older recordings do not have.
+    trials : tuple of RecordedTrial
+        In order.
+    result : mapping or None
+        ``plan``, ``seconds``, ``baseline_plan``, ``stopped``, ...; None where the run did not come to its end.
+    """
+
+    header: Mapping[str, Any]
+    trials: tuple[RecordedTrial, ...]
+    result: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What :func:`read_recording` found.
+
+    Attributes
+    ----------
+    path : str
+        Of the file.
+    key : PlanKey
+        Of the problem, the same for all runs.
+    runs : tuple of Run
+        At least one.
+    lost : int
+        Lines that were cut off where a run was killed.
+    """
+
+    path: str
+    key: PlanKey
+    runs: tuple[Run, ...]
+    lost: int = 0
+
+    @property
+    def header(self) -> Mapping[str, Any]:
+        """That of the first run."""
+        return self.runs[0].header
+
+    @cached_property
+    def seeds(self) -> Seeds:
+        """Plans of the database with which the first search of the file began; there are none in older recordings.
+
+        Raises FileFormatError where they are no plans.
+        """
+        given = next((run.header.get("seeds") for run in self.runs if run.header["kind"] == "search"), None)
+        try:
+            return Seeds.from_json(given or {})
+        except (PlanError, AttributeError, TypeError) as error:
+            raise _damaged(self.path, 1, f"seeds: {error}") from error
+
+    @property
+    def matrix_name(self) -> str:
+        """Name of the matrix, may be empty."""
+        return str(self.header["matrix"].get("name", ""))
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether a run of the whole space came to its end, so that what is not here is infeasible."""
+        ends = (run.result for run in self.runs if run.header["kind"] == "exhaustive")
+        return any(end is not None and end.get("stopped") == EXHAUSTED for end in ends)
+
+    @cached_property
+    def trials(self) -> Mapping[Plan, RecordedTrial]:
+        """Every plan once: of one that was tried in several runs the first complete trial, else the first."""
+        found: dict[Plan, RecordedTrial] = {}
+        for one in (one for run in self.runs for one in run.trials):
+            held = found.get(one.trial.plan)
+            if held is None or (held.trial.state != COMPLETE and one.trial.state == COMPLETE):
+                found[one.trial.plan] = one
+        return found
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest complete trial."""
+        return min(self._complete(), key=lambda trial: trial.seconds or 0.0, default=None)
+
+    @property
+    def baseline(self) -> Trial | None:
+        """The fastest complete trial of a baseline."""
+        plain = (trial for trial in self._complete() if is_baseline(trial.plan))
+        return min(plain, key=lambda trial: trial.seconds or 0.0, default=None)
+
+    def _complete(self) -> Iterator[Trial]:
+        return (one.trial for one in self.trials.values() if one.trial.state == COMPLETE)
+
+
+def read_recording(path: str | os.PathLike[str]) -> Recording:
+    """Read a file that ``akx tune --record`` or ``akx.tune(record=...)`` wrote.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file.
+
+    Returns
+    -------
+    Recording
+        A last line that was cut off is left out, and so is one before another run was appended.
+
+    Raises
+    ------
+    FileMissingError
+        No such file.
+    FileFormatError
+        It is no recording, of another schema, damaged elsewhere than at the end of a run, or of several problems.
+    """
+    name = os.fspath(path)
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except FileNotFoundError as error:
+        raise FileMissingError(f"{name} does not exist", hint="check the path") from error
+    except OSError as error:
+        raise FileFormatError(f"{name} cannot be read", found=error.strerror or str(error)) from error
+    return _parse(name, lines)
+
+
+def _parse(name: str, lines: list[bytes]) -> Recording:
+    headers: list[dict[str, Any]] = []
+    trials: list[dict[int, RecordedTrial]] = []
+    results: list[Mapping[str, Any] | None] = []
+    cut: int | None = None  # number of a line that is no JSON; only a new run or the end of the file may follow
+    lost = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        row = _object(line)
+        begins = row is not None and row.get("akx") == KIND
+        if not headers and row is None and line.startswith(_BEGINS):
+            raise FileFormatError(f"{name} is cut off in its first line", hint="nothing is in it: remove it")
+        if not headers and not begins:
+            raise FileFormatError(
+                f"{name} is no recording of a tuning run",
+                expected=f'a first line {{"akx": "{KIND}", "schema": {RECORDING_SCHEMA}, ...}}',
+                found=brief(line[:40].decode(errors="replace")),
+                hint="akx tune MATRIX --record FILE writes one",
+            )
+        if row is not None and begins:
+            _check_header(name, number, row)
+            headers.append(row)
+            trials.append({})
+            results.append(None)
+            lost, cut = lost + (cut is not None), None
+        elif cut is not None:
+            raise _damaged(name, cut, "a line that is cut off, with others behind it")
+        elif row is None:
+            cut = number
+        elif isinstance(row.get("result"), dict):
+            results[-1] = row["result"]
+        else:
+            try:
+                one = _trial(row)
+            except AkxError as error:
+                raise _damaged(name, number, str(error)) from error
+            trials[-1][one.trial.number] = one
+    if not headers:
+        raise FileFormatError(f"{name} is empty", expected="a recording of a tuning run", hint=_AGAIN)
+    keys = [PlanKey.from_json(header["key"]) for header in headers]
+    for key in keys[1:]:
+        if key != keys[0]:
+            fields = ", ".join(keys[0].mismatch(key))
+            raise FileFormatError(f"{name} has runs of several problems", found=f"other {fields}", hint=_AGAIN)
+    runs = (Run(header, tuple(rows.values()), end) for header, rows, end in zip(headers, trials, results, strict=True))
+    return Recording(name, keys[0], tuple(runs), lost + (cut is not None))
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    """The JSON object on a line; None where it is none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _trial(row: Mapping[str, Any]) -> RecordedTrial:
+    nbytes, beside = row.get("nbytes", 0), {name: row.get(name) for name in ("model_seconds", "clock_hz")}
+    for name, value in {"nbytes": nbytes, **beside}.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise PlanError(f"trial field '{name}' is no number", found=brief(value))
+    return RecordedTrial(Trial.from_json(row), int(nbytes or 0), **beside)
+
+
+_PARTS: Mapping[str, type] = {
+    "kind": str,
+    "matrix": dict,
+    "key": dict,
+    "backend": str,
+    "threads": int,
+    "device": dict,
+    "settings": dict,
+    "space": dict,
+    "model": dict,
+    "predicted": dict,
+    "starts": dict,
+}
+
+
+def _check_header(name: str, number: int, header: Mapping[str, Any]) -> None:
+    if header.get("schema") != RECORDING_SCHEMA:
+        raise FileFormatError(
+            f"{name} is a recording of another schema",
+            expected=str(RECORDING_SCHEMA),
+            found=brief(header.get("schema")),
+            hint="read it with the akx that wrote it, or " + _AGAIN,
+        )
+    wrong = [part for part, kind in _PARTS.items() if not isinstance(header.get(part), kind)]
+    if wrong:
+        raise _damaged(name, number, f"a run without {', '.join(wrong)}")
+    try:
+        PlanKey.from_json(header["key"])
+    except PlanError as error:
+        raise _damaged(name, number, str(error)) from error
+
+
+def _damaged(name: str, number: int, found: str) -> FileFormatError:
+    return FileFormatError(f"{name} is damaged in line {number}", found=found, hint=_AGAIN)

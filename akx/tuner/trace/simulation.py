@@ -1,0 +1,322 @@
+"""A recording as the world of a search: its space, its model, its bench and its clock, with no device and no matrix.
+
+A search asks four things of the world, and here each is answered from recorded trials:
+
+space      which plans there are, and why one is infeasible; plans that were not recorded count as infeasible, and those
+           whose layout turned out to be so are tried again
+model      what was modelled then of the recorded plans, and the plan that was predicted
+bench      the trial of a plan, and in the run-off its samples, one after another and over again
+clock      what trials and samples took
+
+A trial is dropped early where it would be now, beside the best of this search, whatever became of it then: an
+exhaustive run drops nothing. What it takes then is guessed: what it took before it was timed, and a few calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import cycle
+from types import SimpleNamespace
+from typing import Any, cast
+
+from akx.backends.schedule import Parameter, Program, Schedule, TimedCall, Traffic
+from akx.core.errors import AkxError, FileFormatError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
+from akx.tuner.history.result import COMPLETE, PRUNED, Roofline, Trial
+from akx.tuner.measure import DISTURBED_SECONDS, Watch
+from akx.tuner.model.figures import Figures
+from akx.tuner.model.seconds import Model
+from akx.tuner.space import Costs, Space
+from akx.tuner.trace.recording import RecordedTrial, Recording
+from akx.tuner.trial.bench import SHORT_SECONDS, is_hopeless, too_slow
+
+__all__ = ["UNKNOWN", "RecordedBench", "RecordedClock", "RecordedModel", "RecordedSpace", "recorded_world"]
+
+#: Why a plan that nobody recorded is not tried.
+UNKNOWN = "not in the recording"
+#: Calls of a plan and of the anchor before it is dropped: three to see how long one takes, and one round.
+_LOOKS = 4
+
+
+class RecordedClock:
+    """A clock that goes on by what the recorded trials took."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        """Seconds."""
+        return self.time
+
+    def pause(self, seconds: float) -> None:
+        """Let time go by."""
+        self.time += seconds
+
+
+@dataclass(frozen=True)
+class RecordedSpace(Space):
+    """The space of a recording.
+
+    Attributes
+    ----------
+    trials : mapping of Plan to RecordedTrial
+        What is known.
+    missing : dict of Plan to None
+        Plans that were asked for and are not, in order.
+    """
+
+    trials: Mapping[Plan, RecordedTrial]
+    missing: dict[Plan, None] = field(default_factory=dict)
+
+    def holds(self, plan: Plan) -> bool:
+        """Whether a plan was recorded: nothing is known of others, so that a search cannot weigh them."""
+        return plan in self.trials
+
+    def feasible(self, plan: Plan, matrix: Matrix) -> str | None:
+        """None where the plan was tried, else why not."""
+        found = self.trials.get(plan)
+        if found is None:
+            self.missing[plan] = None
+            return UNKNOWN
+        one = found.trial
+        refused = one.state == PRUNED and one.seconds is None and one.prepare_seconds is None
+        return one.reason if refused else None
+
+    def plans(self, schedule: str | None = None) -> Iterator[Plan]:
+        """The recorded plans, of one schedule or of all, in the order of the space."""
+        places = {name: place for place, name in enumerate(self.parameters)}
+        known = [plan for plan in self.trials if schedule in (None, plan.schedule) and self.values(plan) is not None]
+        return iter(sorted(known, key=lambda plan: (places[plan.schedule], self._place(plan))))
+
+    def least(self, plan: Plan, costs: Costs, fixed: Iterable[str] = ()) -> Plan:
+        """The recorded plan of least cost that is like `plan` in what is fixed; `plan` where none costs less.
+
+        From plan to plan there is no way here, since most plans on it are not on record.
+        """
+        wanted = {name: value for name, value in (self.values(plan) or {}).items() if name in set(fixed)}
+        others = (other for other in self.plans(plan.schedule) if wanted.items() <= (self.values(other) or {}).items())
+        known = [plan, *others]
+        taken = list(costs(known))
+        return known[min(range(len(known)), key=taken.__getitem__)]
+
+    def _place(self, plan: Plan) -> tuple[int, ...]:
+        values = self.values(plan) or {}
+        return tuple(one.choices.index(values[one.name]) for one in self.parameters[plan.schedule])
+
+
+@dataclass(frozen=True)
+class RecordedModel(Model):
+    """What was modelled of the recorded plans."""
+
+    recording: Recording = field(kw_only=True)
+
+    @property
+    def least_seconds(self) -> float:
+        """As it was."""
+        return float(self.recording.header["model"]["least_seconds"])
+
+    def traffic(self, plan: Plan) -> Traffic | None:
+        """Nobody recorded it."""
+        return None
+
+    def seconds(self, plan: Plan) -> float:
+        """Modelled seconds of one call; infinite where the plan was not recorded, or had no model."""
+        found = self.recording.trials.get(plan)
+        return math.inf if found is None or found.model_seconds is None else found.model_seconds
+
+    def predicted(self) -> Plan:
+        """The plan that was predicted."""
+        return Plan.from_json(self.recording.header["predicted"])
+
+    def roofline(self, plan: Plan, seconds: float) -> Roofline | None:
+        """Nobody recorded it."""
+        return None
+
+
+class RecordedBench:
+    """What a search asks of :class:`akx.tuner.trial.bench.Bench`, answered from recorded trials.
+
+    Parameters
+    ----------
+    trials : mapping of Plan to RecordedTrial
+        What is known.
+    space : Space
+        Of the plans: a :class:`RecordedSpace`, or the real one, with the matrix.
+    clock : RecordedClock
+        Goes on by what trials and calls took.
+    race : float
+        Of the search's settings.
+    matrix : Matrix, optional
+        For a real space.
+    """
+
+    def __init__(
+        self,
+        trials: Mapping[Plan, RecordedTrial],
+        space: Space,
+        clock: RecordedClock,
+        *,
+        race: float,
+        matrix: Matrix | None = None,
+    ) -> None:
+        self.space = space
+        self.clock = clock
+        self._trials = trials
+        self._race = race
+        self._matrix = cast("Matrix", matrix)
+        self._anchor = 0.0
+        self.watch: Watch | None = None  # nothing to look at
+        self.slowed = 1.0
+        self.places = 1
+        self.patience = math.inf  # recorded trials took the time they took
+        self.alone: Callable[[], AbstractContextManager[object]] = nullcontext  # and nobody else measures
+
+    def end_when_settled(self, end: Callable[[], None]) -> None:
+        """Nothing is at work beside what is recorded."""
+
+    def nbytes(self, plan: Plan) -> int:
+        """Bytes of the program, as recorded."""
+        found = self._trials.get(plan)
+        return 0 if found is None else found.nbytes
+
+    def try_plan(self, plan: Plan, *, number: int, origin: str, best: float | None) -> Trial:
+        """The recorded trial, dropped early where it would be now."""
+        reason = self.space.feasible(plan, self._matrix)
+        if reason is not None:
+            return Trial(number, plan, origin, PRUNED, reason)
+        if plan not in self._trials:
+            return Trial(number, plan, origin, PRUNED, UNKNOWN)
+        one = replace(self._trials[plan].trial, number=number, origin=origin)
+        spent = one.elapsed if one.elapsed is not None else (one.prepare_seconds or 0.0) + sum(one.samples)
+        if one.seconds is None or not one.samples or one.state not in (COMPLETE, PRUNED):
+            self.clock.pause(spent)
+            return one
+        if best is None or not is_hopeless(one.samples, self._race, best):
+            self.clock.pause(spent)
+            return replace(one, state=COMPLETE, reason="")
+        timing = one.timing_seconds if one.timing_seconds is not None else sum(one.samples)
+        self.clock.pause(spent - timing + min(timing, self._seconds_to_drop(one.seconds)))
+        return replace(one, state=PRUNED, reason=too_slow(self._race))
+
+    def _seconds_to_drop(self, seconds: float) -> float:
+        look = _LOOKS * (seconds + self._anchor)
+        return 2 * look + DISTURBED_SECONDS if seconds < SHORT_SECONDS else look
+
+    def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
+        """Nothing: recorded trials took what they took."""
+
+    def is_coming(self, plan: Plan) -> bool:
+        """Nothing has to be compiled."""
+        return False
+
+    def await_code(self, seconds: float) -> None:
+        """Nothing is waited for."""
+
+    def settle(self) -> None:
+        """Nothing goes on."""
+
+    def anchor_on(self, plan: Plan, seconds: float) -> None:
+        """What a call of the anchor takes."""
+        self._anchor = seconds
+
+    def program(self, plan: Plan) -> Plan:
+        """The plan stands for its program."""
+        return plan
+
+    def elsewhere(self, plan: Plan) -> Plan:
+        """The same: nobody knows what it would have taken there."""
+        return plan
+
+    def call(self, program: Plan) -> Callable[[], None]:
+        """The call to be timed."""
+        return _RecordedCall(self.clock, self._trials[program].trial.samples)
+
+    def run_verified(self, plan: Plan, program: Plan) -> float:
+        """The error on record."""
+        return self._trials[plan].trial.error or 0.0
+
+    def forget(self, plan: Plan) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class _RecordedCall(TimedCall):
+    """Takes as long as the recorded samples, one after another and over again."""
+
+    def __init__(self, clock: RecordedClock, samples: tuple[float, ...]) -> None:
+        self._clock, self._samples = clock, cycle(samples)
+
+    def __call__(self) -> None:
+        self._clock.pause(next(self._samples))
+
+    def timed(self, batch: int) -> float:
+        """Seconds of a call, of which there are `batch`."""
+        seconds = next(self._samples)
+        self._clock.pause(batch * seconds)
+        return seconds
+
+
+def recorded_world(recording: Recording, race: float) -> tuple[RecordedBench, RecordedModel]:
+    """Bench and model of a recording; its clock is the bench's.
+
+    Raises
+    ------
+    FileFormatError
+        Where what the recording says of its space makes no sense.
+    """
+    header, key = recording.header, recording.key
+    try:
+        parameters = {name: tuple(_parameter(one) for one in held) for name, held in header["space"].items()}
+        starts = {name: [Plan.from_json(plan) for plan in plans] for name, plans in header["starts"].items()}
+        figures = Figures(**header["model"]["figures"])
+        float(header["model"]["least_seconds"])
+        Plan.from_json(header["predicted"])
+    except (AkxError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(
+            f"{recording.path} is damaged in line 1",
+            found=f"{type(error).__name__}: {error}",
+            hint="record it again: akx tune MATRIX --retune --record FILE",
+        ) from error
+    schedules = {name: _Recorded(name, starts.get(name, ())) for name in parameters}
+    device = SimpleNamespace(**{**header["device"], "cores": header["threads"]})
+    space = RecordedSpace(
+        header["backend"], key.k, header["threads"], device, schedules, parameters, trials=recording.trials
+    )
+    nowhere = cast("Matrix", None)  # nothing that is asked of this space or this model looks at it
+    model = RecordedModel(nowhere, space, figures, key.start_vectors, recording=recording)
+    return RecordedBench(recording.trials, space, RecordedClock(), race=race), model
+
+
+def _parameter(given: Mapping[str, Any]) -> Parameter:
+    choices = tuple(given["choices"])
+    if not all(isinstance(choice, (bool, int, float, str)) for choice in choices):
+        raise TypeError(f"choices of {given['name']} are {choices!r}")
+    return Parameter(given["name"], choices, given["default"], str(given.get("description", "")))
+
+
+class _Recorded(Schedule):
+    """A schedule's name, and where it wants a search to begin; nothing else is asked of it."""
+
+    def __init__(self, name: str, starts: Sequence[Plan]) -> None:
+        self.name, self._starts = name, tuple(starts)
+
+    def starts(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...]:
+        return self._starts
+
+    def space(self, matrix: Matrix, device: Any, k: int) -> tuple[Parameter, ...]:
+        raise NotImplementedError
+
+    def feasible(self, plan: Plan, matrix: Matrix, device: Any) -> str | None:
+        raise NotImplementedError
+
+    def traffic(self, plan: Plan, matrix: Matrix, device: Any) -> Traffic:
+        raise NotImplementedError
+
+    def prepare(self, matrix: Matrix, plan: Plan) -> Program:
+        raise NotImplementedError

@@ -1,0 +1,267 @@
+"""Writing a recording (:mod:`akx.tuner.trace.recording`) while a tuning run goes on: one line a trial, flushed at once.
+
+A file that is there must be a recording of the same problem: the run is appended to it. Anything else stays as it is,
+and is an error before any time is spent on tuning. A disk that fills up later ends the recording and not the tuning.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+from akx.backends.schedule import Parameter
+from akx.core.errors import ArgumentError, FileFormatError
+from akx.core.fork_safety import lock_file, unlock_file
+from akx.plandb import PlanKey
+from akx.plandb.record import now
+from akx.tuner.candidates.warm_start import NO_SEEDS, Seeds
+from akx.tuner.history.result import Trial, TuneResult
+from akx.tuner.model.seconds import Model
+from akx.tuner.request import Settings
+from akx.tuner.space import Space
+from akx.tuner.trace.recording import KIND, RECORDING_SCHEMA, read_recording
+
+__all__ = ["Recorder", "describe_run", "recording_to"]
+
+#: Digits of a sample: more than any clock can tell apart.
+_DIGITS = 6
+
+
+class Recorder:
+    """A run that is being recorded.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file, new or a recording of the same problem.
+    header : mapping
+        First line of the run, of :func:`describe_run`.
+    model : Model
+        What it says of each plan is recorded as well.
+
+    Attributes
+    ----------
+    problem : str
+        Why no more is written, "" while all is well.
+    rows : int
+        Trials written.
+
+    Raises
+    ------
+    ArgumentError
+        The file is something else, or a recording of another problem, or one that is being written.
+    FileFormatError
+        It cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], header: Mapping[str, Any], model: Model) -> None:
+        self.path = os.fspath(path)
+        self.problem = ""
+        self.rows = 0
+        self._model = model
+        existing = Path(path)
+        broken = False
+        try:
+            if existing.exists() and existing.stat().st_size:
+                _check_same(self.path, PlanKey.from_json(header["key"]))
+                broken = not existing.read_bytes().endswith(b"\n")
+            self._file: IO[str] = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed at the end of the run
+            _lock(self._file, self.path)
+            self._file.write("\n" if broken else "")
+            self._write(header)
+        except OSError as error:
+            raise FileFormatError(
+                f"{self.path} cannot be written",
+                found=error.strerror or str(error),
+                hint="check the folder and its permissions, or name another file with --record (record=)",
+            ) from error
+
+    def trial(self, trial: Trial, nbytes: int) -> None:
+        """Write one trial, whose program took so many bytes."""
+        self._line(
+            {
+                **trial.to_json(),
+                "samples": [float(f"{sample:.{_DIGITS}g}") for sample in trial.samples],
+                "nbytes": nbytes,
+                "model_seconds": _finite(self._model.seconds(trial.plan)),
+            }
+        )
+        self.rows += not self.problem
+
+    def end(self, result: TuneResult) -> TuneResult:
+        """Write what became of the run. Returns the same, with a note where not all of it could be written."""
+        self._line({"result": _outcome(result)})
+        self.close()
+        if not self.problem:
+            return result
+        note = f"the recording {self.path} ends after {self.rows} trials: {self.problem}"
+        return replace(result, notes=(*result.notes, note))
+
+    def close(self) -> None:
+        """Close the file; what is written stays, also of a run that has no end."""
+        try:
+            if not self._file.closed:
+                unlock_file(self._file.fileno())
+            self._file.close()
+        except OSError as error:
+            self.problem = self.problem or error.strerror or str(error)
+
+    def _line(self, row: Mapping[str, Any]) -> None:
+        if self.problem or self._file.closed:
+            return
+        try:
+            self._write(row)
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            self.close()
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(row, allow_nan=False) + "\n")
+        self._file.flush()
+
+
+@contextmanager
+def recording_to(
+    path: str | os.PathLike[str] | None,
+    kind: str,
+    name: str,
+    key: PlanKey,
+    model: Model,
+    settings: Settings,
+    seeds: Seeds = NO_SEEDS,
+) -> Iterator[Recorder | None]:
+    """The recorder of one run, closed whatever happens; None where there is no path. See :func:`describe_run`."""
+    if path is None:
+        yield None
+        return
+    recorder = Recorder(path, describe_run(kind, name, key, model, settings, seeds), model)
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+
+
+def describe_run(
+    kind: str, name: str, key: PlanKey, model: Model, settings: Settings, seeds: Seeds = NO_SEEDS
+) -> dict[str, Any]:
+    """The first line of a run: the problem, the device, the space, and what the model says before any measurement.
+
+    Parameters
+    ----------
+    kind : str
+        ``"search"``, ``"exhaustive"``, or ``"part"`` where all of a part of the space is measured.
+    name : str
+        Of the matrix.
+    key : PlanKey
+        Of the problem.
+    model : Model
+        Of the matrix and the space.
+    settings : Settings
+        Of the search.
+    seeds : Seeds
+        Plans of the database with which the search begins.
+    """
+    space, matrix = model.space, model.matrix
+    return {
+        "akx": KIND,
+        "schema": RECORDING_SCHEMA,
+        "kind": kind,
+        "created": now(),
+        "matrix": {"name": name, "rows": matrix.n, "nnz": matrix.nnz, "dtype": key.dtype},
+        "key": key.to_json(),
+        "backend": space.backend,
+        "threads": space.threads,
+        "device": asdict(space.device),
+        "packages": _packages(),
+        "settings": {**asdict(settings), "seconds": _finite(settings.seconds)},
+        "model": {
+            "working_set": model.working_set,
+            "least_seconds": model.least_seconds,
+            "figures": asdict(model.figures),
+            "ceiling": None if model.ceiling is None else asdict(model.ceiling),
+        },
+        "predicted": space.inside(model.predicted()).to_json(),
+        "starts": _starts(model),
+        "seeds": seeds.to_json(),
+        "space": {schedule: [_parameter(one) for one in held] for schedule, held in space.parameters.items()},
+    }
+
+
+def _parameter(one: Parameter) -> dict[str, Any]:
+    return {"name": one.name, "choices": list(one.choices), "default": one.default, "description": one.description}
+
+
+def _starts(model: Model) -> dict[str, list[dict[str, Any]]]:
+    """Where the schedules that know it want a search to begin."""
+    space: Space = model.space
+    starts = {name: one.starts(model.matrix, space.device, space.k) for name, one in space.schedules.items()}
+    return {name: [space.inside(plan).to_json() for plan in plans] for name, plans in starts.items() if plans}
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for package in ("akx", "numpy", "numba", "optuna", "pymetis", "pycuda", "cuda-bindings"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _outcome(result: TuneResult) -> dict[str, Any]:
+    return {
+        "plan": result.plan.to_json(),
+        "seconds": result.seconds,
+        "spread": result.spread,
+        "baseline_plan": None if result.baseline_plan is None else result.baseline_plan.to_json(),
+        "baseline_seconds": result.baseline_seconds,
+        "baseline_spread": result.baseline_spread,
+        "tuning_seconds": result.tuning_seconds,
+        "prepare_seconds": result.prepare_seconds,
+        "stopped": result.stopped,
+        "interrupted": result.interrupted,
+        "disturbed": result.disturbed,
+        "finalists": [finalist.to_json() for finalist in result.finalists],
+        "notes": list(result.notes),
+    }
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if math.isfinite(seconds) else None
+
+
+def _lock(file: IO[str], name: str) -> None:
+    """Keep other runs from writing to the file until it is closed, where the system can."""
+    try:
+        lock_file(file.fileno())
+    except BlockingIOError as error:
+        file.close()
+        raise ArgumentError(
+            f"{name} is being written by another tuning run", hint="name another file, or wait for its end"
+        ) from error
+    except OSError:  # a file system without locks
+        return
+
+
+def _check_same(name: str, key: PlanKey) -> None:
+    """Refuse to append to what is no recording, or one of another problem."""
+    try:
+        there = read_recording(name)
+    except FileFormatError as error:
+        raise ArgumentError(
+            "trials are recorded in a file of their own", found=str(error), hint="name another file, or move this one"
+        ) from error
+    if there.key != key:
+        raise ArgumentError(
+            f"{name} is a recording of another problem",
+            expected="the same matrix, k, basis, dtype, device, threads and versions",
+            found=f"other {', '.join(there.key.mismatch(key))}",
+            hint="name another file",
+        )

@@ -1,0 +1,464 @@
+"""One trial: from a plan to a verified, timed program, or to the reason why not.
+
+Steps, each of which may end the trial:
+
+1. feasible?                  no: pruned, with the schedule's reason, before any work
+   on a GPU, does it survive in another process (:mod:`akx.tuner.sandbox.process`)?   no: failed, with what became of it
+2. prepare                    an exception: failed; InfeasibleError: pruned
+3. poison, run, compare       a wrong or missing entry: failed, whatever its speed
+4. time against the anchor    clearly slower than the best: pruned after the first rounds; too slow for the run-off
+                              beyond doubt: complete after the fewest
+5. time against the anchor    until the interval of the median is narrow: complete; twice where it is the best so far,
+                              so that a lucky measurement does not set the bar for all others
+
+The anchor is a baseline program kept alive: every candidate is timed in turn with it, and its figure is the ratio of
+the two times the anchor's seconds, so that a machine that slows down between two trials favours neither. Where all of
+a timing finds the anchor half as slow again as it was, the anchor and the best plan are timed anew: if that has passed
+the trial is timed again, else the best plan is the anchor from then on, since what is like it is slowed like it. A
+timing in which the candidate itself was now fast and now slow is made once more.
+Compilation happens in 2 or 3 and is never part of a figure. Programs of losing trials are dropped at once; those of the
+few best are kept for the run-off while they fit a budget of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from operator import itemgetter
+
+from akx.backends import registry
+from akx.backends.cpu.cores import CoreWatch
+from akx.backends.schedule import Program, held_bytes
+from akx.backends.selection import backend_of
+from akx.core.errors import AkxError, InfeasibleError, VerificationError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
+from akx.tuner import measure
+from akx.tuner.history.result import AS_ANOTHER, COMPLETE, FAILED, PRUNED, Trial, fault_of
+from akx.tuner.measure import Measurement, Precision, Watch
+from akx.tuner.model.budget import compiling
+from akx.tuner.select import CHANCE
+from akx.tuner.space import Space
+from akx.tuner.trial.problem import Problem
+from akx.tuner.warmup.compile_ahead import Forerunners
+from akx.tuner.warmup.host_code import Warmup, job_of
+
+__all__ = ["SHORT_SECONDS", "Bench", "is_hopeless", "too_slow"]
+
+#: Bytes of programs kept for the run-off beside the anchor's.
+_KEEP_BYTES = 1024**3
+#: How much wider the margin of the race is for a single sample.
+_CRUDE_MARGIN = 3.0
+#: A call shorter than this is dropped only when it looks hopeless twice: all its samples together may fall into one
+#: disturbance of the machine.
+SHORT_SECONDS = 20e-3
+#: Seconds of a timing that a disturbance hardly fills: behind them it may end with a plan that cannot win.
+_TELLING_SECONDS = 50e-3
+#: Seconds that are waited before a timing is made again in which a call seemed to take now this and now that.
+_CALM_SECONDS = 0.3
+#: So many timings in a row that were made again and were no calmer say that the machine is so.
+_MOST_WILD = 3
+#: An anchor that was slower for a while is so no more once it takes at most this times what it took when it was tried.
+_RECOVERED = 1.25
+
+
+@dataclass(frozen=True)
+class _Anchor:
+    """A program that candidates are timed against, what it took when it was tried, and what it takes by now."""
+
+    plan: Plan
+    program: Program
+    seconds: float
+    usual: float
+
+
+class Bench:
+    """Where plans of one problem are tried.
+
+    Parameters
+    ----------
+    problem : Problem
+        What every candidate computes.
+    space : Space
+        Where the schedules are.
+    precision : Precision
+        Of a trial.
+    race : float
+        A candidate is dropped once its fastest sample is this many times slower than the best.
+    keep : int
+        Programs kept alive for the run-off.
+    alone : callable
+        Gives a context manager within which nobody else measures on the device; entered for each timing.
+    wary : bool
+        Whether candidates that may crash a GPU run in another process first.
+    ahead : int
+        Processes beside that one in which candidates are got ready before they are tried: see :meth:`get_ready`.
+    warmup : Warmup, optional
+        Where the code of the host's plans is compiled before they are tried.
+
+    Attributes
+    ----------
+    watch : Watch or None
+        Looks at the clock of a GPU, or at the cores that threads are on, while something is timed; None for one thread.
+    slowed : float
+        How many times slower the machine became at most, between trials and for longer than a timing; 1 if it did not.
+    places : int
+        Places of memory in which the plans of the run-off are timed: the backend's, unless there is a memory budget.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        space: Space,
+        *,
+        precision: Precision,
+        race: float,
+        keep: int,
+        alone: Callable[[], AbstractContextManager[object]] = nullcontext,
+        wary: bool = True,
+        ahead: int = 0,
+        warmup: Warmup | None = None,
+    ) -> None:
+        self._warmup = warmup
+        self.alone = alone
+        self.problem = problem
+        self.space = space
+        self.precision = precision
+        self.race = race
+        self.keep = keep
+        self.slowed = 1.0
+        self._wild = 0
+        self._anchor: _Anchor | None = None
+        self._kept: dict[Plan, tuple[float, Program]] = {}
+        self._budget = space.device.budget
+        self._backend = backend_of(space.backend)
+        self.places = 1 if self._budget else self._backend.places
+        self._vectors = self._backend.trial_vectors(problem, hosted=bool(self._budget))
+        self.watch = _watch(space)
+        self.patience = math.inf
+        self._forerunners = Forerunners(problem, ahead=ahead) if wary and self._backend.may_crash else None
+        self._sizes: dict[Plan, int] = {}
+        self._beside: list[Callable[[], None]] = []
+
+    @property
+    def matrix(self) -> Matrix:
+        """The matrix of the problem."""
+        return self.problem.matrix
+
+    def nbytes(self, plan: Plan) -> int:
+        """Bytes of the program of a plan that was tried; 0 where it was not."""
+        return self._sizes.get(plan, 0)
+
+    def try_plan(self, plan: Plan, *, number: int, origin: str, best: float | None) -> Trial:
+        """Make one trial.
+
+        Parameters
+        ----------
+        plan : Plan
+            The plan to try.
+        number, origin
+            For the record.
+        best : float or None
+            Seconds of the best complete trial so far: no racing without.
+
+        Returns
+        -------
+        Trial
+            Never raises for anything the plan did; KeyboardInterrupt passes.
+        """
+        try:
+            reason = self.space.feasible(plan, self.matrix)
+        except Exception as failure:
+            return Trial(number, plan, origin, FAILED, _describe(failure))
+        if reason is not None:
+            return Trial(number, plan, origin, PRUNED, reason)
+        start = measure.now()
+        try:
+            lost = self.reason_to_fear(plan)
+        except Exception as failure:
+            return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=measure.now() - start)
+        if lost is not None:
+            # What was not given the time has not failed.
+            state = PRUNED if self._forerunners is not None and self._forerunners.gave_up else FAILED
+            return Trial(number, plan, origin, state, lost, prepare_seconds=measure.now() - start)
+        waited, compiled = measure.now() - start, list[float]()
+        try:
+            with compiling(compiled.append):
+                program = self._prepare(plan)
+            prepared = measure.now() - start
+            error = self.run_verified(plan, program)
+            if self._warmup is not None:
+                self._warmup.has_come(plan)
+        except InfeasibleError as refusal:
+            return Trial(number, plan, origin, PRUNED, _reason(refusal, plan), prepare_seconds=measure.now() - start)
+        except VerificationError as wrong:
+            return Trial(number, plan, origin, FAILED, str(wrong), prepare_seconds=measure.now() - start)
+        except Exception as failure:
+            return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=measure.now() - start)
+        begin = measure.now()
+        try:
+            found, rough = self._time(program, best)
+            if best is not None and found.seconds < best:
+                again = self._time(program, None)[0]
+                found = Measurement.of([*found.samples, *again.samples], found.batch)
+        except Exception as failure:
+            return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=prepared, error=error)
+        state, reason = (PRUNED, too_slow(self.race)) if rough else (COMPLETE, "")
+        trial = Trial(
+            number,
+            plan,
+            origin,
+            state,
+            reason,
+            found.seconds,
+            found.spread,
+            prepared,
+            error,
+            samples=found.samples,
+            timing_seconds=measure.now() - begin,
+            clock_hz=self._backend.clock_hz(),
+            prepare_again_seconds=max(0.0, prepared - waited - sum(compiled)),
+        )
+        if state == COMPLETE:
+            self._retain(plan, program, found.seconds)
+        return trial
+
+    def run_verified(self, plan: Plan, program: Program) -> float:
+        """Run the program of a plan once on a poisoned output and return the error over its bound.
+
+        The bound has no more of an error of values in it than :meth:`stored_error` says.
+
+        Raises
+        ------
+        VerificationError
+            Where an entry is wrong or was not written.
+        """
+        self.problem.poison()
+        self._vectors.poison()
+        self.call(program)()
+        self._vectors.fetch()
+        error = self.problem.error(self.stored_error(plan))
+        if fault := fault_of(error):
+            raise VerificationError(fault)
+        return error
+
+    def call(self, program: Program) -> Callable[[], None]:
+        """The call to be timed."""
+        return self._vectors.call(program)
+
+    def anchor_on(self, plan: Plan, seconds: float) -> None:
+        """Time everything from now on against `plan`, a complete baseline trial of that many seconds."""
+        self._anchor = _Anchor(plan, self.program(plan), seconds, seconds)
+
+    def program(self, plan: Plan) -> Program:
+        """A program of a complete trial, prepared and verified again where it was not kept."""
+        if self._anchor is not None and self._anchor.plan == plan:
+            return self._anchor.program
+        if plan in self._kept:
+            return self._kept[plan][1]
+        return self.elsewhere(plan)
+
+    def elsewhere(self, plan: Plan) -> Program:
+        """Another program of a complete trial, prepared and verified; what is alive of the plan lies elsewhere."""
+        program = self._prepare(plan)
+        self.run_verified(plan, program)
+        return program
+
+    def stored_error(self, plan: Plan) -> float:
+        """The largest relative error of a value as a feasible plan stores it here; mostly 0."""
+        return registry.stored_error(self.space.schedules[plan.schedule], plan, self.matrix, self.space.device)
+
+    def forget(self, plan: Plan) -> None:
+        """Drop the program of a plan that has lost or was found out."""
+        self._kept.pop(plan, None)
+
+    def close(self) -> None:
+        """Drop every program."""
+        self._kept.clear()
+        self._anchor = None
+        self.settle()
+
+    def reason_to_fear(self, plan: Plan) -> str | None:
+        """Why a plan must not run in this process: it was lost, or hung, where it ran first."""
+        schedule = self.space.schedules[plan.schedule]
+        if self._forerunners is None:
+            return None
+        if not schedule.may_crash:
+            self._forerunners.await_coming(plan, self.patience)
+            return None
+        return self._forerunners.reason_against(plan, self.patience)
+
+    def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
+        """Prepare and compile elsewhere what is likely to be tried soon, beside what is done here.
+
+        `likely` is asked where there is room for it, the likeliest first.
+        """
+        if self._forerunners is not None and self._forerunners.room > 0:
+            self._forerunners.ahead(likely())
+        if self._warmup is not None and self._warmup.has_room:
+            self._warmup.want((job_of(plan) for plan in likely()), self._warmup.count)
+
+    def is_coming(self, plan: Plan) -> bool:
+        """Whether the code of a plan is yet to be compiled beside this search, so that others are better tried first.
+
+        What nobody has begun with is begun with. Code of other packages is compiled in this process alone.
+        """
+        is_own = (
+            plan.schedule in registry.modules(plan.backend) and registry.variant(plan.backend, plan.variant) is None
+        )
+        return is_own and self._warmup is not None and self._warmup.is_coming(plan)
+
+    def await_code(self, seconds: float) -> None:
+        """Wait for the next piece of code that is being compiled, for so long at most."""
+        if self._warmup is not None:
+            self._warmup.wait_for_one(seconds)
+
+    def end_when_settled(self, end: Callable[[], None]) -> None:
+        """Call `end` where the processes beside this search are ended."""
+        self._beside.append(end)
+
+    def settle(self) -> None:
+        """End the processes in which candidates run first: nobody else of this search is at the device from here on."""
+        if self._forerunners is not None:
+            self._forerunners.close()
+        for end in self._beside:
+            end()
+
+    def _prepare(self, plan: Plan) -> Program:
+        program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)
+        if not program.is_as_planned:
+            raise InfeasibleError(AS_ANOTHER)
+        self._sizes[plan] = int(program.nbytes)
+        if self._budget and not plan.traits.streams:
+            taken = self._sizes[plan] + self.problem.x.nbytes + self.problem.out.nbytes
+            if taken > self._budget:
+                raise InfeasibleError(f"takes {taken} bytes with its vectors, the memory budget is {self._budget}")
+        return program
+
+    def _time(self, program: Program, best: float | None) -> tuple[Measurement, bool]:
+        """Seconds of a program, corrected against the anchor, and whether the timing was broken off as hopeless."""
+        found, beside, broken_off = self._timed_calmly(program, best)
+        anchor = self._anchor
+        if anchor is None or beside is None:
+            return found, broken_off
+        if measure.all_disturbed(beside, anchor.usual):
+            self._look_again(anchor)
+            found, beside, broken_off = self._timed_calmly(program, best)
+        elif anchor.usual > anchor.seconds and beside.seconds < _RECOVERED * anchor.seconds:
+            self._anchor = replace(anchor, usual=anchor.seconds)
+        return found, broken_off
+
+    def _timed_calmly(self, program: Program, best: float | None) -> tuple[Measurement, Measurement | None, bool]:
+        """As :meth:`_timed`, a moment later once more where that was wild; what took longer was disturbed more.
+
+        Where that is wild again and again, so is the machine, and nothing is timed twice for it any more.
+        """
+        first, anchor = self._timed(program, best), self._anchor
+        if first[2] or self._wild >= _MOST_WILD or not measure.is_wild(first[0]):
+            return first
+        measure.pause(min(_CALM_SECONDS, self.precision.seconds))
+        again = self._timed(program, best)
+        self._wild = self._wild + 1 if measure.is_wild(again[0]) else 0
+        if anchor is not None and again[1] is not None and measure.all_disturbed(again[1], anchor.usual):
+            return again  # the machine is slower, not the program
+        return min(first, again, key=lambda timed: timed[0].seconds)
+
+    def _look_again(self, anchor: _Anchor) -> None:
+        """Where the anchor is slow and stays so, take the best plan for it, and what that takes by now as usual."""
+        others = ((seconds, plan, program) for plan, (seconds, program) in self._kept.items())
+        seconds, plan, program = min(others, key=itemgetter(0), default=(anchor.seconds, anchor.plan, anchor.program))
+        calls = [self.call(anchor.program), self.call(program)]
+        with self.alone():
+            slow, best = measure.interleave(calls, self.precision, watch=self.watch)
+        if not measure.all_disturbed(slow, anchor.seconds):
+            self._anchor = replace(anchor, usual=anchor.seconds)
+            return
+        usual = max(best.seconds, seconds)
+        self._anchor = _Anchor(plan, program, seconds, usual)
+        self.slowed = max(self.slowed, usual / seconds)
+
+    def _timed(self, program: Program, best: float | None) -> tuple[Measurement, Measurement | None, bool]:
+        """One timing: as :meth:`_time`, with what the anchor took; None where there is none beside the program."""
+        calls, anchor = [self.call(program)], self._anchor
+        known: list[float | None] = []
+        if anchor is not None and anchor.program is not program:
+            calls.append(self.call(anchor.program))
+            known = [None, anchor.usual]
+
+        def corrected(found: Sequence[Measurement]) -> Measurement:
+            if anchor is None or len(found) == 1:
+                return found[0]
+            return measure.against(found[0], found[1], anchor.seconds, anchor.usual)
+
+        broken_off, watch, begin = False, self.watch, 0.0
+
+        def ended(found: Sequence[Measurement]) -> bool:
+            nonlocal broken_off
+            if best is None:
+                return False
+            here = corrected(found)
+            broken_off = is_hopeless(here.samples, self.race, best)
+            telling = len(here.samples) >= self.precision.rounds_min and measure.now() - begin > _TELLING_SECONDS
+            return broken_off or (telling and here.low > CHANCE * best)
+
+        with self.alone():
+            begin = measure.now()
+            found = measure.interleave(calls, self.precision, hopeless=ended, known=known, watch=watch)
+            if broken_off and corrected(found).seconds < SHORT_SECONDS:
+                measure.pause(measure.DISTURBED_SECONDS)
+                broken_off = False
+                found = measure.interleave(calls, self.precision, hopeless=ended, known=known, watch=watch)
+        return corrected(found), found[1] if len(found) > 1 else None, broken_off
+
+    def _retain(self, plan: Plan, program: Program, seconds: float) -> None:
+        """Keep the programs of the few best trials, within a budget of memory; the best one always."""
+        self._kept[plan] = (seconds, program)
+        held = 0
+        for place, (old, (_, kept)) in enumerate(sorted(self._kept.items(), key=lambda item: item[1][0])):
+            held += held_bytes(kept)
+            if place > 0 and (place >= self.keep or held > _KEEP_BYTES):
+                del self._kept[old]
+
+
+def is_hopeless(samples: Sequence[float], race: float, best: float) -> bool:
+    """Whether even the fastest of some samples is `race` times slower than the best, so that no more are worth it.
+
+    A single sample is crude, and the very first one is of a call out of turn: a wide margin then.
+    """
+    margin = race if len(samples) > 1 else _CRUDE_MARGIN * race
+    return min(samples) > margin * best
+
+
+def too_slow(race: float) -> str:
+    """The reason given for a plan that was dropped early."""
+    return f"more than {race:g}x slower than the best"
+
+
+def _watch(space: Space) -> Watch | None:
+    """What looks at the machine of a space while something is timed."""
+    backend = backend_of(space.backend)
+    of_device: Watch | None = backend.watch()
+    if of_device is not None or not backend.uses_threads or not measure.is_real_time():
+        return of_device
+    named = [one for several in space.parameters.values() for one in several if one.name == "threads"]
+    threads = max((int(choice) for one in named for choice in one.choices), default=space.threads)
+    if threads < 2:
+        return None
+    watch = CoreWatch(threads)
+    watch.look()  # compiles what it needs
+    return watch
+
+
+def _reason(refusal: InfeasibleError, plan: Plan) -> str:
+    """The reason alone, without the plan's label in front, so that equal reasons are equal."""
+    return refusal.what.removeprefix(f"plan {plan.label()} is not feasible: ")
+
+
+def _describe(failure: Exception) -> str:
+    """One line for an exception: the message of akx's own, with the type for others."""
+    if isinstance(failure, AkxError):
+        return str(failure)
+    text = " ".join(str(failure).split())
+    return f"{type(failure).__name__}: {text[:200]}" if text else type(failure).__name__

@@ -1,0 +1,192 @@
+"""Processes in which plans run first: for what is asked, and to get ready before what may be asked for next.
+
+What a trial on a GPU takes is mostly the compiler, and that runs on one core while the device waits. So plans that the
+search is likely to come up with are prepared and compiled ahead, each in a process of its own
+(:mod:`akx.tuner.sandbox.process`), while another is tried here. When one is asked for, its kernels are in the store of
+machine code, and the process that has it ready runs it at once. Nothing is launched before it is asked for, so that a
+plan that hangs does so when nobody measures here; what goes wrong ahead is no verdict: the plan runs first when it is
+asked for, as if nothing had been.
+
+With ``m`` such processes a plan costs the search what is left of its compilation, where it was foreseen, and up to m of
+them go on at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from akx.backends.cpu.device import host_device
+from akx.core.fork_safety import ForkSafeLock
+from akx.core.plan import Plan
+from akx.tuner.sandbox.pipes import SHARE, SPARED_CORES, available_bytes
+from akx.tuner.sandbox.process import UNANSWERED, Canary
+from akx.tuner.trial.problem import Problem
+
+__all__ = ["Forerunners", "processes_ahead"]
+
+#: Processes at most beside the one for what is asked.
+_MOST = 4
+#: Bytes that a context takes on the device, and copies of the matrix and the vectors that there may be with it; those
+#: that a process takes of the host's memory, and copies of the matrix there.
+_CONTEXT, _COPIES = 600 * 2**20, 4
+_HOST, _HOST_COPIES = 500 * 2**20, 8
+#: Seconds that a plan which cannot crash is waited for, where it is being got ready: then it is tried without.
+_COMING = 5.0
+#: Seconds that threads are waited for whose processes were ended.
+_ENDING = 5.0
+
+
+def processes_ahead(problem: Problem, free_bytes: int, cores: int | None = None, host_bytes: int | None = None) -> int:
+    """How many processes may get plans ready, beside the one for the plan asked for; 0 where cores or memory are few.
+
+    Parameters
+    ----------
+    problem : Problem
+    free_bytes : int
+        Of the device's memory.
+    cores : int, optional
+        Of the host; by default those of this process.
+    host_bytes : int, optional
+        Of the host's memory that is free; by default as the system says.
+    """
+    cores = host_device().cores if cores is None else cores
+    host_bytes = available_bytes() if host_bytes is None else host_bytes
+    matrix = problem.matrix
+    held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes
+    on_device = held + problem.x.nbytes + problem.out.nbytes
+    fitting = int(SHARE * free_bytes / (_CONTEXT + _COPIES * on_device)) - 1
+    there = int(SHARE * host_bytes / (_HOST + _HOST_COPIES * held)) - 1
+    return max(0, min(_MOST, cores - SPARED_CORES, fitting, there))
+
+
+class Forerunners:
+    """Where candidates run first.
+
+    Parameters
+    ----------
+    problem : Problem
+        What they compute.
+    ahead : int
+        Processes for plans that nobody has asked for yet; none by default.
+    make : callable
+        Makes one process; a :class:`Canary` by default.
+
+    Attributes
+    ----------
+    gave_up : bool
+        Whether the plan that was asked for last was not given the time to answer.
+    """
+
+    def __init__(self, problem: Problem, *, ahead: int = 0, make: Callable[[Problem], Canary] = Canary) -> None:
+        self.gave_up = False
+        self._all = [make(problem) for _ in range(1 + ahead)]
+        self._idle = list(self._all)
+        self._most, self._is_new, self._is_closed = ahead, True, False
+        self._coming: dict[Plan, Canary] = {}
+        self._ready: dict[Plan, Canary] = {}
+        self._begun: set[Plan] = set()
+        self._have_come: set[Canary] = set()
+        self._threads: list[threading.Thread] = []
+        self._changed = threading.Condition(ForkSafeLock())
+
+    @property
+    def room(self) -> int:
+        """Plans that could be begun at once now: one more at first, so that all processes come up together."""
+        if self._most == 0 or self._is_closed:
+            return 0
+        return max(0, min(len(self._idle), self._most + self._is_new - len(self._coming)))
+
+    def ahead(self, plans: Iterable[Plan]) -> None:
+        """Get the first of `plans` ready that were not begun yet, as many as there is room for. Does not wait."""
+        new = (plan for plan in plans if plan not in self._begun)
+        while self.room > 0:
+            plan = next(new, None)
+            if plan is None or not self._begin(plan):
+                break
+        self._is_new = False
+
+    def await_coming(self, plan: Plan, most: float = math.inf) -> None:
+        """Wait for a plan that is being got ready, for some seconds: what it compiles need not be compiled here.
+
+        Not for a process that is still coming up: that takes longer than to compile most kernels, or to find them kept.
+        """
+        with self._changed:
+            if self._coming.get(plan) in self._have_come:
+                self._changed.wait_for(lambda: plan not in self._coming, min(_COMING, most))
+
+    def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
+        """What became of a plan that runs now: see :meth:`Canary.reason_against`.
+
+        In the process that has it ready, or is getting it ready, else in any that is idle, those that are up first.
+        """
+        begin, limit = time.monotonic(), None if most == math.inf else most
+        self._begun.add(plan)
+        with self._changed:
+            self.gave_up = not self._changed.wait_for(lambda: plan not in self._coming and bool(self._idle), limit)
+            if self.gave_up:
+                return f"{UNANSWERED} within {most:g} s"
+            canary = self._ready.get(plan)
+            if canary not in self._idle:
+                canary = max(self._idle, key=lambda one: one.is_up)
+            assert canary is not None
+            self._take(canary)
+        try:
+            reason = canary.reason_against(plan, most - (time.monotonic() - begin))
+            self.gave_up = canary.gave_up
+            return reason
+        finally:
+            self._put_back(canary)
+
+    def close(self) -> None:
+        """End the processes, those at work too, and wait for that."""
+        self._is_closed = True
+        for canary in self._all:
+            canary.end()
+        for thread in self._threads:
+            thread.join(_ENDING)
+        for canary in self._idle:
+            canary.close()
+
+    def _begin(self, plan: Plan) -> bool:
+        """Begin with a plan in a process that has waited for longest; whether that could be done."""
+        self._begun.add(plan)
+        with self._changed:
+            canary = self._idle[0]
+            self._take(canary)
+            self._coming[plan] = canary
+        thread = threading.Thread(target=self._get_ready, args=(plan, canary), name="akx-ahead", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # there are too many
+            self._come(plan, canary, is_ready=False)
+            return False
+        self._threads = [other for other in self._threads if other.is_alive()] + [thread]
+        return True
+
+    def _get_ready(self, plan: Plan, canary: Canary) -> None:
+        is_ready = False
+        with suppress(Exception):  # whoever asks for the plan will be told
+            is_ready = canary.get_ready(plan)
+        self._come(plan, canary, is_ready=is_ready)
+
+    def _come(self, plan: Plan, canary: Canary, *, is_ready: bool) -> None:
+        with self._changed:
+            del self._coming[plan]
+            if is_ready:
+                self._ready[plan] = canary
+        self._put_back(canary)
+
+    def _take(self, canary: Canary) -> None:
+        """Out of those that are idle; what it had ready it will have no more."""
+        self._idle.remove(canary)
+        self._ready = {plan: other for plan, other in self._ready.items() if other is not canary}
+
+    def _put_back(self, canary: Canary) -> None:
+        with self._changed:
+            (self._have_come.add if canary.is_up else self._have_come.discard)(canary)
+            self._idle.append(canary)
+            self._changed.notify_all()
