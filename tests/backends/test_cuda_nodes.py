@@ -22,7 +22,7 @@ from akx.backends.cuda.schedules.ghost import schedule as ghost
 from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.schedules.resident.search import offers
-from akx.backends.cuda.variants.block_local import program as parts
+from akx.backends.cuda.variants.block_local import shapes as block_shapes
 from akx.backends.cuda.variants.block_local.shapes import (
     best_shape,
     blocked_of,
@@ -266,7 +266,7 @@ def nodes_in_pieces() -> sp.csr_array:
 
 def test_pieces_are_in_the_order_of_their_rows_where_these_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a part would not wait for all that its blocks read."""
-    monkeypatch.setattr(parts, "alike_share", lambda matrix: 0.0)  # supervariables are looked for
+    monkeypatch.setattr(block_shapes, "alike_share", lambda matrix: 0.0)  # supervariables are looked for
     A = nodes_in_pieces()
     A.data = np.random.default_rng(0).standard_normal(A.nnz) / 3
     matrix = Matrix.from_any(A)

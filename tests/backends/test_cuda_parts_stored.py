@@ -45,6 +45,7 @@ from akx.backends.cuda.value_compression.encodings import (
     ways_of,
 )
 from akx.backends.cuda.variants.block_local import exchange
+from akx.backends.cuda.variants.block_local import layout as block_layout
 from akx.backends.cuda.variants.block_local import layout_on_device as parts_layout
 from akx.backends.cuda.variants.block_local import program as parts
 from akx.backends.cuda.variants.block_local.layout import SHARED, STATIC, LaidOut, slot_bytes
@@ -381,7 +382,7 @@ FAILURES: dict[str, Callable[[pytest.MonkeyPatch, Callable[..., Any]], None]] = 
     "empty": lambda broken, fails: broken.setattr(programs, "empty", fails),
     "load": lambda broken, fails: broken.setattr(parts, "load", fails),
     "layout": lambda broken, fails: broken.setattr(resident, "lay_out_resident", fails),
-    "parts": lambda broken, fails: broken.setattr(parts, "lay_out", fails),
+    "parts": lambda broken, fails: broken.setattr(block_layout, "lay_out", fails),
     "feasible": lambda broken, fails: broken.setattr(resident, "check_feasible", fails),
 }
 

@@ -374,7 +374,7 @@ class Device(program_on_host.Device):
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
     found = Device(SMALL)
-    found.install(monkeypatch, tmp_path, [wavefront])
+    found.install(monkeypatch, tmp_path, [wavefront, wavefront_program])
     return found
 
 
@@ -440,7 +440,7 @@ def test_the_host_places_values_where_the_device_has_no_memory_for_the_map(
     matrix = storable(matrix_of("float64"), way, 0)
     plan = plan_of(way)
     there = SCHEDULE.prepare(matrix, plan)
-    monkeypatch.setattr(wavefront, "to_device", spent)
+    monkeypatch.setattr(wavefront_program, "to_device", spent)
     call = Call(device, matrix, plan)
     assert (call.program.entry, there.entry is None) == (None, False)
     assert call.program.nbytes == there.nbytes - there.entry.nbytes
@@ -498,7 +498,7 @@ def test_new_values_that_cannot_be_had_change_nothing(device: Device, monkeypatc
     }
     for name in ("to_device", "load"):
         with monkeypatch.context() as broken:
-            broken.setattr(wavefront, name, fails)
+            broken.setattr(wavefront_program, name, fails)
             with pytest.raises(DeviceError, match="there is none"):
                 call.program.update_values(other.data)
         now = vars(call.program)

@@ -13,7 +13,7 @@ from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_
 import akx
 from akx.backends import reference, registry
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.device.memory import _rounded
+from akx.backends.cuda.device.pool import _rounded
 from akx.backends.cuda.device.runtime import cuda_missing
 from akx.backends.cuda.schedules.stream import options as stream_space
 from akx.backends.cuda.schedules.stream import rows as stream_rows

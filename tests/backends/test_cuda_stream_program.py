@@ -25,6 +25,7 @@ from akx.backends.cuda.schedules.stream import options as stream_space
 from akx.backends.cuda.schedules.stream import program as stream_program
 from akx.backends.cuda.schedules.stream import rows as stream_rows
 from akx.backends.cuda.schedules.stream import schedule as stream
+from akx.backends.cuda.schedules.stream import steps
 from akx.backends.cuda.schedules.stream.layout import Window, pack
 from akx.backends.schedule import held_bytes
 from akx.core.errors import DeviceMemoryError
@@ -230,7 +231,9 @@ def pretended(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
         "default_stream": lambda: SimpleNamespace(synchronize=lambda: None),
     }
     for name, fake in fakes.items():
-        monkeypatch.setattr(stream_program, name, fake)
+        for module in (stream_program, steps):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, fake)
     monkeypatch.setattr(stream, "cuda_device", lambda: GPU)
 
 
