@@ -13,11 +13,12 @@ export PYTHONDONTWRITEBYTECODE :=
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint bench gpu-test gpu-bench clean help
+.PHONY: demo test nightly lint bench gpu-test gpu-bench clean help
 
 help:
 	@echo "make demo      tune a finite-element matrix and a real one, then use the plans from Python"
 	@echo "make test      lint, types, layering and every test, from nothing"
+	@echo "make nightly   the same with all that is tested in part on every push (hours)"
 	@echo "make lint      ruff, mypy --strict and import-linter only"
 	@echo "make bench     measure the gallery against SciPy and MKL (long)"
 	@echo "make gpu-test  the tests that need an NVIDIA GPU, with a receipt"
@@ -30,6 +31,9 @@ demo: $(VENV)/.run
 # There is a test on each core: threads of BLAS would only wait for one another, at more than twice the processor time.
 test: $(VENV)/.dev lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+nightly: $(VENV)/.dev lint
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --nightly
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

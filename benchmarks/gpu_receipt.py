@@ -77,14 +77,14 @@ def run_tests(which: Sequence[str] = ()) -> tuple[int, dict[str, str]]:
     """Run ``pytest -m cuda`` of all tests, or of these; its exit code, and the outcome of each test."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-m", "cuda", f"--junitxml={report}", *which]
+        command = [sys.executable, "-m", "pytest", "--nightly", "-m", "cuda", f"--junitxml={report}", *which]
         code = subprocess.run(command, cwd=_ROOT, check=False).returncode
         return code, outcomes_of(report)
 
 
 def all_tests(*where: str) -> dict[str, str]:
     """Of each test marked ``cuda``, or of those somewhere, by its name in an outcome, what pytest calls it."""
-    command = [sys.executable, "-m", "pytest", "-m", "cuda", "--collect-only", "-q", "-n0", *where]
+    command = [sys.executable, "-m", "pytest", "--nightly", "-m", "cuda", "--collect-only", "-q", "-n0", *where]
     plain = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # which says how to run
     done = subprocess.run(command, cwd=_ROOT, env=plain, capture_output=True, text=True, check=True)
     return {name_of(line): line for line in done.stdout.splitlines() if line.startswith("tests/") and "::" in line}

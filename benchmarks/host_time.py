@@ -88,11 +88,11 @@ def measured(case: Case) -> Json:
     """``matrix``, ``rows``, ``nnz``; ``calls`` by name as :func:`times` has them; ``check``, ``upload``, ``pinned``."""
     cupy, on_gpu = import_module("cupy"), import_module("cupyx.scipy.sparse")
     import akx
-    from akx.backends.cuda.canonical import there
-    from akx.backends.cuda.content import Comparison, host_word, sums_of
     from akx.backends.cuda.device.callers import stream_of
     from akx.backends.cuda.device.memory import empty, to_device
     from akx.backends.cuda.device.pool import pinned
+    from akx.backends.cuda.matrix.canonical import there
+    from akx.backends.cuda.matrix.content import Comparison, host_word, sums_of
 
     wait = cupy.cuda.Device().synchronize
     H = general(case.load())

@@ -191,8 +191,8 @@ def declared() -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """The revisions of schedules and of solvers' vector work, and those of variants by backend, as declared."""
     from akx.backends.cpu import layout
     from akx.backends.cpu.vectors import team_vectors as vectors
-    from akx.backends.cuda import vectors as cuda_vectors
     from akx.backends.cuda.variants import options as choices
+    from akx.backends.cuda.vectors import solver_vectors as cuda_vectors
 
     schedules = [one for backend in registry.backends() for one in registry.schedules(backend)]
     found = {f"{one.backend}/{one.name}": one.revision for one in schedules}

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.matrix import Matrix
-from akx.report.matrix.format_storage import paddings
-from akx.report.matrix.fpga_packets import LEAST_SET, SLOTS, schedule
+from akx.report.matrix.format_storage import format_storages
+from akx.report.matrix.fpga_packets import LEAST_SET, SLOTS, schedule_rows
 from benchmarks import markdown, planned, products
 from benchmarks.matrices import available
 from studies import padded, pcg_steps
@@ -105,7 +105,7 @@ def readings(lengths: NDArray[Any], slots: int) -> dict[str, int]:
     lengths = lengths.astype(np.int64)
 
     def packets(taken: NDArray[np.int64]) -> int:
-        return schedule(np.concatenate([[0], np.cumsum(taken - 1)]), slots=slots, least=1).packets
+        return schedule_rows(np.concatenate([[0], np.cumsum(taken - 1)]), slots=slots, least=1).packets
 
     among = np.maximum(lengths + 1, LEAST_SET)
     free = packets(np.maximum(lengths, LEAST_SET))
@@ -144,8 +144,8 @@ def most_utilised(rows: int, entries: int) -> tuple[float, float, float]:
 
 def count_matrix(name: str, group: str, matrix: Matrix) -> Json:
     """Packets for 5 and 15 slots, and fill ratios with bytes an entry, of one matrix."""
-    made = {slots: schedule(matrix.indptr, slots=slots) for slots in (SLOTS, 3 * SLOTS)}
-    layouts = paddings(matrix.indptr, matrix.indices, matrix.dtype.itemsize)
+    made = {slots: schedule_rows(matrix.indptr, slots=slots) for slots in (SLOTS, 3 * SLOTS)}
+    layouts = format_storages(matrix.indptr, matrix.indices, matrix.dtype.itemsize)
     found: Json = {
         "matrix": name, "group": group, "rows": matrix.n, "nnz": matrix.nnz,
         "packets": {str(slots): one.packets for slots, one in made.items()},

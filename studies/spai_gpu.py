@@ -72,7 +72,7 @@ def compare(name: str, A: Any, tau: float, *, threads: int) -> dict[str, Any]:
 def _parts(matrix: Matrix, tau: float) -> dict[str, float]:
     """Seconds of each part of a call on the GPU."""
     from akx.backends.cuda.device.launch import synchronize
-    from akx.backends.cuda.spai import approximate_inverse
+    from akx.backends.cuda.preconditioners.spai import approximate_inverse
 
     times: dict[str, float] = {}
     last = time.perf_counter()

@@ -22,6 +22,25 @@ from akx.tuner.model import figures as machine
 _SHARED = Path(__file__).resolve().parents[2] / "shared" / "matrices"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="all of what is tested in part on every push (hours)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what is marked `nightly` to ``make nightly``."""
+    if not config.getoption("--nightly"):
+        left = [item for item in items if item.get_closest_marker("nightly") is not None]
+        if left:
+            config.hook.pytest_deselected(items=left)
+            items[:] = [item for item in items if item.get_closest_marker("nightly") is None]
+
+
+@pytest.fixture(scope="session")
+def is_nightly(pytestconfig: pytest.Config) -> bool:
+    """Whether all is tested that there is, as ``make nightly`` does."""
+    return bool(pytestconfig.getoption("--nightly"))
+
+
 def pytest_collection() -> None:
     """Ten thousand tests are a million objects: no collection of garbage need go through them again and again."""
     gc.disable()

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 import akx
 from akx import Matrix
 from akx.operator import background_compile, tiers
-from akx.solvers import cg, system
+from akx.solvers import cg, products
 from akx.tuner.warmup import gpu_code as precompile
 from akx.tuner.warmup import host_code as warmup
 from akx.tuner.warmup.host_code import ALL, Warmup
@@ -47,7 +47,7 @@ def _paid_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tiers.forget()
     for name, value in {"_PROCESS": 0.0, "_MATRIX": 1e-9, "_ENTRY": 0.0, "_CALL": 0.0, "_CHECKED": 0.0}.items():
         monkeypatch.setattr(tiers, name, value)
-    monkeypatch.setattr(system, "_OVERHEAD", 0.0)
+    monkeypatch.setattr(products, "_OVERHEAD", 0.0)
     monkeypatch.setattr(background_compile, "_at_work", {})
     akx.clear_cache()
 

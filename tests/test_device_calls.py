@@ -21,17 +21,19 @@ import scipy.sparse as sp
 from device.fake_driver import FakeDriver, seen
 
 import akx
-from akx.backends.cuda import canonical, content, csr_powers, program
-from akx.backends.cuda import plain as plain_products
+from akx.backends.cuda import program
+from akx.backends.cuda.csr import plain as plain_products
+from akx.backends.cuda.csr import powers as csr_powers
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.launch import CallerStream, Graph, Module, default_stream
 from akx.backends.cuda.device.runtime import give_back
+from akx.backends.cuda.matrix import canonical, content
 from akx.backends.cuda.program import CudaProgram
 from akx.backends.cuda.value_compression import new_values as values
 from akx.core.errors import AkxWarning, ArgumentError, DeviceError, DeviceMemoryError, MatrixError
 from akx.operator import cache, lookup, overflow, tiers, workspaces
 from akx.operator.prepared import Prepared
-from akx.plandb import changes
+from akx.plandb.lookup import count_change
 
 N, K = 40, 3
 DTYPE = np.dtype(float)
@@ -580,7 +582,7 @@ def test_what_may_have_changed_is_looked_at(case: Case, asked: Asked, monkeypatc
     monkeypatch.setattr(cache.time, "monotonic", lambda: 102.0)  # plans that others have tuned meanwhile
     next(iter(cache.CACHE.entries.values())).stamp = ("another",)
     assert [is_direct(), is_direct()] == [False, True]
-    changes.count_change(asked.made[0]._prepared.planner.database.path)
+    count_change(asked.made[0]._prepared.planner.database.path)
     assert [is_direct(), is_direct()] == [False, True]
     monkeypatch.setenv("AKX_DB", "elsewhere.db")
     assert [is_direct(), is_direct()] == [False, True]
@@ -1064,7 +1066,7 @@ def test_a_look_at_plans_does_not_look_at_the_matrix(live: Live, monkeypatch: py
     for seconds in (100.2, 100.4):
         monkeypatch.setattr(cache.time, "monotonic", lambda seconds=seconds: seconds)
         assert live.call(x)[1]
-    changes.count_change(live.made[0]._prepared.planner.database.path)
+    count_change(live.made[0]._prepared.planner.database.path)
     assert [live.call(x)[1] for _ in range(2)] == [False, True]
 
 

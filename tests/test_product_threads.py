@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.core import process as _process
+from akx.core import process
 from akx.operator import host_products
 
 
@@ -32,7 +32,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(host_products, "_apart", noted)
     monkeypatch.setattr(host_products, "_SHARED", 1)
-    monkeypatch.setattr(_process, "_CREWS", {})
+    monkeypatch.setattr(process, "_CREWS", {})
     return now
 
 

@@ -33,7 +33,7 @@ from akx.operator import planner
 from akx.operator.cache import CACHE
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.report.comparison import bench
-from akx.report.plans import verification as recheck
+from akx.report.plans import verification
 from akx.solvers import tuning as solver_tuning
 from akx.solvers.preconditioners import chebyshev
 from akx.tuner import TuneResult, plan_key
@@ -339,12 +339,12 @@ def test_the_note_is_for_plans_that_store_values_so(matrix: Matrix) -> None:
 def test_a_plan_is_verified_with_its_allowance(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("akx.backends.selection.device_of", lambda _: GPU)
     allowed = matrix.with_value_error(ALLOWED)
-    assert recheck._place(matrix, record(allowed, INEXACT)) == (GPU, 1, ALLOWED, "")
-    assert recheck._place(matrix, record(matrix, EXACT)) == (GPU, 1, 0.0, "")
+    assert verification._place(matrix, record(allowed, INEXACT)) == (GPU, 1, ALLOWED, "")
+    assert verification._place(matrix, record(matrix, EXACT)) == (GPU, 1, 0.0, "")
     for value in (0.5, 1e-3, 1.5e-05, 2.0**-24, 5e-324):
-        assert recheck._place(matrix, record(matrix.with_value_error(value), INEXACT))[2] == value
+        assert verification._place(matrix, record(matrix.with_value_error(value), INEXACT))[2] == value
     other = replace(record(allowed, EXACT).key, device_class=f"{GPU.device_class}/value error x")
-    assert "another device" in recheck._place(matrix, replace(record(allowed, EXACT), key=other))[3]
+    assert "another device" in verification._place(matrix, replace(record(allowed, EXACT), key=other))[3]
 
 
 # ------------------------------------------------------------------------------------------------ what is checked
@@ -589,10 +589,10 @@ def test_a_plan_is_run_again_with_its_allowance(matrix: Matrix, monkeypatch: pyt
     monkeypatch.setattr("akx.tuner.trial.problem.Problem", problem)
     loose = matrix.with_value_error(ALLOWED)
     entries = [("user", record(one, plan)) for one, plan in ((loose, INEXACT), (matrix, EXACT))]
-    assert len(list(recheck.recheck_plans(matrix, entries))) == 2
+    assert len(list(verification.verifications(matrix, entries))) == 2
     assert asked == [ALLOWED, ALLOWED, 0.0, 0.0]
     asked.clear()
-    list(recheck.recheck_plans(loose, entries))  # that of the plan, whatever the matrix allows
+    list(verification.verifications(loose, entries))  # that of the plan, whatever the matrix allows
     assert asked == [ALLOWED, ALLOWED, 0.0, 0.0]
 
 

@@ -238,7 +238,7 @@ class Backend(ABC):
     # Solvers.
 
     def inverse_maker(self) -> Callable[..., Any] | None:
-        """What makes a sparse approximate inverse on the device (:func:`akx.backends.cuda.spai.approximate_inverse`).
+        """What makes a sparse approximate inverse on the device, called as :func:`akx.solvers.preconditioners.spai` is.
 
         None, the default, where the host does.
         """

@@ -6,16 +6,19 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from akx.cli.exit_codes import EXIT_INPUT
+from akx.cli.options import Database, Json
 from akx.cli.output import data_console, emit_json, note, status_console
-from akx.cli.run import EXIT_INPUT
 from akx.report.units import counted, duration
 
 if TYPE_CHECKING:
     from akx.core.matrix import Matrix
 
-__all__ = ["DOCTOR_SCHEMA", "run_doctor"]
+__all__ = ["DOCTOR_SCHEMA", "doctor"]
 
 #: Version of the JSON object of ``akx doctor --json``.
 DOCTOR_SCHEMA = 1
@@ -30,12 +33,19 @@ _SOLVERS = ("cg", "gmres", "bicgstab", "ca_cg", "ca_gmres", "ca_bicgstab")
 _LONG = 24 * 3600.0
 
 
-def run_doctor(db: str | None, *, calibrate: bool = False, warm: bool = False, as_json: bool) -> int:
-    """Print every check. Returns 0 where akx can work (optional parts may be missing), else 2.
-
-    With `calibrate` every device that akx can use is measured first, and what was measured is kept. With `warm` all of
-    akx's own code for the host is compiled, and nothing checked.
-    """
+def doctor(
+    db: Database = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="First measure this machine, once, so that untuned calls get better plans."),
+    ] = False,
+    warm: Annotated[
+        bool,
+        typer.Option("--warm", help="Only compile all of akx's own code for the CPU, on all cores; once on a machine."),
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Say what is installed, what is missing and how to get it, and what akx sees of this machine."""
     if warm:
         return _warm(as_json=as_json)
     from akx.report.doctor.checks import inspect_environment
@@ -80,7 +90,7 @@ def _calibrate() -> None:
 def _warm(*, as_json: bool) -> int:
     """Compile what is not there yet, on all cores. Ctrl-C ends it; what was compiled by then is kept."""
     from akx.backends.selection import BACKENDS, device_of, is_usable
-    from akx.solvers.system import compiling_job
+    from akx.solvers.vector_work import compiling_job
     from akx.tuner.online.dry_run import job
     from akx.tuner.warmup.host_code import Warmup, every_plan, job_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ __all__ = [
     "load_matrix",
     "matrix_name",
     "open_database",
+    "refuse",
 ]
 
 
@@ -63,6 +65,13 @@ def check_error(value_error: float | None) -> None:
             found=f"{value_error:g}",
             hint="try --value-error 6e-8",
         )
+
+
+def refuse(mode: str, options: Iterable[tuple[str, object, str]]) -> None:
+    """Refuse each of some options that is given (neither None nor False); they come with the reason why."""
+    for option, value, why in options:
+        if value is not None and value is not False:
+            raise ArgumentError(f"{option} has no meaning with {mode}: {why}", hint=f"leave {option} out")
 
 
 def open_database(path: str | None) -> PlanDatabase:

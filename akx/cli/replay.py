@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from akx.cli.inputs import check_amount, check_seconds
+from typing import TYPE_CHECKING
+
+from akx.cli.inputs import check_amount, check_seconds, refuse
 from akx.cli.output import data_console, emit_json
-from akx.cli.tune import TuneRequest, refuse
+
+if TYPE_CHECKING:
+    from akx.cli.tune import TuneRequest
 
 __all__ = ["run_replay"]
 

@@ -4,33 +4,43 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from akx.cli.inputs import load_matrix, matrix_name, open_database
+from akx.cli.options import Database, DtypeName, Json, Variable
 from akx.cli.output import emit_json, note
 from akx.cli.output_files import cannot_be_written, check_target
 from akx.core.errors import ArgumentError
 from akx.report.units import count
 
-__all__ = ["REPORT_SCHEMA", "write_report"]
+__all__ = ["REPORT_SCHEMA", "report"]
 
 #: Version of the JSON object of ``akx report --json``.
 REPORT_SCHEMA = 1
 
 
-def write_report(
-    file: str | None,
-    db: str | None,
-    *,
-    output: Path | None,
-    dtype: str | None,
-    variable: str | None,
-    every: bool = False,
-    as_json: bool,
+def report(
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Matrix whose plans to report; by default every plan, but for those shipped with akx.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="Where the page goes; by default NAME.report.html here."),
+    ] = None,
+    dtype: Annotated[DtypeName | None, typer.Option("--dtype", help="Only plans for values of this type.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Without FILE: also the plans shipped with akx.")] = False,
+    db: Database = None,
+    variable: Variable = None,
+    as_json: Json = False,
 ) -> int:
-    """Write the page of the plans for a matrix, or of all plans; where there are none, say so and write nothing.
-
-    Plans shipped with akx are of somebody else's matrices: without a matrix they are on the page with `every` only.
-    """
+    """Write what the database knows of its plans, and why they are the plans, as one HTML page."""
     if file is None and variable is not None:
         raise ArgumentError("--variable names a matrix in a file", found="no FILE", hint="give the FILE too")
     if file is not None and every:
@@ -44,30 +54,32 @@ def write_report(
     check_target("--output", target, inputs)
     matrix = None if file is None else load_matrix(file, dtype=dtype, variable=variable)
     from akx.plandb.layers import SHIPPED
-    from akx.report.plans.plan_summary import read_stories
+    from akx.report.plans.plan_summary import read_summaries
 
     with database:
         entries = database.entries(None if matrix is None else matrix.fingerprint)
         known = [(layer, record) for layer, record in entries if dtype in (None, record.key.dtype)]
         wanted = [entry for entry in known if file is not None or every or entry[0] != SHIPPED]
-        stories = read_stories(database, wanted)
+        summaries = read_summaries(database, wanted)
     written = None
-    if stories:
+    if summaries:
         import akx
         from akx.report.html.page import Subject, report_page
         from akx.report.matrix.ghost_growth import ghost_growth
 
-        growth = None if matrix is None else ghost_growth(matrix, max(story.record.key.k for story in stories))
+        growth = None if matrix is None else ghost_growth(matrix, max(summary.record.key.k for summary in summaries))
         size = None if matrix is None else (matrix.n, matrix.nnz)
         subject = Subject(name, str(database.path), file, size)
         now = datetime.now().astimezone()
-        _write(target, report_page(subject, stories, growth, version=akx.__version__, written=now))
+        _write(target, report_page(subject, summaries, growth, version=akx.__version__, written=now))
         written = str(target)
     if as_json:
-        found = {"db": str(database.path), "file": file, "output": written, "plans": len(stories)}
+        found = {"db": str(database.path), "file": file, "output": written, "plans": len(summaries)}
         emit_json({"schema": REPORT_SCHEMA, **found})
     elif written is not None:
-        note(f"wrote {written}: {count(len(stories))} {'plan' if len(stories) == 1 else 'plans'} of {database.path}")
+        note(
+            f"wrote {written}: {count(len(summaries))} {'plan' if len(summaries) == 1 else 'plans'} of {database.path}"
+        )
     else:
         of = "" if dtype is None else f" of {dtype} values"
         what = f"no plan{of} for {file}" if file is not None else f"no plans{of} yet"

@@ -1,4 +1,4 @@
-"""What every command has around it: errors become one line and an exit code, never a traceback unless asked for."""
+"""Run one command line: errors become one line on stderr and an exit code, never a traceback unless asked for."""
 
 from __future__ import annotations
 
@@ -14,25 +14,11 @@ from typing import Any
 
 import typer
 
+from akx.cli.exit_codes import EXIT_BROKEN_PIPE, EXIT_DEFECT, EXIT_INPUT, EXIT_INTERRUPTED, AnsweredError
 from akx.cli.output import emit_json, note, standard_streams, words_of_a_command
 from akx.core.errors import AkxError, shown
 
-__all__ = [
-    "ERROR_SCHEMA",
-    "EXIT_BROKEN_PIPE",
-    "EXIT_DEFECT",
-    "EXIT_INPUT",
-    "EXIT_INTERRUPTED",
-    "EXIT_UNMET",
-    "AnsweredError",
-    "run",
-]
-
-EXIT_DEFECT = 1
-EXIT_INPUT = 2
-EXIT_UNMET = 3  # an answer that is not as good as was asked for (`akx solve`), plans that are not (`akx plans verify`)
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
-EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+__all__ = ["ERROR_SCHEMA", "run"]
 
 #: Version of the JSON object that a failing command prints under ``--json``.
 ERROR_SCHEMA = 1
@@ -42,22 +28,6 @@ _LONGEST = 4000
 
 #: What Typer, from some version on, puts before what is wrong with the value of an option.
 _PREFIX = "Value error, "
-
-
-class AnsweredError(Exception):
-    """What comes after the answer of a command failed, under ``--json``: one object is to hold answer and error.
-
-    Parameters
-    ----------
-    answer : dict
-        The object of the command.
-    failure : BaseException
-        What happened: it decides on the line and the exit code.
-    """
-
-    def __init__(self, answer: dict[str, Any], failure: BaseException) -> None:
-        super().__init__(str(failure))
-        self.answer, self.failure = answer, failure
 
 
 # Typer carries its own copy of click from some version on: take the exception class from what it raises.
@@ -119,52 +89,45 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted", kind="Interrupted", exit_code=EXIT_INTERRUPTED, as_json=as_json, answer=answer)
+        _complain("interrupted", "Interrupted", EXIT_INTERRUPTED, as_json, answer)
         return EXIT_INTERRUPTED
-    except AkxError as error:
-        if debug:
-            raise
-        details = {"what": error.what, "expected": error.expected, "found": error.found, "hint": error.hint}
-        _complain(str(error), type(error).__name__, error.exit_code, as_json, details, answer=answer)
-        return error.exit_code
     except _UsageProblem as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message(), file=sys.stderr)
-            return EXIT_INPUT
-        _complain(_usage(error), kind="UsageError", exit_code=EXIT_INPUT, as_json=as_json, answer=answer)
-        return EXIT_INPUT
-    except OSError as error:
-        if debug:
-            raise
-        place = f" {error.filename}" if error.filename is not None else ""
-        text = f"cannot use{place}: {error.strerror or error}; check the path, its permissions and the free space"
-        _complain(text, type(error).__name__, EXIT_INPUT, as_json, answer=answer)
-        return EXIT_INPUT
-    except MemoryError:
-        if debug:
-            raise
-        text = "out of memory; free some, or use a smaller --k, or --dtype float32"
-        _complain(text, kind="MemoryError", exit_code=EXIT_INPUT, as_json=as_json, answer=answer)
+        else:
+            _complain(_usage(error), "UsageError", EXIT_INPUT, as_json, answer)
         return EXIT_INPUT
     except Exception as error:
         if debug:
             raise
-        cure = _cure(error)
-        if cure is not None:
-            _complain(cure, type(error).__name__, EXIT_INPUT, as_json, answer=answer)
-            return EXIT_INPUT
-        text = f"a defect of akx: {type(error).__name__}: {error}; run again with --debug and report the traceback"
-        _complain(text, type(error).__name__, EXIT_DEFECT, as_json, answer=answer)
-        return EXIT_DEFECT
+        text, exit_code = _explained(error)
+        _complain(text, type(error).__name__, exit_code, as_json, answer, _details(error))
+        return exit_code
 
 
-def _cure(error: Exception) -> str | None:
-    """What to do about an error that is the environment's and not akx's; None where it is not known to be one."""
+def _explained(error: Exception) -> tuple[str, int]:
+    """The line that says what happened and what to do, and the exit code."""
+    if isinstance(error, AkxError):
+        return str(error), error.exit_code
+    if isinstance(error, OSError):
+        place = f" {error.filename}" if error.filename is not None else ""
+        text = f"cannot use{place}: {error.strerror or error}; check the path, its permissions and the free space"
+        return text, EXIT_INPUT
+    if isinstance(error, MemoryError):
+        return "out of memory; free some, or use a smaller --k, or --dtype float32", EXIT_INPUT
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "akx":
-        return f"a package that akx needs cannot be imported: {error}; see what akx doctor says"
+        return f"a package that akx needs cannot be imported: {error}; see what akx doctor says", EXIT_INPUT
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
-        return "no thread can be started; raise the limit on processes (ulimit -u), or pass --threads 1"
-    return None
+        return "no thread can be started; raise the limit on processes (ulimit -u), or pass --threads 1", EXIT_INPUT
+    text = f"a defect of akx: {type(error).__name__}: {error}; run again with --debug and report the traceback"
+    return text, EXIT_DEFECT
+
+
+def _details(error: Exception) -> dict[str, str | None]:
+    """What the JSON object has of an error of akx beside its line."""
+    if not isinstance(error, AkxError):
+        return {}
+    return {"what": error.what, "expected": error.expected, "found": error.found, "hint": error.hint}
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -199,9 +162,8 @@ def _complain(
     kind: str,
     exit_code: int,
     as_json: bool,
-    details: dict[str, str | None] | None = None,
-    *,
     answer: dict[str, Any],
+    details: dict[str, str | None] | None = None,
 ) -> None:
     line = shown(" ".join(text.split()), _LONGEST)
     print(f"akx: error: {line}", file=sys.stderr, flush=True)

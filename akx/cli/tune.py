@@ -1,13 +1,12 @@
-"""``akx tune``: a progress bar on stderr while measuring, then the plan and its figures on stdout."""
+"""``akx tune``: the plan and its figures on stdout, once all is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from akx.cli.exit_codes import EXIT_INTERRUPTED
 from akx.cli.inputs import (
     check_amount,
     check_error,
@@ -16,16 +15,13 @@ from akx.cli.inputs import (
     load_matrix,
     matrix_name,
     open_database,
+    refuse,
 )
-from akx.cli.output import data_console, emit_json, note, status_console
-from akx.cli.run import EXIT_INTERRUPTED
+from akx.cli.output import data_console, emit_json, note
+from akx.cli.progress import progress
 from akx.core.errors import ArgumentError
-from akx.report.units import counted, duration, ratio, share
 
-if TYPE_CHECKING:
-    from akx.tuner import Progress
-
-__all__ = ["TuneRequest", "progress", "refuse", "run_tune"]
+__all__ = ["TuneRequest", "run_tune"]
 
 #: Powers where nothing is said.
 _POWERS = 8
@@ -122,13 +118,6 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
     return 0
 
 
-def refuse(mode: str, options: Iterable[tuple[str, object, str]]) -> None:
-    """Refuse each of some options that is given (neither None nor False); they come with the reason why."""
-    for option, value, why in options:
-        if value is not None and value is not False:
-            raise ArgumentError(f"{option} has no meaning with {mode}: {why}", hint=f"leave {option} out")
-
-
 def _refuse_with_exhaustive(request: TuneRequest) -> None:
     kept, every = "no plan is looked up or kept", "every plan is measured"
     refuse(
@@ -194,77 +183,3 @@ def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
 
         print_solver_tuning(found, request.file, data_console())
     return 0
-
-
-@contextmanager
-def progress(*, as_json: bool) -> Iterator[Callable[[Progress], None]]:
-    """What to call with each :class:`~akx.tuner.Progress`: a bar on a terminal, a line per new best elsewhere."""
-    console = status_console()
-    if console.is_terminal:
-        with _bar(console) as report:
-            yield report
-    elif as_json:
-        yield lambda _: None
-    else:
-        yield _line_per_best()
-
-
-@contextmanager
-def _bar(console: object) -> Iterator[Callable[[Progress], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    assert isinstance(console, Console)
-    bar = Bar(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[trials]}", markup=False),
-        TextColumn("{task.fields[best]}", markup=False),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("tuning", total=1.0, trials="", best="")
-
-        def report(state: Progress) -> None:
-            bar.update(
-                task,
-                description=f"tuning: {state.phase}",
-                completed=state.fraction,
-                trials=_done_so_far(state),
-                best=_best_so_far(state),
-            )
-
-        yield report
-
-
-def _done_so_far(state: Progress) -> str:
-    if state.phase == "compile":
-        return f"{state.trials} of {counted(state.trials_budget, 'piece')} of akx's own code"
-    return counted(state.trials, "trial") if state.trials else ""
-
-
-def _best_so_far(state: Progress) -> str:
-    if state.best_seconds is None:
-        return ""
-    return f"best {duration(state.best_seconds)}, {ratio(state.speedup)}, {share(state.roofline_share)} of roofline"
-
-
-def _line_per_best() -> Callable[[Progress], None]:
-    best, compiles = float("inf"), False
-
-    def report(state: Progress) -> None:
-        nonlocal best, compiles
-        if state.phase == "compile" and not compiles:
-            compiles = True
-            note(f"compiling {counted(state.trials_budget, 'piece')} of akx's own code, which are kept, on all cores")
-        if state.phase == "done" or state.best_seconds is None or state.best_plan is None:
-            return
-        if state.best_seconds >= 0.99 * best:
-            return
-        best = state.best_seconds
-        note(f"{state.elapsed:6.1f} s  {_best_so_far(state)}  {state.best_plan.label()}")
-
-    return report

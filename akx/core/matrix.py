@@ -45,7 +45,7 @@ __getattr__ = lazy_names(__name__, {"Features": "akx.core.features"})
 
 _DIGEST_BYTES = 20
 #: What makes canonical matrices of those in the memory of a GPU. It is above this module, and asked by its name.
-_ON_DEVICE = "akx.backends.cuda.canonical"
+_ON_DEVICE = "akx.backends.cuda.matrix.canonical"
 
 
 class Matrix:
@@ -186,8 +186,7 @@ class Matrix:
     @property
     def index_dtype(self) -> np.dtype[Any]:
         """The type of the indices."""
-        dtype: np.dtype[Any] = self.indices.dtype
-        return dtype
+        return np.dtype(self.indices.dtype)
 
     @property
     def held(self) -> tuple[Any, ...]:
@@ -243,8 +242,7 @@ class Matrix:
 
     def diagonal(self) -> NDArray[Any]:
         """The diagonal, (n,), zero where there is no entry."""
-        found: NDArray[Any] = self.to_scipy().diagonal()
-        return found
+        return np.asarray(self.to_scipy().diagonal())
 
     def is_hermitian_there(self, tolerance: float) -> bool | None:
         """Of a matrix on a GPU :func:`akx.solvers.symmetry.is_hermitian`, asked there; None of one of the host."""
@@ -280,9 +278,8 @@ class Matrix:
 
         Raises :class:`ArgumentError` or :class:`ArgumentTypeError` as :meth:`from_any` does.
         """
-        if type(value_error) is float and value_error == self.value_error:
-            return self
-        allowed = check_value_error(value_error)
+        same = type(value_error) is float and value_error == self.value_error
+        allowed = self.value_error if same else check_value_error(value_error)
         if allowed == self.value_error:
             return self
         matrix = self.alias(allowed)
@@ -328,9 +325,7 @@ def _copied(A: Any, target: np.dtype[Any], *, drops: bool) -> tuple[NDArray[Any]
 
 
 def _restore(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], value_error: float = 0.0) -> Matrix:
-    arrays = (
-        np.asarray(array) for array in (indptr, indices, data)
-    )  # joblib brings arrays that are mapped from a file
+    arrays = map(np.asarray, (indptr, indices, data))  # joblib brings some that are mapped from a file
     return Matrix(*arrays, pattern_cache={}, value_error=value_error)
 
 
@@ -376,8 +371,7 @@ def content_token(
         return ("akx", A.dtype.name, A.fingerprint, A.values_fingerprint, *allowed)
     given = there(A)
     if given is not None:
-        found: tuple[Any, ...] = given.token()
-        return found
+        return tuple(given.token())
     A = scipy_matrix(A)
     from akx.core.checksum import checksums
 

@@ -1,4 +1,4 @@
-"""Work on pieces of a range side by side: compiled loops that let others run.
+"""Loops over a range in pieces, by several threads: compiled loops that release the interpreter.
 
 What is prepared beside calls of a user (:mod:`akx.tuner.online.exploration`) leaves the other cores to these: its
 thread does all pieces, with the same result.

@@ -1,4 +1,4 @@
-"""Bands: a matrix in slices with diagonals, dealt to contiguous parts and to the tiers of a multiprocessor.
+"""Banded format: slices with diagonals, dealt to contiguous parts and to the memory tiers of a multiprocessor.
 
 Layout of slot s: ``values[s * 32 + row of the slice]``. A part computes contiguous rows and sees x in a contiguous
 window of rows; a column is a row of the window, so uniform padding (value 0) may point before the first and behind the
@@ -12,7 +12,7 @@ slots see :mod:`akx.formats.slice_diagonals`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from akx.core.errors import InfeasibleError
 from akx.core.numba_jit import njit
 from akx.core.parallel import in_pieces
-from akx.formats.base import Pattern
+from akx.formats.base import Pattern, pointers_of, sums_before, sums_of
 from akx.formats.slice_diagonals import WARP, Diagonals, Extents
 
 __all__ = ["BAND", "BAND_SLICE", "Bands", "Deal", "deal", "dealt_slices", "windows"]
@@ -29,9 +29,9 @@ __all__ = ["BAND", "BAND_SLICE", "Bands", "Deal", "deal", "dealt_slices", "windo
 _SLICES = 512
 #: One part, as the kernels read it.
 BAND = np.dtype(
-    [("low", np.int32)]
+    [("low", "i4")]
     + [
-        (name, np.uint32)
+        (name, "u4")
         for name in [
             "span",
             "row",
@@ -53,19 +53,8 @@ BAND = np.dtype(
 )
 #: One slice, as the kernels read it: numbers of uniform and scattered slots in shared memory and beyond.
 BAND_SLICE = np.dtype(
-    [
-        ("near", "u4"),
-        ("far", "u4"),
-        ("offset", "u4"),
-        ("column", "u4"),
-        ("far_column", "u4"),
-        ("nears", "u2"),
-        ("near_scattered", "u2"),
-        ("fars", "u2"),
-        ("far_scattered", "u2"),
-        ("cut", "u2"),
-        ("number", "u2"),
-    ]
+    [(name, "u4") for name in ("near", "far", "offset", "column", "far_column")]
+    + [(name, "u2") for name in ("nears", "near_scattered", "fars", "far_scattered", "cut", "number")]
 )
 
 
@@ -183,38 +172,22 @@ def deal(
         Where a number does not fit.
     """
     count = bands.cuts.size - 1
-    slices, border = np.diff(bands.cuts), bands.above + bands.below
-    # Slices in the order of the kernel: above, below, inner; of those the last warp's are not there.
-    places = dealt_slices(slices, border, warps)
-    cuts = np.concatenate([[0], np.cumsum(places)])
-    part_of = np.repeat(np.arange(count), places)
-    number = np.arange(part_of.size) - cuts[part_of]
-    above, outer = bands.above[part_of], border[part_of]
-    there = (number < outer) | (number % warps != warps - 1)
-    rank = number - np.where(number < outer, 0, number // warps - outer // warps)
-    natural = np.where(rank < above, rank, rank + slices[part_of] - outer)
-    natural = np.where(rank < outer, natural, rank - bands.below[part_of])
-    order = np.where(there, bands.cuts[part_of] + natural, 0)
-    uniform, scattered = (np.where(there, one[order], 0) for one in (diagonals.uniform, diagonals.scattered))
-    holds = there & (number < held_slices * warps)
-    held = np.where(holds, np.minimum(uniform, held_slots), 0)
-    rest = uniform - held
-    room = room - 8 * (np.bincount(part_of, rest, minlength=count).astype(np.int64) + 3)
-    nears = _near(rest, scattered, cuts, part_of, room, size)
-    near_uniform = np.minimum(nears, rest)
-    near_scattered = nears - near_uniform
-    fars, far_scattered = rest - near_uniform, scattered - near_scattered
+    order = _order(bands, warps)
+    cuts, part_of, number = order.cuts, order.part_of, order.number
+    tiers = _tiers(order, diagonals, warps, held_slices, held_slots, room, size)
+    held, rest, nears, near_scattered = tiers.held, tiers.rest, tiers.nears, tiers.near_scattered
+    scattered, far_scattered = tiers.scattered, tiers.scattered - near_scattered
+    near_uniform = nears - near_scattered
+    fars = rest - near_uniform
     rounded = -(-held_slots // 4) * 4 if held_slices else 0
     offset_held = 2 * held_slices * warps * rounded
+    places = np.diff(cuts)
     held_total = np.minimum(places, held_slices * warps) * (held_slots if held_slices else 0)
-    near_total, far_total = _sums(nears, cuts), _sums(fars + far_scattered, cuts)
-    start = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(held_total + near_total + far_total, out=start[1:])
-    column_start = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(_sums(scattered, cuts), out=column_start[1:])
-    offsets = offset_held + -(-2 * _sums(rest, cuts) // 4) * 4
-    offset_start = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(offsets, out=offset_start[1:])
+    near_total, far_total = sums_of(nears, cuts), sums_of(fars + far_scattered, cuts)
+    start = pointers_of(held_total + near_total + far_total)
+    column_start = pointers_of(sums_of(scattered, cuts))
+    offsets = offset_held + -(-2 * sums_of(rest, cuts) // 4) * 4
+    offset_start = pointers_of(offsets)
     span = bands.high - bands.low
     if int(start[-1]) * WARP >= 2**32 - 1 or pattern.nnz >= 2**32 - 1 or pattern.rows >= 2**31 - 2**16:
         raise InfeasibleError("the matrix is too large for 32-bit places")
@@ -225,50 +198,92 @@ def deal(
     parts["low"], parts["span"] = bands.low, span
     parts["row"] = bands.cuts[:-1] * WARP
     parts["rows"] = np.minimum(bands.cuts[1:] * WARP, pattern.rows) - bands.cuts[:-1] * WARP
-    parts["slices"], parts["border"] = places, border
+    parts["slices"], parts["border"] = places, bands.above + bands.below
     parts["slice"], parts["offset"], parts["offsets"] = cuts[:-1], offset_start[:-1], offsets
     parts["held"], parts["near"], parts["nears"] = start[:-1], start[:-1] + held_total, near_total
-    parts["column"], parts["columns"] = column_start[:-1], _sums(near_scattered, cuts)
+    parts["column"], parts["columns"] = column_start[:-1], sums_of(near_scattered, cuts)
     parts["neighbour"], parts["neighbours"] = bands.neighbour_ptr[:-1], np.diff(bands.neighbour_ptr)
     table = np.zeros(part_of.size, dtype=BAND_SLICE)
-    table["near"], table["nears"], table["near_scattered"] = _before(nears, cuts), near_uniform, near_scattered
-    table["far"] = (start[:-1] + held_total + near_total)[part_of] + _before(fars + far_scattered, cuts)
+    table["near"], table["nears"], table["near_scattered"] = sums_before(nears, cuts), near_uniform, near_scattered
+    table["far"] = (start[:-1] + held_total + near_total)[part_of] + sums_before(fars + far_scattered, cuts)
     table["fars"], table["far_scattered"] = fars, far_scattered
-    table["offset"] = offset_held + 2 * _before(rest, cuts)
-    table["cut"], table["number"] = diagonals.cut[order], natural
-    table["column"] = _before(near_scattered, cuts)
-    table["far_column"] = (column_start[:-1] + parts["columns"])[part_of] + _before(far_scattered, cuts)
+    table["offset"] = offset_held + 2 * sums_before(rest, cuts)
+    table["cut"], table["number"] = diagonals.cut[order.slice], order.natural
+    table["column"] = sums_before(near_scattered, cuts)
+    table["far_column"] = (column_start[:-1] + parts["columns"])[part_of] + sums_before(far_scattered, cuts)
     columns = np.zeros(int(column_start[-1]) * WARP, dtype=np.uint16)
     offset = np.zeros(int(offset_start[-1]), dtype=np.int32)
     entry = np.zeros(int(start[-1]) * WARP, dtype=np.uint32)
-    given = (
-        pattern.indptr,
-        pattern.indices,
-        diagonals.slot,
-        diagonals.ptr,
-        diagonals.offset,
-        diagonals.later,
-        np.where(there, order, -1),
-        held,
-        holds,
-        (start[:-1][part_of] + number * held_slots),
-        start[:-1][part_of] + held_total[part_of] + table["near"],
-        table["far"].astype(np.int64),
-        near_uniform,
-        near_scattered,
-        fars,
-        offset_start[:-1][part_of] + 2 * number * rounded,
-        rounded,
-        offset_start[:-1][part_of] + table["offset"],
-        column_start[:-1][part_of] + table["column"],
-        table["far_column"].astype(np.int64),
-        bands.low[part_of],
-        columns,
-        offset,
-        entry,
-    )
+    of_slices = diagonals.slot, diagonals.ptr, diagonals.offset, diagonals.later, np.where(order.there, order.slice, -1)
+    held_at = start[:-1][part_of] + number * held_slots
+    near_at = start[:-1][part_of] + held_total[part_of] + table["near"]
+    at = held, held_at, near_at, table["far"].astype(np.int64), near_uniform, near_scattered, fars
+    held_offset = offset_start[:-1][part_of] + 2 * number * rounded
+    offset_at, column_at = offset_start[:-1][part_of] + table["offset"], column_start[:-1][part_of] + table["column"]
+    offsets_at = held_offset, rounded, offset_at, column_at, table["far_column"].astype(np.int64), bands.low[part_of]
+    given = (pattern.indptr, pattern.indices, *of_slices, *at, *offsets_at, columns, offset, entry)
     in_pieces(lambda first, last: _fill(*given, first, last), part_of.size, _SLICES)
     return Deal(parts, table, offset, columns, bands.neighbours, entry, int(far_total.sum()), int(scattered.sum()))
+
+
+class _Order(NamedTuple):
+    """The places of slices in the order of the kernel: above, below, inner; of those the last warp's are not there.
+
+    `cuts` (parts+1,) says where parts begin; of each place its part, its number there, whether there is a slice, which
+    of the part's it is as rows come (`natural`), and which of all (0 where there is none).
+    """
+
+    cuts: NDArray[np.int64]
+    part_of: NDArray[np.int64]
+    number: NDArray[np.int64]
+    there: NDArray[np.bool_]
+    natural: NDArray[np.int64]
+    slice: NDArray[np.int64]
+
+
+def _order(bands: Bands, warps: int) -> _Order:
+    slices, border = np.diff(bands.cuts), bands.above + bands.below
+    places = dealt_slices(slices, border, warps)
+    cuts = pointers_of(places)
+    part_of = np.repeat(np.arange(places.size), places)
+    number = np.arange(part_of.size) - cuts[part_of]
+    above, outer = bands.above[part_of], border[part_of]
+    there = (number < outer) | (number % warps != warps - 1)
+    rank = number - np.where(number < outer, 0, number // warps - outer // warps)
+    natural = np.where(rank < above, rank, rank + slices[part_of] - outer)
+    natural = np.where(rank < outer, natural, rank - bands.below[part_of])
+    return _Order(cuts, part_of, number, there, natural, np.where(there, bands.cuts[part_of] + natural, 0))
+
+
+class _Tiers(NamedTuple):
+    """Slots of each place: uniform ones held in registers and the rest of them, scattered ones, and of these in shared
+    memory `near_scattered`; `nears` are all there."""
+
+    held: NDArray[np.int64]
+    rest: NDArray[np.int64]
+    scattered: NDArray[np.int64]
+    nears: NDArray[np.int64]
+    near_scattered: NDArray[np.int64]
+
+
+def _tiers(
+    order: _Order,
+    diagonals: Diagonals,
+    warps: int,
+    held_slices: int,
+    held_slots: int,
+    room: NDArray[np.int64],
+    size: int,
+) -> _Tiers:
+    uniform, scattered = (
+        np.where(order.there, one[order.slice], 0) for one in (diagonals.uniform, diagonals.scattered)
+    )
+    holds = order.there & (order.number < held_slices * warps)
+    held = np.where(holds, np.minimum(uniform, held_slots), 0)
+    rest = uniform - held
+    room = room - 8 * (np.bincount(order.part_of, rest, minlength=room.size).astype(np.int64) + 3)
+    nears = _near(rest, scattered, order.cuts, order.part_of, room, size)
+    return _Tiers(held, rest, scattered, nears, nears - np.minimum(nears, rest))
 
 
 def dealt_slices(slices: NDArray[np.int64], border: NDArray[np.int64], warps: int) -> NDArray[np.int64]:
@@ -298,33 +313,18 @@ def _near(
 ) -> NDArray[np.int64]:
     """Slots of each slice in shared memory, uniform ones first: the same share of each, so that both tiers are busy."""
     total = rest + scattered
-    before, sums = _before(total, cuts), _sums(total, cuts)
+    before, sums = sums_before(total, cuts), sums_of(total, cuts)
     fit = np.minimum(sums, np.maximum(room // (WARP * size), 0))
     while True:
         share = np.where(sums > 0, fit / np.maximum(sums, 1), 0.0)[part_of]
         begin = np.floor(before * share + 1e-9).astype(np.int64)
         nears = np.floor((before + total) * share + 1e-9).astype(np.int64) - begin
-        taken = _sums(nears, cuts) * (WARP * size) + _sums(np.maximum(nears - rest, 0), cuts) * (2 * WARP)
+        taken = sums_of(nears, cuts) * (WARP * size) + sums_of(np.maximum(nears - rest, 0), cuts) * (2 * WARP)
         over = np.maximum(taken - np.maximum(room, 0), 0)
         if not over.any():
             found: NDArray[np.int64] = nears
             return found
         fit = np.maximum(fit + -over // (WARP * size), 0)
-
-
-def _before(sizes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The sum of the sizes before each one, within its part."""
-    running = np.zeros(sizes.size + 1, dtype=np.int64)
-    np.cumsum(sizes, out=running[1:])
-    found: NDArray[np.int64] = running[:-1] - np.repeat(running[first[:-1]], np.diff(first))
-    return found
-
-
-def _sums(sizes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    running = np.zeros(sizes.size + 1, dtype=np.int64)
-    np.cumsum(sizes, out=running[1:])
-    found: NDArray[np.int64] = np.diff(running[first])
-    return found
 
 
 @njit(nogil=True, cache=True)
@@ -337,7 +337,6 @@ def _fill(
     later: Any,
     order: Any,
     held: Any,
-    holds: Any,
     held_at: Any,
     near_at: Any,
     far_at: Any,

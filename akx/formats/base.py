@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,21 +16,28 @@ from numpy.typing import NDArray
 
 from akx.core.canonical import read_only
 from akx.core.matrix import Matrix
+from akx.core.parallel import in_pieces
 
 __all__ = [
     "Format",
     "LatePattern",
     "Pattern",
     "aligned_zeros",
+    "in_parallel",
     "index_dtype",
     "lanes_of",
     "lengths_of",
     "pattern_of",
+    "pointers_of",
+    "sums_before",
+    "sums_of",
     "unsigned",
 ]
 
 #: Bytes of a short vector in the kernels; a chunk of sliced ELL has as many rows as it has lanes.
 VECTOR_BYTES = 64
+#: Chunks or slices that a thread lays out at least: starting it takes as long as laying out so many.
+_LEAST_CHUNKS = 64
 
 
 def lanes_of(dtype: np.dtype[Any]) -> int:
@@ -57,6 +64,41 @@ def aligned_zeros(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     octets = np.zeros(size * dtype.itemsize + VECTOR_BYTES, dtype=np.uint8)
     skipped = -octets.ctypes.data % VECTOR_BYTES
     return octets[skipped : skipped + size * dtype.itemsize].view(dtype)
+
+
+def pointers_of(sizes: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each of some pieces begins that lie one after another, and the end of the last: (m+1,)."""
+    starts = np.zeros(sizes.size + 1, dtype=np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    return starts
+
+
+def sums_of(sizes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sum of the sizes of each group; group g is sizes ``first[g] .. first[g+1] - 1``."""
+    sums: NDArray[np.int64] = np.diff(pointers_of(sizes)[first])
+    return sums
+
+
+def sums_before(sizes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sum of the sizes before each one, within its group."""
+    starts = pointers_of(sizes)
+    before: NDArray[np.int64] = starts[:-1] - np.repeat(starts[first[:-1]], np.diff(first))
+    return before
+
+
+def in_parallel(function: Callable[..., Any], count: int, threads: int, *arguments: Any) -> list[Any]:
+    """``function(*arguments, first, last)`` for pieces of range(count), and what each of them gave, in order.
+
+    Parameters
+    ----------
+    function : callable
+        Compiled without the GIL. It computes nothing that another piece needs.
+    count : int
+        Chunks, slices, groups of rows.
+    threads : int
+        The caller's included.
+    """
+    return in_pieces(partial(function, *arguments), count, _LEAST_CHUNKS, threads=threads)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
-from akx.formats.shares import in_shares
+from akx.formats.base import Format, Pattern, aligned_zeros, in_parallel, index_dtype, lanes_of
 
 __all__ = ["BellArrays", "BellFormat", "BellShape", "bell_fits", "bell_shape", "bell_slots", "from_csr"]
 
@@ -65,7 +64,7 @@ def bell_shape(pattern: Pattern, dtype: np.dtype[Any], block: int, *, threads: i
     chunk = lanes_of(dtype)
     chunks = -(-(pattern.rows // block) // chunk)
     shape = BellShape(np.zeros(chunks, np.int64), np.zeros(chunks, np.uint64), np.zeros(chunks, np.uint64))
-    in_shares(_chunk_shape, chunks, threads, pattern.indptr, pattern.indices, block, chunk, *shape)
+    in_parallel(_chunk_shape, chunks, threads, pattern.indptr, pattern.indices, block, chunk, *shape)
     return shape
 
 
@@ -105,7 +104,7 @@ def from_csr(
     slot = np.empty(pattern.nnz, dtype=np.uint32 if size < 2**32 else np.uint64)
     length = np.zeros(width.size * chunk, dtype=np.uint32)
     known = pattern.indptr, pattern.indices, block, chunk, start, least, low, index, slot, length
-    in_shares(_lay_out, low.size, threads, *known)
+    in_parallel(_lay_out, low.size, threads, *known)
     values = aligned_zeros(size, dtype)
     arrays = BellArrays(start, low, index, values, (0,) * block, pattern.rows, chunk)
     return BellFormat(arrays, slot, chunk * block, size, chunk * block, length)

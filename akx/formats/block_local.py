@@ -1,4 +1,4 @@
-"""Parts: the matrix cut for thread blocks that keep their share of it, in slots of 32 dense blocks with 16-bit columns.
+"""Block-local format: a part of the matrix for each thread block, in slots of 32 dense blocks with 16-bit columns.
 
 A node is bc consecutive rows, or up to bc rows which may lie anywhere (:class:`Blocked`): small ones are filled up with
 rows and columns of zeros. Each part computes a list of nodes; node i of the list is rows i*bc .. of the part,
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from akx.core.errors import InfeasibleError
 from akx.core.parallel import in_pieces
-from akx.formats.base import Pattern
+from akx.formats.base import Pattern, pointers_of, sums_before, sums_of
 from akx.formats.block_local_loops import fill_slots, find_widths
 from akx.formats.blocked import NOWHERE, Blocked, blocks_of, cut_blocks, full_blocks
 
@@ -56,7 +56,7 @@ _FEWER = 4
 #: One part, as the kernels read it; the last four are for :mod:`akx.formats.halo_exchange`.
 PART = np.dtype(
     [
-        (name, np.uint32)
+        (name, "u4")
         for name in [
             "node",
             "nodes",
@@ -220,8 +220,7 @@ def slice_widths(nodes: Nodes, pattern: Pattern, shape: Shape) -> tuple[NDArray[
     """Slots of each slice, and where each part's slices begin."""
     height = WARP // shape.lanes
     per_part = -(-nodes.computed * (shape.bc // shape.br) // height)
-    first = np.zeros(per_part.size + 1, dtype=np.int64)
-    np.cumsum(per_part, out=first[1:])
+    first = pointers_of(per_part)
     width = np.zeros(int(first[-1]), dtype=np.int64)
     per = shape.bc // shape.br
     of_nodes = (pattern.indptr, nodes.rows, nodes.ptr, nodes.computed, first)
@@ -305,17 +304,16 @@ def _slots(
     holds = number < shape.held_slices * shape.warps
     held = np.where(holds, shape.held_slots, 0)
     rest = np.maximum(width - held, 0)
-    before = _before(rest, first)
-    total = _sums(rest, first)
+    before = sums_before(rest, first)
+    total = sums_of(rest, first)
     fit = np.minimum(total, room)
     share = np.where(total > 0, fit / np.maximum(total, 1), 0.0)[part_of]
     near_before = np.floor(before * share + 1e-9).astype(np.int64)
     nears = np.floor((before + rest) * share + 1e-9).astype(np.int64) - near_before
     fars = rest - nears
-    held_total = _sums(held, first)
-    near_total, far_total = _sums(nears, first), _sums(fars, first)
-    start = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(held_total + near_total + far_total, out=start[1:])
+    held_total = sums_of(held, first)
+    near_total, far_total = sums_of(nears, first), sums_of(fars, first)
+    start = pointers_of(held_total + near_total + far_total)
     if int(width.max(initial=0)) >= 2**16:
         raise InfeasibleError(f"a row has {int(width.max())} blocks for each lane, more than 16 bits count")
     if int(start[-1]) * shape.slot >= 2**32 - 1 or entries >= 2**32 - 1:
@@ -330,8 +328,8 @@ def _slots(
     parts["before"], parts["span"] = 0 if nodes.before is None else nodes.before, nodes.room
     parts["taken"] = 0 if nodes.taken is None else nodes.taken
     slices = np.zeros(width.size, dtype=SLICE)
-    slices["near"], slices["nears"], slices["fars"] = _before(nears, first), nears, fars
-    slices["far"] = (start[:-1] + held_total + near_total)[part_of] + _before(fars, first)
+    slices["near"], slices["nears"], slices["fars"] = sums_before(nears, first), nears, fars
+    slices["far"] = (start[:-1] + held_total + near_total)[part_of] + sums_before(fars, first)
     most = np.maximum(width, held)
     return Slots(nodes, shape, first, held, nears, most, parts, slices, int(start[-1]), int(far_total.sum()))
 
@@ -385,17 +383,3 @@ def filled(pattern: Pattern) -> Fill:
         return (columns, entry, base) if all(works) else None
 
     return fill
-
-
-def _before(sizes: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The sum of the sizes before each one, within its part."""
-    running = np.zeros(sizes.size + 1, dtype=np.int64)
-    np.cumsum(sizes, out=running[1:])
-    found: NDArray[np.int64] = running[:-1] - np.repeat(running[first[:-1]], np.diff(first))
-    return found
-
-
-def _sums(sizes: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    running = np.zeros(sizes.size + 1, dtype=np.int64)
-    np.cumsum(sizes, out=running[1:])
-    return np.diff(running[first])

@@ -37,6 +37,18 @@ def find_widths(
 
 
 @njit(cache=True, nogil=True)
+def _range_of_columns(node_ptr: Any, node_columns: Any, named: Any, nodes: Any) -> tuple[Any, Any]:
+    """The least and the greatest name of some nodes and of their columns."""
+    low, high = np.int64(2**62), np.int64(-1)
+    for node in nodes:
+        low, high = min(low, np.int64(named[node])), max(high, np.int64(named[node]))
+        for p in range(np.int64(node_ptr[node]), np.int64(node_ptr[node + np.uint64(1)])):
+            low = min(low, np.int64(named[np.int64(node_columns[p])]))
+            high = max(high, np.int64(named[np.int64(node_columns[p])]))
+    return low, high
+
+
+@njit(cache=True, nogil=True)
 def fill_slots(
     indptr: Any,
     indices: Any,
@@ -82,16 +94,10 @@ def fill_slots(
                 where[rows[ptr[g] + i]] = i
         for s in range(first[g], first[g + 1]):
             top = (s - first[g]) * height
-            low, high = np.int64(2**62), np.int64(-1)
+            low = np.int64(0)
             if not local:
-                for r in range(height):
-                    i = (top + r) // per
-                    if i < computed[g]:
-                        node = rows[ptr[g] + i]
-                        low, high = min(low, np.int64(named[node])), max(high, np.int64(named[node]))
-                        for p in range(np.int64(node_ptr[node]), np.int64(node_ptr[node + np.uint64(1)])):
-                            low = min(low, np.int64(named[np.int64(node_columns[p])]))
-                            high = max(high, np.int64(named[np.int64(node_columns[p])]))
+                nodes = rows[ptr[g] + top // per : ptr[g] + min((top + height - 1) // per + 1, computed[g])]
+                low, high = _range_of_columns(node_ptr, node_columns, named, nodes)
                 if high - low > 65535:
                     return False
                 base[s] = low

@@ -1,4 +1,4 @@
-"""A matrix as dense blocks of its nodes: bc consecutive rows each, or up to bc rows which may lie anywhere.
+"""The pattern of a matrix in dense blocks of its nodes: bc consecutive rows each, or up to bc rows from anywhere.
 
 Small nodes are filled up with rows and columns of zeros.
 """

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.formats.base import Format, Pattern, aligned_zeros, lanes_of
-from akx.formats.shares import in_shares
+from akx.formats.base import Format, Pattern, aligned_zeros, in_parallel, lanes_of
 
 __all__ = ["DiaArrays", "dia_reach", "dia_slots", "from_csr", "slice_rows"]
 
@@ -53,7 +52,7 @@ def dia_slots(
     origin = np.zeros(-(-pattern.rows // height), dtype=np.int64)
     counts = np.zeros(origin.size, np.uint64) if counts is None else counts
     known = pattern.indptr, pattern.indices, height, origin, limit, counts
-    return int(sum(in_shares(_count, origin.size, threads, *known)))
+    return int(sum(in_parallel(_count, origin.size, threads, *known)))
 
 
 def from_csr(
@@ -87,7 +86,7 @@ def from_csr(
     start = np.zeros(slices + 1, dtype=np.uint64)
     if counts is None:
         most = int(np.iinfo(np.int64).max)
-        in_shares(_count, slices, threads, pattern.indptr, pattern.indices, height, origin, most, start[1:])
+        in_parallel(_count, slices, threads, pattern.indptr, pattern.indices, height, origin, most, start[1:])
     else:
         start[1:] = counts
     np.cumsum(start, out=start)
@@ -96,7 +95,7 @@ def from_csr(
     slot = np.empty(pattern.nnz, dtype=np.uint32 if diagonals * height < 2**32 else np.uint64)
     edge = np.zeros(slices, dtype=np.bool_)
     known = pattern.indptr, pattern.indices, height, origin, columns, start, offset, slot, edge
-    in_shares(_lay_out, slices, threads, *known)
+    in_parallel(_lay_out, slices, threads, *known)
     values = aligned_zeros(diagonals * height, dtype)
     return Format(
         DiaArrays(start, offset, values, edge, pattern.rows, height), slot, height, diagonals * height, height

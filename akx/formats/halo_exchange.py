@@ -1,4 +1,4 @@
-"""What parts publish for one another: a place for each row that others read, and where each part finds its halo.
+"""Halo exchange between parts: a place for each row that others read, and where each part finds its halo.
 
 The first own nodes of a part, those in the slices that are computed first, have places in the order of the part, one
 for each of their rows: they are written side by side. A part looks for its halo, node by node in the order of its list,

@@ -1,4 +1,4 @@
-"""The natural nodes of a matrix: runs of rows and columns with the same pattern, as the unknowns of a node have.
+"""Natural blocks of a matrix: runs of rows and columns with the same pattern, as the unknowns of a node have.
 
 A matrix from a discretisation with several unknowns a node has dense blocks, of r x c values where the nodes of the
 rows and of the columns have r and c unknowns; r and c may differ from node to node (a shell has six, where it meets a

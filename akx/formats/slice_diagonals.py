@@ -1,4 +1,4 @@
-"""Diagonals for each slice of 32 rows: which of them pay.
+"""The diagonals of each slice of 32 rows: which are stored whole, and which entries one by one.
 
 A slot is one value for each of the 32 rows of a slice. In a *uniform* slot all of them lie on one diagonal, so that one
 offset (column - row) stands for 32 columns; in a *scattered* slot every row has a 16-bit column of its own. Each slice
@@ -116,61 +116,23 @@ def _choose(
     low: Any,
     high: Any,
 ) -> None:
+    """Of each slice its diagonals, where it is cut, how many slots are scattered, and the slot of each entry."""
     rows, most = indptr.size - 1, _MOST_DIAGONALS
     known, mask = np.empty(most, np.int64), np.empty(most, np.uint32)
     left, taken, chosen = np.empty(WARP, np.int64), np.empty(most, np.bool_), np.empty(most, np.bool_)
     for s in range(uniform.size):
         first, stop = s * WARP, min(rows, (s + 1) * WARP)
         low[s], high[s] = first, stop
-        count = 0
         for i in range(first, stop):
             begin, end = np.int64(indptr[i]), np.int64(indptr[i + 1])
             left[i - first] = end - begin
-            k = 0
             if end > begin:
                 low[s] = min(low[s], np.int64(indices[begin]))
                 high[s] = max(high[s], np.int64(indices[end - 1]) + 1)
-            for p in range(begin, end):
-                if count < 0:
-                    break
-                wanted = np.int64(indices[p]) - i
-                while k < count and known[k] < wanted:
-                    k += 1
-                if k == count or known[k] != wanted:
-                    if count == most:
-                        count = -1
-                        break
-                    for m in range(count, k, -1):
-                        known[m], mask[m] = known[m - 1], mask[m - 1]
-                    known[k], mask[k] = wanted, 0
-                    count += 1
-                mask[k] |= np.uint32(1) << np.uint32(i - first)
-        best, width = 0, 0
-        for i in range(first, stop):
-            width = max(width, left[i - first])
-        longest = width
-        count = max(count, 0)
-        taken[:] = False
-        chosen[:] = False
-        least, scattered[s] = 2 * width, width
-        for u in range(count):
-            most_rows, at = -1, 0
-            for k in range(count):
-                if not taken[k]:
-                    bits = 0
-                    for r in range(WARP):
-                        bits += (mask[k] >> np.uint32(r)) & np.uint32(1)
-                    if bits > most_rows:
-                        most_rows, at = bits, k
-            taken[at] = True
-            width = 0
-            for r in range(stop - first):
-                left[r] -= (mask[at] >> np.uint32(r)) & np.uint32(1)
-                width = max(width, left[r])
-            if u + 1 + 2 * width <= least:
-                least, best = u + 1 + 2 * width, u + 1
-                scattered[s] = width
-                chosen[:] = taken
+        longest = left[: stop - first].max()
+        count = _find_diagonals(indptr, indices, first, stop, known, mask)
+        uniform[s], scattered[s] = _choose_uniform(mask[:count], left[: stop - first], taken, chosen)
+        least = uniform[s] + 2 * scattered[s]
         cut[s] = WARP
         for c in range(1, stop - first if count and least > longest else 1):
             one = other = 0
@@ -178,8 +140,8 @@ def _choose(
                 one += mask[k] & ((np.int64(1) << c) - 1) != 0
                 other += (mask[k] >> np.uint32(c)) != 0
             if max(one, other) < least:
-                least, best, cut[s], scattered[s] = max(one, other), max(one, other), c, 0
-        uniform[s] = best
+                least = max(one, other)
+                uniform[s], scattered[s], cut[s] = least, 0, c
         below = (np.int64(1) << cut[s]) - 1
         here = s * most
         k = j = 0
@@ -195,18 +157,72 @@ def _choose(
             if before or behind:
                 low[s] = min(low[s], first + known[m])
                 high[s] = max(high[s], first + WARP + known[m])
-        number = k, j
-        for i in range(first, stop):
-            k, lone = 0, uniform[s]
-            second = i - first >= cut[s]
-            mine = later if second else offset
-            best = number[1] if second else number[0]
-            for p in range(np.int64(indptr[i]), np.int64(indptr[i + 1])):
-                wanted = np.int64(indices[p]) - i
-                while k < best and mine[here + k] < wanted:
-                    k += 1
-                if k < best and mine[here + k] == wanted:
-                    slot[p] = k
-                else:
-                    slot[p] = lone
-                    lone += 1
+        middle = min(stop, first + cut[s])
+        _place(indptr, indices, first, middle, offset[here : here + k], uniform[s], slot)
+        _place(indptr, indices, middle, stop, later[here : here + j], uniform[s], slot)
+
+
+@njit(nogil=True, cache=True)
+def _find_diagonals(indptr: Any, indices: Any, first: int, stop: int, known: Any, mask: Any) -> int:
+    """The diagonals of a slice, ascending, and a bit for each of its rows on them; none where there are too many."""
+    count = 0
+    for i in range(first, stop):
+        k = 0
+        for p in range(np.int64(indptr[i]), np.int64(indptr[i + 1])):
+            wanted = np.int64(indices[p]) - i
+            while k < count and known[k] < wanted:
+                k += 1
+            if k == count or known[k] != wanted:
+                if count == known.size:
+                    return 0
+                for m in range(count, k, -1):
+                    known[m], mask[m] = known[m - 1], mask[m - 1]
+                known[k], mask[k] = wanted, 0
+                count += 1
+            mask[k] |= np.uint32(1) << np.uint32(i - first)
+    return count
+
+
+@njit(nogil=True, cache=True)
+def _choose_uniform(mask: Any, left: Any, taken: Any, chosen: Any) -> tuple[int, int]:
+    """How many diagonals are uniform slots, and the scattered ones beside them; `chosen` says which diagonals.
+
+    `left` (rows of the slice,) are their entries; it is used up.
+    """
+    taken[:] = False
+    chosen[:] = False
+    best, width = 0, left.max()
+    least, scattered = 2 * width, width
+    for u in range(mask.size):
+        most_rows, at = -1, 0
+        for k in range(mask.size):
+            if not taken[k]:
+                bits = 0
+                for r in range(WARP):
+                    bits += (mask[k] >> np.uint32(r)) & np.uint32(1)
+                if bits > most_rows:
+                    most_rows, at = bits, k
+        taken[at] = True
+        for r in range(left.size):
+            left[r] -= (mask[at] >> np.uint32(r)) & np.uint32(1)
+        width = left.max()
+        if u + 1 + 2 * width <= least:
+            least, best, scattered = u + 1 + 2 * width, u + 1, width
+            chosen[:] = taken
+    return best, scattered
+
+
+@njit(nogil=True, cache=True)
+def _place(indptr: Any, indices: Any, first: int, stop: int, offset: Any, uniform: int, slot: Any) -> None:
+    """The slots of the entries of some rows: that of their diagonal, or one after another behind the uniform ones."""
+    for i in range(first, stop):
+        k, lone = 0, uniform
+        for p in range(np.int64(indptr[i]), np.int64(indptr[i + 1])):
+            wanted = np.int64(indices[p]) - i
+            while k < offset.size and offset[k] < wanted:
+                k += 1
+            if k < offset.size and offset[k] == wanted:
+                slot[p] = k
+            else:
+                slot[p] = lone
+                lone += 1

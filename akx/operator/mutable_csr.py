@@ -3,7 +3,7 @@
 A call that looks like one before, by CuPy's and PyTorch's own attributes (the arrays of the matrix where they were, x
 of the same kind), is queued on the stream of x without a word to the device:
 
-    tier 0    the products of the arrays as they are (:mod:`akx.backends.cuda.csr_powers`): there is nothing to be stale
+    tier 0    the products of the arrays as they are (:mod:`akx.backends.cuda.csr.powers`): there is nothing to be stale
     prepared  1. the checksums of the arrays, and whether they are those of what is kept *then*, in a word of the device
               2. the kept program
               3. where the word says so, the products of the arrays as they are, in V once more; else that kernel ends
@@ -29,13 +29,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from akx.backends.cuda.content import INDICES, VALUES, CaptureWords, Comparison, host_word, is_sound
-from akx.backends.cuda.csr_powers import CsrPowers, has_long_rows
+from akx.backends.cuda.csr.powers import CsrPowers, has_long_rows
 from akx.backends.cuda.device import interchange
 from akx.backends.cuda.device.callers import Library, library_of
 from akx.backends.cuda.device.launch import CallerStream, Stream
 from akx.backends.cuda.device.memory import DeviceArray, wrap
 from akx.backends.cuda.device.runtime import runtime
+from akx.backends.cuda.matrix.content import INDICES, VALUES, CaptureWords, Comparison, host_word, is_sound
 from akx.core.basis import make_basis
 from akx.operator.cache import CACHE
 from akx.operator.lookup import Recent, recent
@@ -45,7 +45,7 @@ from akx.operator.tiers import AUTO, Rent, begin_again, setting
 from akx.operator.workspaces import hold_in_graph
 
 if TYPE_CHECKING:
-    from akx.backends.cuda.canonical import Given
+    from akx.backends.cuda.matrix.canonical import Given
     from akx.operator.powers import MatrixPowers
 
 __all__ = ["MutableCsr", "again", "forget", "of_products", "remember"]

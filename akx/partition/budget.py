@@ -15,17 +15,19 @@ Cost: a few passes over the entries, for "metis" and "hypergraph" mostly that of
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import ceil
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from akx.core.errors import ArgumentError, BudgetError, InfeasibleError
+from akx.core.numba_jit import njit
 from akx.partition.adjacency import signed, unsigned_pattern
 from akx.partition.base import ROW_FLOPS, IndexArray, Partition, order_by_part
 from akx.partition.cuts import even_cuts
-from akx.partition.fitting import block_bytes, blocks_fit, diagonal_block, split_cuts
 from akx.partition.ghost import ghost_zones
 from akx.partition.hypergraph import hypergraph_partition
 from akx.partition.levels import levels, rcm
@@ -99,49 +101,82 @@ def split_to_budget(
 
 
 class _Splitter:
+    """Halves what does not fit, in the order given or by a partitioner."""
+
     def __init__(
-        self,
-        indptr: IndexArray,
-        indices: IndexArray,
-        k: int,
-        budget: float,
-        model: BlockBytes,
-        most_blocks: int | None,
+        self, indptr: IndexArray, indices: IndexArray, k: int, budget: float, model: BlockBytes, most_blocks: int | None
     ) -> None:
-        self.pattern = unsigned_pattern(indptr, indices)
         self.given: tuple[Any, Any] = (indptr, indices)
-        self.n = self.pattern[0].size - 1
         self.k, self.budget, self.model = k, budget, model
-        self.sizes = (model.entry, model.row, model.vector, model.fixed)
+        self.n = int(np.asarray(indptr).size - 1)
+        self.use(None)
+        self.owner, self.stamp = np.zeros(self.n, dtype=np.int64), 0
         self.most_blocks = self.n if most_blocks is None else most_blocks
         room = max(budget - model.fixed, 1e-300)
-        total = model.entry * self.pattern[1].size + (model.row + model.vector) * self.n
+        total = model.entry * self.columns.size + (model.row + model.vector) * self.n
         self.first_parts = min(max(ceil(min(total / room, self.n)), 1), self.n)
 
+    def use(self, permutation: NDArray[np.int64] | None) -> None:
+        """Go on with the pattern in this order."""
+        self.permutation = permutation
+        pattern = self.given if permutation is None else permute(*self.given, permutation)[:2]
+        self.pointer, self.columns = unsigned_pattern(*pattern)
+        self.queue = np.empty(self.n, dtype=self.columns.dtype)
+
+    def bytes_of(self, first: int, last: int, most: float) -> float:
+        """Bytes of a block with its zone, or any number above `most` where it takes more."""
+        self.stamp += 1
+        model = self.model
+        sizes = (model.entry, model.row, model.vector, model.fixed)
+        found = _block_bytes(
+            self.pointer, self.columns, first, last, self.k, most, *sizes, self.owner, self.stamp, self.queue
+        )
+        return float(found)
+
+    def fits(self, first: int, last: int) -> bool:
+        """Whether a block fits the budget. Raises BudgetError where it does not and is a single row."""
+        if self.bytes_of(first, last, self.budget) <= self.budget:
+            return True
+        if last - first > 1:
+            return False
+        raise BudgetError(
+            f"no partition fits the memory budget for k = {self.k}",
+            expected=f"at most {self.budget:g} bytes for a block with its ghost zone",
+            found=f"{self.bytes_of(first, last, np.inf):g} bytes for row "
+            f"{first if self.permutation is None else int(self.permutation[first])} alone",
+            hint="raise the budget, or take fewer steps per pass",
+        )
+
     def by_order(self, permutation: NDArray[np.int64] | None) -> Partition:
-        pointer, columns = self.pattern
-        if permutation is not None:
-            pointer, columns = unsigned_pattern(*permute(*self.given, permutation)[:2])
-        work = 2.0 * pointer.astype(np.float64) + ROW_FLOPS * np.arange(self.n + 1)
-
-        def split(parts: int, most: int) -> NDArray[np.int64]:
-            start = even_cuts(work, parts)
-            cuts, wrong = split_cuts(pointer, columns, start, work, self.k, self.budget, *self.sizes, most)
-            if wrong >= 0:
-                raise self.failure(pointer, columns, wrong, permutation)
-            return np.asarray(cuts)
-
-        best = split(self.first_parts, self.most_blocks)
+        """Stretches of an order."""
+        self.use(permutation)
+        work = 2.0 * self.pointer.astype(np.float64) + ROW_FLOPS * np.arange(self.n + 1)
+        best = self.halved(work, self.first_parts, self.most_blocks)
         self.check_count(best.size - 1)
         halved = best.size - 1
         for share in _AGAIN if self.first_parts < halved <= _HOPELESS * self.first_parts else ():
             parts = ceil(share * halved)
             if self.first_parts < parts < best.size - 1:
-                cuts = split(parts, best.size - 1)
+                cuts = self.halved(work, parts, best.size - 1)
                 best = cuts if cuts.size < best.size else best
         return Partition(permutation, best)
 
+    def halved(self, work: NDArray[np.float64], parts: int, most: int) -> NDArray[np.int64]:
+        """Cuts after halving, by work, whatever of `parts` even blocks does not fit; ends beyond `most` blocks."""
+        cuts = [0]
+        ends = even_cuts(work, parts)[:0:-1].tolist()  # still to do, the next one last
+        while ends and len(cuts) <= most + 1:
+            first, last = cuts[-1], ends[-1]
+            if self.fits(first, last):
+                cuts.append(ends.pop())
+                continue
+            middle = int(np.searchsorted(work[first : last + 1], 0.5 * (work[first] + work[last]))) + first
+            quarter = max((last - first) // 4, 1)  # neither half with less: the depth stays small
+            ends.append(min(max(middle, first + quarter), last - quarter))
+        return np.array(cuts, dtype=np.int64)
+
     def by_partitioner(self, method: str, seed: int) -> Partition:
+        """Parts of METIS or Mt-KaHyPar."""
         partition = metis_partition if method == "metis" else hypergraph_partition
         part = partition(*self.given, self.first_parts, seed=seed).astype(np.int64)
         parts = self.parts_with_zones(order_by_part(part))
@@ -152,17 +187,16 @@ class _Splitter:
             found = order_by_part(part)
             assert found.permutation is not None
             self.check_count(found.blocks)
-            pointer, columns = unsigned_pattern(*permute(*self.given, found.permutation)[:2])
-            fits = blocks_fit(pointer, columns, found.cuts, self.k, self.budget, *self.sizes)
-            if fits.all():
+            self.use(found.permutation)
+            large = [(first, last) for first, last in pairwise(found.cuts.tolist()) if not self.fits(first, last)]
+            if not large:
                 return found
+            arrays = (np.ones(self.columns.size, np.int8), *signed(self.columns, self.pointer))
+            ordered = sp.csr_array(arrays, shape=(self.n, self.n))
             part *= 2  # the two halves of part p become parts 2p and 2p + 1
-            for b in np.flatnonzero(~fits):
-                first, last = int(found.cuts[b]), int(found.cuts[b + 1])
-                if last - first == 1:
-                    raise self.failure(pointer, columns, first, found.permutation)
-                inner: tuple[Any, ...] = signed(*diagonal_block(pointer, columns, first, last))
-                half = partition(inner[0], inner[1], 2, seed=seed)
+            for first, last in large:
+                inner = ordered[first:last, first:last]
+                half = partition(inner.indptr, inner.indices, 2, seed=seed)
                 if half.min() == half.max():  # the partitioner did not split it
                     half = (np.arange(last - first) >= (last - first) // 2).astype(np.int32)
                 part[found.permutation[first:last]] += half
@@ -177,6 +211,7 @@ class _Splitter:
         return min(ceil(1.1 * float(sizes.sum()) / self.budget), self.n) if float(sizes.max()) > self.budget else 0
 
     def check_count(self, blocks: int) -> None:
+        """Refuse more blocks than are asked for."""
         if blocks > self.most_blocks:
             raise BudgetError(
                 "the budget asks for too many blocks",
@@ -185,16 +220,54 @@ class _Splitter:
                 hint="raise the budget, or take fewer steps per pass",
             )
 
-    def failure(
-        self, pointer: NDArray[Any], columns: NDArray[Any], row: int, permutation: NDArray[np.int64] | None
-    ) -> BudgetError:
-        owner = np.zeros(self.n, dtype=np.int64)
-        queue = np.empty(self.n, dtype=columns.dtype)
-        needed = block_bytes(pointer, columns, row, row + 1, self.k, np.inf, *self.sizes, owner, 1, queue)
-        original = row if permutation is None else int(permutation[row])
-        return BudgetError(
-            f"no partition fits the memory budget for k = {self.k}",
-            expected=f"at most {self.budget:g} bytes for a block with its ghost zone",
-            found=f"{needed:g} bytes for row {original} alone",
-            hint="raise the budget, or take fewer steps per pass",
-        )
+
+@njit(cache=True, nogil=True)
+def _block_bytes(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    first: int,
+    last: int,
+    k: int,
+    budget: float,
+    entry: float,
+    row: float,
+    vector: float,
+    fixed: float,
+    owner: NDArray[np.int64],
+    stamp: int,
+    queue: NDArray[Any],
+) -> float:
+    """Bytes of rows first .. last-1 with their k-step zone; or any number above the budget where they take more.
+
+    `stamp` is a number that is not in `owner` (n,) yet; `queue` (n,) is scratch.
+    """
+    one = np.uint64(1)
+    own = np.int64(indptr[np.uint64(last)]) - np.int64(indptr[np.uint64(first)])
+    size = fixed + entry * own + (row + vector) * (last - first)
+    if size > budget:
+        return size
+    tail = np.uint64(0)
+    for i in range(np.uint64(first), np.uint64(last)):
+        queue[tail] = i
+        owner[i] = stamp
+        tail += one
+    head = np.uint64(0)
+    for d in range(1, k + 1):
+        # Rows at distance d < k are computed and cost their entries; those at distance k only an entry of x.
+        inner = d < k
+        level_end = tail
+        while head < level_end:
+            v = np.uint64(queue[head])
+            head += one
+            for e in range(indptr[v], indptr[v + one]):
+                j = indices[e]
+                if owner[j] != stamp:
+                    owner[j] = stamp
+                    queue[tail] = j
+                    tail += one
+                    size += vector
+                    if inner:
+                        size += row + entry * (np.int64(indptr[np.uint64(j) + one]) - np.int64(indptr[j]))
+            if size > budget:
+                return size
+    return size

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.errors import ArgumentError
-from akx.core.numba_jit import njit
 from akx.partition.adjacency import unsigned_pattern
 from akx.partition.base import ROW_FLOPS, IndexArray, Partition
 from akx.partition.ghost import GhostZones, ghost_zones
@@ -152,16 +151,5 @@ def edge_cut(indptr: IndexArray, indices: IndexArray, partition: Partition) -> i
         raise ArgumentError(
             "partition is of another matrix", expected=f"{pointer.size - 1} rows", found=str(partition.n)
         )
-    return int(_edge_cut(pointer, columns, partition.part_of_row()))
-
-
-@njit(cache=True, nogil=True)
-def _edge_cut(indptr: NDArray[Any], indices: NDArray[Any], part: NDArray[np.int32]) -> int:
-    one = np.uint64(1)
-    cut = 0
-    for i in range(np.uint64(part.shape[0])):
-        mine = part[i]
-        for e in range(indptr[i], indptr[i + one]):
-            if part[indices[e]] != mine:
-                cut += 1
-    return cut
+    part = partition.part_of_row()
+    return int(np.count_nonzero(np.repeat(part, np.diff(pointer.view(f"i{pointer.itemsize}"))) != part[columns]))

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from akx.plandb.bundle import Bundle, ImportReport, parse_bundle, read_bundle
-from akx.plandb.database import Lookup, PlanDatabase, database_of, default_database, shared_database
-from akx.plandb.files import PlanDatabaseWarning, database_path
+from akx.plandb.database import PlanDatabase, database_of, default_database, shared_database
+from akx.plandb.file import PlanDatabaseWarning
+from akx.plandb.folder import ShippedPlans
 from akx.plandb.key import FIELD_MEANINGS, PlanKey, key_of_plan, made_with, make_key, revisions_of
-from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
-from akx.plandb.places import project_directory, project_plans, system_directories, system_plans
-from akx.plandb.record import PlanRecord, TrialRecord, aged, mismatch, stale_fields
+from akx.plandb.layers import (
+    PlanLayer,
+    project_directory,
+    project_plans,
+    shipped_plans,
+    system_directories,
+    system_plans,
+)
+from akx.plandb.lookup import Lookup
+from akx.plandb.place import database_path
+from akx.plandb.record import PlanRecord, aged, mismatch, stale_fields
 from akx.plandb.status import DatabaseStatus, LayerStatus, database_status
 from akx.plandb.timing import SolverTiming, TimingKey
+from akx.plandb.trial import TrialRecord
 
 __all__ = [
     "FIELD_MEANINGS",

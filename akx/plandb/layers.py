@@ -1,52 +1,61 @@
 """Read-only layers around the user's database: bundles of plans in the folders of a project, a system, the package.
 
-A layer is a directory of bundles (:mod:`akx.plandb.bundle`), one file per matrix class or device. A malformed file,
-or a malformed record in one, is reported once and skipped; it never stops a lookup. Files are looked at again once a
-second at most, by their sizes and times, and those that have changed are read anew. Where the directories are is in
-:mod:`akx.plandb.places`.
+project     ``.akx/plans`` in the current directory or the nearest one above it that has such a folder; the search ends
+            at the root of a Git repository and at that of the file system, and the user's home is no project. A folder
+            that belongs neither to the user nor to the administrator is passed over.
+            ``AKX_PROJECT_PLANS`` names another directory
+system      ``akx/plans`` under each of ``XDG_DATA_DIRS`` on Linux, the directory for data of all users elsewhere.
+            ``AKX_SYSTEM_PLANS`` names another directory
+
+Either variable turns its layer off where it is set and empty. Both are looked at with every lookup, and so is the
+current directory, whose change is seen at once; a folder that is made or removed later is seen within a second.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import stat
+import sys
 import time
-import warnings
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from functools import cached_property
-from itertools import count
+from collections.abc import Hashable
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from akx.core.errors import AkxError
-from akx.core.fork_safety import ForkSafeLock
-from akx.plandb.bundle import Bundle, parse_bundle, unreadable
-from akx.plandb.files import PlanDatabaseWarning
+from akx.plandb.bundle import PROJECT_FOLDER
+from akx.plandb.folder import SHIPPED, ShippedPlans
 from akx.plandb.record import PlanRecord
 from akx.plandb.timing import SolverTiming
 
-__all__ = ["SHIPPED", "USER", "PlanLayer", "ShippedPlans", "origin", "shipped_plans"]
+__all__ = [
+    "PROJECT",
+    "PROJECT_VARIABLE",
+    "SHIPPED",
+    "SYSTEM",
+    "SYSTEM_VARIABLE",
+    "USER",
+    "PlanLayer",
+    "origin",
+    "project_directory",
+    "project_plans",
+    "shipped_plans",
+    "system_directories",
+    "system_plans",
+]
 
-#: The names of the layers of the user's own plans, and of those that come with akx.
-USER, SHIPPED = "user", "shipped"
-_PACKAGE = Path(__file__).resolve().parents[1]
-#: Seconds for which the files of a layer are taken to be unchanged: at least, at most, and over those of a look, so
-#: that one to a slow file system is rare.
-_GLANCE, _LONG_GLANCE, _SHARE = 1.0, 60.0, 20.0
-#: Nanoseconds within which two changes may have the same time: clocks of file systems are coarse.
-_COARSE = 2_000_000_000
-#: Inode, size and time of a file.
-_Stamp = tuple[int, ...]
-
-
+#: The names of the layers: of the user's own plans, and of those around them.
+USER, PROJECT, SYSTEM = "user", "project", "system"
+PROJECT_VARIABLE, SYSTEM_VARIABLE = "AKX_PROJECT_PLANS", "AKX_SYSTEM_PLANS"
+#: What data of all users is on Linux, where nothing else is said.
+_DATA_DIRS = "/usr/local/share:/usr/share"
+#: Seconds for which the folder that was found above a directory, or its absence, is believed.
+_GLANCE = 1.0
+_SHIPPED: ShippedPlans | None = None
+_found: tuple[tuple[str | None, ...], float, Path | None] | None = None
 #: Where plans of a layer come from, as a user would say it.
 _ORIGINS = {
-    "project": "from the plans of this project",
+    PROJECT: "from the plans of this project",
     USER: "from your plans",
-    "system": "from the plans of this system",
+    SYSTEM: "from the plans of this system",
     SHIPPED: "shipped with akx",
 }
 
@@ -89,215 +98,45 @@ class PlanLayer(Protocol):
         ...
 
 
-#: The most records of one file that are said to be invalid one by one.
-_MOST_PROBLEMS = 8
-#: What a bundle with timings of solvers has in it.
-_TIMED = '"timings"', '"solvers"'
+def project_directory() -> Path | None:
+    """The folder of the project's plans; None where there is no project, or the layer is turned off.
 
-
-@dataclass(frozen=True)
-class _File:
-    """What one file held when it was read: its text, or why it cannot be read."""
-
-    stamp: _Stamp
-    path: Path
-    text: bytes = b""
-    fault: str = ""
-
-    @cached_property
-    def bundle(self) -> Bundle:
-        """What the text says; with problems alone where it is no bundle."""
-        if self.fault:
-            return Bundle((), (self.fault,))
-        try:
-            found = parse_bundle(self.text, str(self.path))
-        except AkxError as error:
-            return Bundle((), (str(error),))
-        problems = [f"{self.path.name}: {problem}" for problem in found.problems[:_MOST_PROBLEMS]]
-        if (more := len(found.problems) - _MOST_PROBLEMS) > 0:
-            problems.append(f"{self.path.name}: {more} more records are not valid")
-        return replace(found, problems=tuple(problems))
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """What a directory held at one look; no two looks of this process that found something new have one `version`."""
-
-    version: int = 0
-    fault: str | None = None
-    files: dict[str, _File] = field(default_factory=dict)
-    _under: dict[str, tuple[PlanRecord, ...]] = field(default_factory=dict)
-
-    def mentions(self, *words: str) -> bool:
-        """Whether one of these is anywhere in the files."""
-        return any(word.encode() in file.text for word in words for file in self.files.values())
-
-    @cached_property
-    def records(self) -> dict[str, PlanRecord]:
-        """The best plan of each key, by its id and in the order of these."""
-        return _best(record for file in self.files.values() for record in file.bundle.records)
-
-    def under(self, fingerprint: str) -> tuple[PlanRecord, ...] | None:
-        """Those for one pattern, for which no others are parsed; None where something is wrong with them."""
-        if fingerprint not in self._under:
-            told = [file for file in self.files.values() if fingerprint.encode() in file.text]
-            try:
-                bundles = [parse_bundle(file.text, str(file.path), fingerprint=fingerprint) for file in told]
-            except AkxError:
-                return None
-            if any(bundle.problems for bundle in bundles):
-                return None
-            records = (record for bundle in bundles for record in bundle.records)
-            self._under[fingerprint] = tuple(_best(records).values())
-        return self._under[fingerprint]
-
-    @cached_property
-    def by_fingerprint(self) -> dict[str, list[PlanRecord]]:
-        """Those for one pattern."""
-        found: dict[str, list[PlanRecord]] = {}
-        for record in self.records.values():
-            found.setdefault(record.key.fingerprint, []).append(record)
-        return found
-
-    @cached_property
-    def timings(self) -> tuple[SolverTiming, ...]:
-        """The newest first."""
-        found = [timing for file in self.files.values() for timing in file.bundle.timings]
-        return tuple(sorted(found, key=lambda timing: datetime.fromisoformat(timing.created), reverse=True))
-
-    @cached_property
-    def problems(self) -> tuple[str, ...]:
-        """What is wrong with the directory and its files."""
-        found = tuple(line for file in self.files.values() for line in file.bundle.problems)
-        return found if self.fault is None else (self.fault, *found)
-
-
-class ShippedPlans:
-    """The plans in the ``*.json`` files of one directory, read when first asked for and again when they have changed.
-
-    Those that come with akx, which its tests have gone through, are parsed when they are asked for: a lookup parses
-    those of its pattern.
-
-    Parameters
-    ----------
-    directory : Path, optional
-        Where the files are: by default inside the package, or ``tuning_db`` beside it in a checkout. A directory that
-        does not exist is an empty layer.
-    name : str
-        What the layer is called in lists.
-
-    Attributes
-    ----------
-    directory : Path
-    name : str
+    A folder that ``AKX_PROJECT_PLANS`` names need not exist. Costs some microseconds, and a look at the directories
+    above once a second or where the current directory has changed.
     """
-
-    def __init__(self, directory: Path | None = None, name: str = SHIPPED) -> None:
-        self.directory = directory if directory is not None else _default_directory()
-        self._is_ours = directory is None
-        self.name = name
-        self._contents = _Contents()
-        self._next: float | None = None
-        self._reported: set[str] = set()
-        self._lock = ForkSafeLock()
-
-    def __repr__(self) -> str:
-        return f"ShippedPlans({str(self.directory)!r}, {self.name!r})"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (ShippedPlans, (None if self._is_ours else self.directory, self.name))
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """What is wrong with the files, one line each; empty where nothing is."""
-        return self._load().problems
-
-    def stamp(self) -> Hashable:
-        """What differs after a file has changed: within a second of it, at the price of a look at a clock otherwise."""
-        return str(self.directory), self._load().version
-
-    def records(self) -> tuple[PlanRecord, ...]:
-        """Every plan there is, one per key, in the order of their ids."""
-        return tuple(self._load().records.values())
-
-    def get(self, identifier: str) -> PlanRecord | None:
-        """The plan with this full id."""
-        return self._load().records.get(identifier)
-
-    def with_fingerprint(self, fingerprint: str) -> tuple[PlanRecord, ...]:
-        """The plans for one pattern."""
-        contents = self._load()
-        is_readable = contents.fault is None and not any(file.fault for file in contents.files.values())
-        found = contents.under(fingerprint) if self._is_ours and is_readable else None
-        if found is not None:
-            return found
-        self._report(contents.problems)
-        return tuple(contents.by_fingerprint.get(fingerprint, ()))
-
-    def has_digests(self, digits: int) -> bool:
-        """Whether plans are there under fingerprints of so many digits."""
-        contents = self._load()
-        if self._is_ours:
-            there = re.compile(rb'"fingerprint": *"[0-9a-f]{%d}"' % digits)
-            return any(there.search(file.text) for file in contents.files.values())
-        return any(len(fingerprint) == digits for fingerprint in contents.by_fingerprint)
-
-    def timings(self) -> tuple[SolverTiming, ...]:
-        """Every timing of solvers there is, the newest of each key first."""
-        contents = self._load()
-        if self._is_ours and not contents.mentions(*_TIMED):
-            return ()
-        return contents.timings
-
-    def place_of(self, identifier: str) -> Path | None:
-        """The file that has the plan, or the timing, with this full id."""
-        contents = self._load()
-        found = contents.records.get(identifier)
-        for name, file in contents.files.items():
-            if found in file.bundle.records or any(timing.id == identifier for timing in file.bundle.timings):
-                return self.directory / name
-        return None
-
-    def _load(self) -> _Contents:
-        if self._next is not None and time.monotonic() < self._next:
-            return self._contents
-        with self._lock:
-            begin = time.monotonic()
-            if self._next is not None and begin < self._next:  # another thread has looked meanwhile
-                return self._contents
-            before, is_first = self._contents, self._next is None
-            stamps, fault = _look(self.directory)
-            is_same = fault == before.fault and stamps == {name: file.stamp for name, file in before.files.items()}
-            if is_first or not is_same or not all(map(_is_settled, stamps.values())):
-                self._contents = self._read(before, stamps, fault)
-            end = time.monotonic()
-            self._next = end + min(max(_GLANCE, _SHARE * (end - begin)), _LONG_GLANCE)
-        return self._contents
-
-    def _read(self, before: _Contents, stamps: dict[str, _Stamp], fault: str | None) -> _Contents:
-        """The contents with the files of these stamps, those read anew that may have changed."""
-        files: dict[str, _File] = {}
-        for name, stamp in stamps.items():
-            known = before.files.get(name)
-            unchanged = known is not None and known.stamp == stamp and _is_settled(stamp)
-            files[name] = known if known is not None and unchanged else _read_file(self.directory / name, stamp)
-        if before.version and (files, fault) == (before.files, before.fault):
-            return before
-        contents = _Contents(next(_VERSIONS), fault, files)
-        if not self._is_ours:
-            self._report(contents.problems)
-        return contents
-
-    def _report(self, problems: Iterable[str]) -> None:
-        """Warn of each problem once."""
-        for line in problems:
-            if line not in self._reported:
-                self._reported.add(line)
-                warnings.warn(f"{self.name} plans skipped: {line}", PlanDatabaseWarning, stacklevel=6)
+    global _found
+    given = os.environ.get(PROJECT_VARIABLE)
+    try:
+        here = os.getcwd()
+    except OSError:  # removed meanwhile
+        return None if not given or not os.path.isabs(given) else Path(given)
+    asked = given, here, os.environ.get("HOME")
+    now = time.monotonic()
+    if _found is None or _found[0] != asked or now - _found[1] >= _GLANCE:
+        place = _search(Path(here)) if given is None else _named(given, here)
+        _found = asked, time.monotonic(), place
+    return _found[2]
 
 
-_SHIPPED: ShippedPlans | None = None
-_VERSIONS = count(1)
+def project_plans() -> tuple[ShippedPlans, ...]:
+    """The layer of the project, if there is one."""
+    directory = project_directory()
+    return () if directory is None else (_layer(directory, PROJECT),)
+
+
+def system_directories() -> tuple[Path, ...]:
+    """The folders of the system's plans, first wins; empty where the layer is turned off. They need not exist."""
+    given = os.environ.get(SYSTEM_VARIABLE)
+    try:
+        here = "" if given is None or os.path.isabs(os.path.expanduser(given.strip())) else os.getcwd()
+    except OSError:  # removed meanwhile
+        return ()
+    return _system(given, os.environ.get("XDG_DATA_DIRS"), here)
+
+
+def system_plans() -> tuple[ShippedPlans, ...]:
+    """The layers of the system, first wins."""
+    return tuple(_layer(directory, SYSTEM) for directory in system_directories())
 
 
 def shipped_plans() -> ShippedPlans:
@@ -308,52 +147,47 @@ def shipped_plans() -> ShippedPlans:
     return _SHIPPED
 
 
-def _look(directory: Path) -> tuple[dict[str, _Stamp], str | None]:
-    """The stamp of each bundle in a directory by name, and why it cannot be read, if it cannot."""
-    stamps: dict[str, _Stamp] = {}
+@lru_cache(maxsize=64)
+def _layer(directory: Path, name: str) -> ShippedPlans:
+    """One object for each directory, so that its files are read once."""
+    return ShippedPlans(directory, name)
+
+
+@lru_cache(maxsize=16)
+def _system(given: str | None, data_dirs: str | None, here: str) -> tuple[Path, ...]:
+    if given is not None:
+        named = _named(given, here)
+        return () if named is None else (named,)
+    if sys.platform != "linux":
+        from platformdirs import site_data_path
+
+        return (site_data_path("akx", appauthor=False) / "plans",)
+    parts = (data_dirs or _DATA_DIRS).split(os.pathsep)
+    return tuple(dict.fromkeys(Path(part, "akx", "plans") for part in parts if os.path.isabs(part)))
+
+
+def _named(given: str, here: str) -> Path | None:
+    """The directory that a variable names, seen from `here`, or None where it is empty."""
+    return Path(os.path.normpath(os.path.join(here, os.path.expanduser(given.strip())))) if given.strip() else None
+
+
+def _search(here: Path) -> Path | None:
+    """The nearest folder of plans in `here` or above it."""
+    home = Path(os.path.realpath(os.path.expanduser("~")))
+    for folder in (here, *here.parents):
+        plans = folder / PROJECT_FOLDER
+        if folder != home and os.path.isdir(plans) and _is_trusted(plans):
+            return plans
+        if os.path.lexists(folder / ".git"):
+            return None
+    return None
+
+
+def _is_trusted(folder: Path) -> bool:
+    """Whether a folder that was merely found belongs to this user, or to the administrator."""
+    if not hasattr(os, "getuid"):
+        return True
     try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if not entry.name.endswith(".json") or entry.name.startswith("."):
-                    continue
-                try:
-                    status = os.stat(entry.path)
-                except FileNotFoundError:  # gone meanwhile
-                    continue
-                except OSError:  # what is wrong with it is said when it is read
-                    stamps[entry.name] = (0, 0, 0)
-                    continue
-                if not stat.S_ISDIR(status.st_mode):
-                    stamps[entry.name] = status.st_ino, status.st_size, status.st_mtime_ns
-    except FileNotFoundError:
-        return {}, None
-    except OSError as error:
-        return {}, f"{directory}: {error.strerror or error}"
-    return dict(sorted(stamps.items())), None
-
-
-def _best(records: Iterable[PlanRecord]) -> dict[str, PlanRecord]:
-    """The best of each key, by its id and in the order of these."""
-    found: dict[str, PlanRecord] = {}
-    for record in records:
-        if record.id not in found or record.better_than(found[record.id]):
-            found[record.id] = record
-    return dict(sorted(found.items()))
-
-
-def _is_settled(stamp: _Stamp) -> bool:
-    """Whether the next change is sure to give another stamp; a time that lies ahead tells as much as one long ago."""
-    return abs(time.time_ns() - stamp[2]) > _COARSE
-
-
-def _read_file(path: Path, stamp: _Stamp) -> _File:
-    try:
-        return _File(stamp, path, path.read_bytes())
-    except OSError as error:
-        return _File(stamp, path, fault=str(unreadable(path, error)))
-
-
-def _default_directory() -> Path:
-    inside, beside = _PACKAGE / "tuning_db", _PACKAGE.parent / "tuning_db"
-    is_checkout = (_PACKAGE.parent / "pyproject.toml").is_file()
-    return beside if is_checkout and beside.is_dir() and not inside.is_dir() else inside
+        return os.stat(folder).st_uid in (os.getuid(), 0)
+    except OSError:
+        return False

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from akx.core.errors import DatabaseError
-from akx.plandb.files import database_path
+from akx.core.errors import DatabaseError, brief
+from akx.core.process import user_folder
 
-__all__ = ["ServerAddress", "database_place"]
+__all__ = ["ServerAddress", "database_path", "database_place"]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9.+-]*://")
 #: What pathlib makes of the beginning of a URL of a server.
@@ -97,6 +97,26 @@ def database_place(path: str | os.PathLike[str] | ServerAddress | None = None) -
         if isinstance(path, os.PathLike) and _URL_AS_PATH.match(given):
             raise DatabaseError("URL of the plan database is given as a path", hint="pass it as a str")
     return database_path(path)
+
+
+def database_path(path: str | os.PathLike[str] | None = None) -> Path:
+    """Path of the database: `path`, else ``AKX_DB``, else ``plans.sqlite`` in the user's data directory.
+
+    Absolute and free of symbolic links, because the logs of SQLite lie beside the file itself. Raises
+    :class:`DatabaseError` where it is empty or cannot be expanded.
+    """
+    given = os.fspath(path) if path is not None else os.environ.get("AKX_DB", "").strip()
+    if not given:
+        if path is not None:
+            raise DatabaseError("path of the plan database is empty", hint="pass --db PATH")
+        return Path(os.path.realpath(user_folder("data") / "plans.sqlite"))
+    if "\0" in given:
+        raise DatabaseError("path of the plan database has a null character", found=brief(given))
+    try:
+        expanded = Path(given).expanduser()
+    except RuntimeError as error:
+        raise DatabaseError(f"path of the plan database: {error}", found=given, hint="give it in full") from error
+    return Path(os.path.realpath(expanded))
 
 
 def _parse(url: str) -> dict[str, Any]:

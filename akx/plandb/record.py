@@ -1,32 +1,49 @@
-"""What is stored: a winning plan with its figures and where they come from, and the trials of a search.
+"""What is stored of a winning plan: its figures and where they come from; and a sketch of it.
 
-Both are frozen, checked when made, and equal to themselves after a round trip through JSON or the database: floats are
+A record is frozen, checked when made, and equal to itself after a round trip through JSON or the database: floats are
 kept to the last bit.
+
+A sketch is what is known at a glance of many plans, for those who look for similar matrices. The features of a matrix
+are kept with its plan, first in ``provenance``, as one flat object of numbers::
+
+    {"features": {"rows": 1000, "nnz": 4920, ...}, "machine": ...}
+
+so that they are found in the text of a row without parsing the rest of it. Some microseconds a plan.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from akx.core.errors import PlanError, brief
 from akx.core.plan import Plan, check_fields
-from akx.plandb.checks import LONGEST_NAME, check_time, checked_object, checked_seconds, checked_text
-from akx.plandb.key import PlanKey, aged_by, key_of_plan, made_with, revisions_of
+from akx.plandb.key import PlanKey, aged_by, key_of_plan, revisions_of
 from akx.plandb.legacy import modern_record
 
+if TYPE_CHECKING:
+    from akx.plandb.trial import TrialRecord
+
 __all__ = [
+    "FEATURES",
+    "LONGEST_NAME",
     "RECORD_SCHEMA",
-    "TRIAL_STATES",
+    "SKETCH_COLUMNS",
     "PlanRecord",
-    "TrialRecord",
+    "Sketch",
     "aged",
     "break_even_calls",
+    "check_plan",
+    "check_time",
+    "checked_object",
+    "checked_seconds",
+    "checked_text",
     "mismatch",
     "newest",
     "now",
@@ -36,15 +53,18 @@ __all__ = [
 #: Version of the JSON form of a record. Raised whenever a field changes its meaning.
 RECORD_SCHEMA = 2
 
-#: The most characters of a reason; what is longer is cut.
-_LONGEST_REASON = 2000
+#: The most characters of a name, as of a file's; what is longer is cut.
+LONGEST_NAME = 255
+#: The most lists and objects one in another.
+_DEEPEST = 32
 #: The most states that trials are counted by.
 _MOST_STATES = 100
 #: What a search says in the provenance where it did not come to a sound end, and the words for it.
 _PROVISIONAL = {"interrupted": "interrupted", "disturbed": "disturbed", "starved": "too little time"}
 
-#: How a trial may end.
-TRIAL_STATES = ("complete", "pruned", "failed")
+#: Where features are in the provenance of a record, and columns of a plan that a sketch is made of.
+FEATURES, SKETCH_COLUMNS = "features", ("id", "k", "start_vectors", "device_class", "provenance")
+_BEGIN = re.compile(r'\{"features": (\{[^{}]*\})')
 
 
 def now() -> str:
@@ -106,7 +126,7 @@ class PlanRecord:
     def __post_init__(self) -> None:
         if not isinstance(self.key, PlanKey):
             raise PlanError("record has no plan key", found=type(self.key).__name__)
-        _check_plan(self.plan, self.key)
+        check_plan(self.plan, self.key)
         object.__setattr__(self, "key", key_of_plan(self.key, self.plan))
         for name in ("seconds", "baseline_seconds", "prepare_seconds", "tuning_seconds"):
             zero = name in ("prepare_seconds", "tuning_seconds")
@@ -211,76 +231,45 @@ class PlanRecord:
 
 
 @dataclass(frozen=True)
-class TrialRecord:
-    """One trial of a search, kept so that a later search goes on from it.
+class Sketch:
+    """A plan at a glance.
 
     Attributes
     ----------
-    plan : Plan
-        What was tried.
-    seconds : tuple of float
-        Every sample in seconds; empty where nothing was measured.
-    state : str
-        ``"complete"``, ``"pruned"`` or ``"failed"``.
-    reason : str
-        Why it was pruned or failed; "" otherwise.
-    created : str
-        When its search began, which tells the trials of one from those of another: ISO 8601 with the offset from UTC;
-        now where not given.
-    clock_hz : float or None
-        Hertz of the processor when the timing had ended; None where nobody told.
-    provenance : mapping
-        Revisions, kernel sources and versions of what was tried; the database adds those of today where there are none.
-        Two trials that differ in it alone are equal.
+    id : str
+        Of the plan.
+    k, start_vectors : int
+    device_class : str
+    features : mapping of str to float
+        Of its matrix.
     """
 
-    plan: Plan
-    seconds: tuple[float, ...] = ()
-    state: str = "complete"
-    reason: str = ""
-    created: str = field(default_factory=now)
-    clock_hz: float | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    id: str
+    k: int
+    start_vectors: int
+    device_class: str
+    features: Mapping[str, float]
 
-    def __post_init__(self) -> None:
-        _check_plan(self.plan, None)
-        if not isinstance(self.seconds, (list, tuple)):
-            raise PlanError("trial field 'seconds' is not a sequence", found=type(self.seconds).__name__)
-        samples = tuple(checked_seconds("trial field 'seconds'", value, zero=True) for value in self.seconds)
-        object.__setattr__(self, "seconds", samples)
-        if self.state not in TRIAL_STATES:
-            raise PlanError("trial has an unknown state", expected=f"one of {TRIAL_STATES}", found=brief(self.state))
-        object.__setattr__(self, "reason", checked_text("trial field 'reason'", self.reason, _LONGEST_REASON))
-        check_time("trial field 'created'", self.created)
-        if self.clock_hz is not None:
-            object.__setattr__(self, "clock_hz", checked_seconds("trial field 'clock_hz'", self.clock_hz, zero=False))
-        object.__setattr__(self, "provenance", MappingProxyType(checked_object("provenance", self.provenance)))
+    @staticmethod
+    def of_row(row: tuple[Any, ...]) -> Sketch | None:
+        """From the columns :data:`SKETCH_COLUMNS`; None where they have no features, or are no columns of ours."""
+        identifier, k, start_vectors, device_class, provenance = row
+        found = _BEGIN.match(provenance) if isinstance(provenance, str) else None
+        if found is None or not isinstance(k, int) or not isinstance(start_vectors, int):
+            return None
+        try:
+            features = _numbers(json.loads(found[1]))
+        except ValueError:
+            return None
+        return None if features is None else Sketch(str(identifier), k, start_vectors, str(device_class), features)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        plain = {f.name: getattr(self, f.name) for f in fields(self)} | {"provenance": dict(self.provenance)}
-        return (TrialRecord, tuple(plain.values()))
-
-    @property
-    def revisions(self) -> str:
-        """Of the plan, as they were when it was tried."""
-        return str(self.provenance.get("revisions") or revisions_of(self.plan))
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the revisions are those of today."""
-        return self.revisions == revisions_of(self.plan)
-
-    def stamped(self) -> TrialRecord:
-        """The trial with what it was made with, now where it does not say."""
-        if self.provenance:
-            return self
-        return replace(self, provenance={"revisions": revisions_of(self.plan), **made_with(self.plan)})
-
-    def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types, ``seconds`` a list of every sample."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        provenance = json.loads(json.dumps(dict(self.provenance)))
-        return {**plain, "plan": self.plan.to_json(), "seconds": list(self.seconds), "provenance": provenance}
+    @staticmethod
+    def of_record(record: PlanRecord) -> Sketch | None:
+        """From a record in memory; None where it has no features."""
+        features = _numbers(record.provenance.get(FEATURES))
+        if features is None:
+            return None
+        return Sketch(record.id, record.key.k, record.key.start_vectors, record.key.device_class, features)
 
 
 def stale_fields(record: PlanRecord) -> list[str]:
@@ -309,7 +298,8 @@ def newest(records: Iterable[PlanRecord]) -> PlanRecord | None:
     return max(records, key=lambda record: datetime.fromisoformat(record.created), default=None)
 
 
-def _check_plan(plan: Plan, key: PlanKey | None) -> None:
+def check_plan(plan: Plan, key: PlanKey | None = None) -> None:
+    """Raise PlanError where a plan cannot be kept, under this key."""
     if not isinstance(plan, Plan):
         raise PlanError("record has no plan", found=type(plan).__name__)
     if key is not None and plan.k != key.k:
@@ -317,3 +307,66 @@ def _check_plan(plan: Plan, key: PlanKey | None) -> None:
     for name, option in plan.options.items():
         if isinstance(option, float) and not math.isfinite(option):
             raise PlanError(f"plan option {brief(name)} is not finite", found=brief(option))
+
+
+def _numbers(given: Any) -> dict[str, float] | None:
+    """The features as finite numbers; None where they are something else."""
+    if not isinstance(given, Mapping) or not given:
+        return None
+    plain = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in given.values())
+    if not plain or not all(abs(value) < 2**63 and math.isfinite(value) for value in given.values()):
+        return None
+    return {str(name): float(value) for name, value in given.items()}
+
+
+# --------------------------------------------- checks of what a record holds, from wherever it comes
+
+
+def checked_seconds(what: str, value: Any, *, zero: bool) -> float:
+    """A time in seconds, finite and positive, or `zero` where that will do. Raises PlanError."""
+    least = "a finite number >= 0" if zero else "a finite number > 0"
+    try:
+        number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise PlanError(f"{what} is not a time", expected=least, found=brief(value))
+    return number
+
+
+def checked_text(what: str, value: Any, most: int) -> str:
+    """A text of `most` characters at most, which UTF-8 can hold: what is longer is cut. Raises PlanError."""
+    if not isinstance(value, str):
+        raise PlanError(f"{what} is not a string", found=brief(value))
+    text = value[: most + 1].encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def check_time(what: str, value: Any) -> None:
+    """Raise PlanError where a moment is none of ISO 8601 with an offset from UTC."""
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise PlanError(f"{what} is not a time", expected="ISO 8601 with an offset from UTC", found=brief(value))
+
+
+def checked_object(what: str, value: Any) -> dict[str, Any]:
+    """A copy of a JSON object. Raises PlanError."""
+    try:
+        if not isinstance(value, Mapping):
+            raise TypeError(type(value).__name__)
+        copy: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+        if set(copy) != set(value):
+            raise TypeError("a name that is not a string")
+        if _depth(copy) > _DEEPEST:
+            raise TypeError(f"more than {_DEEPEST} lists or objects one in another")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PlanError(f"record field '{what}' is not a JSON object", found=str(error)) from error
+    return copy
+
+
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)

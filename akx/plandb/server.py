@@ -1,74 +1,257 @@
-"""A PostgreSQL server below the database: how it is reached through SQLAlchemy, and what its faults are called.
+"""Tables on a PostgreSQL server that many machines share, through SQLAlchemy, by the rules of the file.
+
+Tables are ``akx_plans``, ``akx_trials``, ``akx_timings``, ``akx_schema_version`` and ``akx_changes``, in the first
+schema of the search path, so that they may lie beside Optuna's. They are made by the first change, in one transaction.
+
+Every change is one transaction and holds a lock of the database while it lasts, so that changes come one after another
+as they do in a file, and of two processes that import for one key the better plan stays. A client killed at any moment
+leaves the last committed state. Every transaction looks at the layout first: another akx may have changed it since.
 
 Connections are opened for one transaction and closed after it. That takes some milliseconds, and leaves nothing open on
-a server that many share, nothing that a restart of the server breaks, and nothing for a fork to inherit.
+a server that many share, nothing that a restart of the server breaks, and nothing for a fork to inherit. A number that
+each change raises tells others that plans have changed; it is asked for every ten seconds at most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from akx.core.errors import DatabaseError, MissingDependencyError
+from akx.core.fork_safety import ForkSafeLock
+from akx.plandb.migrate import POSTGRES, REVISED, SCHEMA_VERSION, TIMED, Inspection, migrate, modern_copy, newer
 from akx.plandb.place import ServerAddress
+from akx.plandb.server_faults import may_pass, server_errors, translate
+from akx.plandb.tables import Tables
 
-__all__ = ["ServerConnection", "connecting", "make_engine", "may_pass", "server_errors", "translate"]
+__all__ = ["ServerStore", "connecting"]
 
+_T = TypeVar("_T")
+_PREFIX = POSTGRES.prefix
+#: The lock that changes take: "akxp" in ASCII.
+_LOCK = 0x616B7870
+_PAUSE = 0.1
+#: Seconds for which the number of changes is believed, and for which a server that did not answer is left alone.
+_BELIEVED = 10.0
+#: Seconds that a lookup gives the server to say how many changes there were.
+_PATIENCE = 1.0
 #: Milliseconds after which the server ends a transaction that says nothing, and the client a connection that does not
 #: answer: a machine that went away without a word holds its lock no longer.
 _SILENCE_MS = 60_000
 #: Least seconds for a connection: libpq takes less for two.
 _CONNECT_SECONDS = 2
-_ELSEWHERE = "pass --db PATH or set AKX_DB to a file to go on without it"
 
-#: What a server says that is starting, stopping or recovering from a crash: worth waiting for.
-_AT_REST = ("is starting up", "is shutting down", "in recovery mode", "not yet accepting connections")
-#: Errors by the code (SQLSTATE) of the server, or its first digits, or by its words where it gave none: what and hint.
-_FAULTS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
-    (
-        ("55P03", "57014"),
-        (),
-        "plan database is locked by another process",
-        "wait until the other process has finished",
-    ),
-    (
-        ("53100",),
-        (),
-        "plan database cannot be written: the server's disk is full",
-        "tell its administrator",
-    ),
-    (
-        ("53300",),
-        ("too many clients", "too many connections", "connection slots are reserved"),
-        "the server of the plan database has too many connections",
-        "try again later",
-    ),
-    (
-        ("25006",),
-        (),
-        "the server of the plan database is read-only",
-        "name the primary server in the URL",
-    ),
-    (
-        ("42501",),
-        (),
-        "no right to use the plan database so",
-        "ask its owner for GRANT SELECT, INSERT, UPDATE, DELETE ON akx_plans, akx_trials, akx_timings, akx_changes, "
-        "and SELECT ON akx_schema_version; to make the tables, CREATE on the schema",
-    ),
-    (
-        ("28",),
-        ("authentication failed", "no password supplied", "no pg_hba.conf entry", 'FATAL: role "'),
-        "the server of the plan database refuses the user or the password",
-        "put the password in ~/.pgpass (host:port:database:user:password, mode 0600) or PGPASSWORD, and check the user",
-    ),
-    (
-        ("3D000",),
-        ('FATAL: database "',),
-        "there is no such database on the server",
-        "make it with createdb, or correct the name in the URL",
-    ),
-)
+
+class ServerStore:
+    """The tables at `address`; see the module for the rules.
+
+    Parameters
+    ----------
+    address : ServerAddress
+        Where they are.
+    timeout : float
+        Seconds to wait for another process's lock, and for a server that is starting.
+    """
+
+    prefix = _PREFIX
+
+    def __init__(self, address: ServerAddress, timeout: float) -> None:
+        self.address = address
+        self.timeout = timeout
+        self._engines: dict[float, Any] = {}
+        self._changes: tuple[int, ...] = ()
+        self._asked = -_BELIEVED
+        self._failure: DatabaseError | None = None
+        self._failed = -_BELIEVED
+        self._guard = ForkSafeLock()
+
+    def close(self) -> None:
+        """Nothing is open between transactions."""
+
+    def read(self, action: Callable[[Tables], _T], patience: float | None = None) -> _T | None:
+        """`action` on the tables, or None where there are none yet; on a copy of tables of an old layout.
+
+        With `patience`, in seconds, a server that could not be reached a moment ago is not asked again.
+
+        Raises
+        ------
+        DatabaseError
+            Where the server cannot be reached, refuses, or has the tables of a newer akx.
+        MissingDependencyError
+            Where the driver is not installed.
+        """
+
+        def attempt(connection: _ServerConnection) -> tuple[_T | None, sqlite3.Connection | None]:
+            inspection = self._inspect(connection)
+            if inspection.version > SCHEMA_VERSION and inspection.oldest_reader > SCHEMA_VERSION:
+                raise newer(inspection, self.address)
+            if not 0 < inspection.version < SCHEMA_VERSION:
+                return action(Tables(connection, _PREFIX)) if inspection.version else None, None
+
+            def rows(table: str, columns: Sequence[str]) -> Sequence[Sequence[Any]]:
+                statement = f"SELECT {', '.join(columns)} FROM {_PREFIX}{table}"
+                found: Sequence[Sequence[Any]] = connection.execute(statement).fetchall()
+                return found
+
+            return None, modern_copy(inspection.version, rows)
+
+        found, copy = self._reading(attempt, patience)
+        if copy is None:
+            return found
+        with contextlib.closing(copy):
+            return action(Tables(copy, is_old=True))
+
+    def _reading(self, action: Callable[[_ServerConnection], _T], patience: float | None) -> _T:
+        if patience is not None and self._failure is not None and time.monotonic() - self._failed < _BELIEVED:
+            raise self._failure.with_traceback(None)
+        try:
+            found = self._transaction(action, self.timeout if patience is None else patience, "read")
+        except DatabaseError as error:
+            self._failure, self._failed = error, time.monotonic()
+            raise
+        self._failure = None
+        return found
+
+    def write(self, action: Callable[[Tables], _T], *, patience: float | None = None) -> _T:
+        """`action` on the tables in one transaction, alone. Raises as :meth:`read` does.
+
+        Then nothing has changed, or, where the connection was lost as the change was committed, the error says that it
+        may have. Before that it is made again: `action` must be one that may be done twice.
+
+        `patience`: seconds to wait for another process, or for the server, `timeout` by default. A server that cannot
+        be reached is waited for, since it may be starting anew.
+        """
+
+        def attempt(connection: _ServerConnection) -> _T:
+            connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            inspection = self._inspect(connection)
+            if inspection.version > SCHEMA_VERSION:
+                raise newer(inspection, self.address)
+            layout = self._brought_up(connection, inspection.version)
+            result = action(Tables(connection, _PREFIX, has_timings=layout >= TIMED))
+            connection.execute(f"UPDATE {_PREFIX}changes SET number = number + 1")
+            return result
+
+        limit = self.timeout if patience is None else patience
+        return self._transaction(attempt, limit, "written")
+
+    def describe(self) -> tuple[Inspection, str]:
+        """The layout of the tables, 0 where there are none, and what the server is. Raises as reading does."""
+
+        def look(connection: _ServerConnection) -> tuple[Inspection, str]:
+            (version,) = connection.execute("SHOW server_version").fetchone()
+            return self._inspect(connection), f"PostgreSQL {version}"
+
+        return self._transaction(look, self.timeout, "read")
+
+    def exists(self) -> bool:
+        """Whether the tables are there. Raises as reading does."""
+        return self._transaction(lambda connection: self._inspect(connection).version > 0, self.timeout, "read")
+
+    def is_writable(self) -> bool:
+        """Whether the server says that this user may change the tables, or make them. Never raises."""
+
+        def look(connection: _ServerConnection) -> bool:
+            if connection.execute("SELECT pg_is_in_recovery()").fetchone()[0]:
+                return False
+            question = "has_schema_privilege(current_schema(), 'CREATE')"
+            if self._inspect(connection).version:
+                tables = ("plans", "trials", "changes")
+                question = " AND ".join(f"has_table_privilege('{_PREFIX}{name}', 'UPDATE')" for name in tables)
+            return bool(connection.execute(f"SELECT {question}").fetchone()[0])
+
+        try:
+            return self._transaction(look, self.timeout, "read")
+        except (DatabaseError, MissingDependencyError):
+            return False
+
+    def stamp(self) -> tuple[tuple[int, ...], ...]:
+        """The number of changes, or the last that is known where it was asked for a moment ago or cannot be had."""
+        with self._guard:
+            if time.monotonic() - self._asked < _BELIEVED:
+                return (self._changes,)
+            self._asked = time.monotonic()
+
+        def look(connection: _ServerConnection) -> tuple[int, ...]:
+            if not self._inspect(connection).version:
+                return ()
+            return (int(connection.execute(f"SELECT number FROM {_PREFIX}changes").fetchone()[0]),)
+
+        with contextlib.suppress(DatabaseError, MissingDependencyError):
+            self._changes = self._reading(look, _PATIENCE)
+        return (self._changes,)
+
+    @staticmethod
+    def is_settled(stamp: tuple[tuple[int, ...], ...]) -> bool:
+        """Whether the next change is sure to give another stamp: it is, since changes are numbered."""
+        return True
+
+    # ------------------------------------------------------------------------------------------------ transactions
+
+    def _transaction(self, action: Callable[[_ServerConnection], _T], patience: float, verb: str) -> _T:
+        """`action` in one transaction; where the server is starting or was lost meanwhile, once it is back."""
+        if patience not in self._engines:
+            url, options = connecting(self.address, patience)
+            import sqlalchemy
+
+            self._engines[patience] = sqlalchemy.create_engine(url, **options)
+        errors, deadline = server_errors(), time.monotonic() + patience
+        while True:
+            stage = "connecting"
+            try:
+                with self._engines[patience].connect() as opened:
+                    stage = "working"
+                    with opened.begin() as transaction:
+                        connection = _ServerConnection(opened)
+                        connection.limit(patience)
+                        result = action(connection)
+                        stage = "ending"
+                        transaction.commit()
+                    return result
+            except errors as error:
+                if may_pass(error, stage, patient=verb == "written") and time.monotonic() < deadline:
+                    time.sleep(_PAUSE)
+                    continue
+                raise translate(error, self.address, verb, stage) from None
+
+    def _inspect(self, connection: _ServerConnection) -> Inspection:
+        (table,) = connection.execute(f"SELECT to_regclass('{_PREFIX}schema_version')").fetchone()
+        if table is None:
+            return Inspection()
+        row = connection.execute(
+            f"SELECT version, oldest_reader FROM {_PREFIX}schema_version ORDER BY version DESC LIMIT 1"
+        ).fetchone()
+        if row is None or not all(isinstance(value, int) and value >= 1 for value in row):
+            raise DatabaseError(
+                f"the table {_PREFIX}schema_version does not tell the version",
+                found=str(self.address),
+                hint="if it is not of akx, use another database; if it is, restore it from a backup",
+            )
+        return Inspection(*row)
+
+    def _brought_up(self, connection: _ServerConnection, layout: int) -> int:
+        """Make the tables, or bring them to the present layout; the layout that they have then.
+
+        Those of others, which only their owner may alter, stay as they are. They can be changed so from the layout on
+        in which plans and trials have the columns of today.
+        """
+        question = f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = '{_PREFIX}trials'::regclass"
+        if layout == 0 or (layout < SCHEMA_VERSION and connection.execute(question).fetchone()[0]):
+            migrate(connection, layout, dialect=POSTGRES)
+            if layout == 0:
+                connection.execute(f"CREATE TABLE {_PREFIX}changes (number BIGINT NOT NULL)")
+                connection.execute(f"INSERT INTO {_PREFIX}changes VALUES (1)")
+            return SCHEMA_VERSION
+        if layout < REVISED:
+            raise DatabaseError(
+                "the tables are those of an older akx, in which plans of today have no place",
+                found=f"layout {layout} in {self.address}",
+                hint="ask their owner to write to them once with this akx, as `akx tune` does",
+            )
+        return layout
 
 
 def connecting(address: ServerAddress, timeout: float) -> tuple[Any, dict[str, Any]]:
@@ -105,16 +288,8 @@ def connecting(address: ServerAddress, timeout: float) -> tuple[Any, dict[str, A
     return url, {"poolclass": sqlalchemy.NullPool, "hide_parameters": True, "connect_args": arguments}
 
 
-def make_engine(address: ServerAddress, timeout: float) -> Any:
-    """SQLAlchemy's engine for a server; nothing is connected. Raises as :func:`connecting` does."""
-    url, options = connecting(address, timeout)
-    import sqlalchemy
-
-    return sqlalchemy.create_engine(url, **options)
-
-
-class ServerConnection:
-    """A connection of SQLAlchemy with the few methods of :class:`akx.plandb.tables.Connection`."""
+class _ServerConnection:
+    """A connection of SQLAlchemy as :class:`akx.plandb.tables.Connection`."""
 
     def __init__(self, connection: Any) -> None:
         import sqlalchemy
@@ -143,79 +318,3 @@ def _storable(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value.replace("\0", r"\x00") if isinstance(value, str) else value for name, value in parameters.items()
     }
-
-
-def server_errors() -> tuple[type[Exception], ...]:
-    """What using an engine can raise because of the server, the network or the URL."""
-    import psycopg
-    import sqlalchemy.exc
-
-    return sqlalchemy.exc.SQLAlchemyError, psycopg.Error
-
-
-def may_pass(error: Exception, stage: str, *, patient: bool) -> bool:
-    """Whether it is worth trying again in a moment.
-
-    Parameters
-    ----------
-    error : Exception
-        One of :func:`server_errors`.
-    stage : str
-        As for :func:`translate`.
-    patient : bool
-        Whether a server that cannot be reached may be back soon, as one that is being restarted is.
-    """
-    at_rest = _code(error)[:4] == "57P0" or any(words in _words(error) for words in _AT_REST)
-    if stage == "connecting":
-        return at_rest or (patient and _fault(error, stage) is None)
-    return at_rest or bool(getattr(error, "connection_invalidated", False))
-
-
-def translate(error: Exception, address: ServerAddress, action: str, stage: str) -> DatabaseError:
-    """The typed error for one of the server, with a hint that names the cure.
-
-    Parameters
-    ----------
-    error : Exception
-        One of :func:`server_errors`.
-    address : ServerAddress
-    action : str
-        What was tried: ``"read"`` or ``"written"``.
-    stage : str
-        How far it came: ``"connecting"``, ``"working"``, or ``"ending"``, which is when a change is committed.
-    """
-    code, words, connected = _code(error), _words(error), stage != "connecting"
-    found = address.without_secrets(f"{address} ({words})")
-    known = _fault(error, stage)
-    if known is not None:
-        return DatabaseError(known[0], found=found, hint=f"{known[1]}; or {_ELSEWHERE}")
-    if not connected:
-        what, hint = "the server of the plan database cannot be reached", "check the URL and that the server runs"
-        return DatabaseError(what, found=found, hint=f"{hint}; or {_ELSEWHERE}")
-    if stage == "ending" and (not code or code[:2] in ("08", "57")):
-        what = "the connection to the plan database was lost while a change was being stored"
-        return DatabaseError(what, found=found, hint="look whether it is there before you try again: akx plans list")
-    if not code or code[:2] in ("08", "57"):
-        what = f"the connection to the plan database was lost before it was {action}"
-        return DatabaseError(what, found=found, hint=f"try again; or {_ELSEWHERE}")
-    return DatabaseError(f"plan database cannot be {action}", found=found, hint=_ELSEWHERE)
-
-
-def _fault(error: Exception, stage: str) -> tuple[str, str] | None:
-    """What is wrong and what to do, where the server said which of the known faults it is."""
-    code, words = _code(error), _words(error)
-    for codes, phrases, what, hint in _FAULTS:
-        spoken = stage == "connecting" and any(phrase in words for phrase in phrases)
-        if code.startswith(codes) if code else spoken:
-            return what, hint
-    return None
-
-
-def _code(error: Exception) -> str:
-    """The server's code for an error, "" where it gave none."""
-    return str(getattr(getattr(error, "orig", None) or error, "sqlstate", None) or "")
-
-
-def _words(error: Exception) -> str:
-    """What the server or the driver says, in one line."""
-    return " ".join(str(getattr(error, "orig", None) or error).split())[:300]

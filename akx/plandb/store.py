@@ -1,8 +1,9 @@
 """One SQLite file that many processes share: opened late, looked at before it is trusted, never lost.
 
-Reading never makes, migrates or moves a file. It needs no write access: a read-only file, directory or medium will do
-(SQLite's ``immutable`` where its log cannot be opened). An older layout is read as it is, and the first migrated in a
-copy in memory: what is done to the tables is told which layout they have.
+Reading never makes, migrates or moves a file. It needs no write access: a read-only file, directory or medium will do.
+SQLite's write-ahead log needs a shared-memory file beside the database, even to read; where that cannot be made the
+file is opened as ``immutable`` if its log is empty, else the two are read into memory. A file of an older layout is
+read through a copy in memory (:func:`akx.plandb.migrate.modern_copy`).
 
 Writing makes the file and its directory where they are missing, migrates an older layout, refuses a newer one, sets a
 useless file aside and makes a fresh one, and turns on the write-ahead log (WAL), so that readers and a writer do not
@@ -23,42 +24,34 @@ import sqlite3
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from akx.core.errors import DatabaseError
 from akx.core.fork_safety import ForkSafeLock
-from akx.plandb.access import (
-    WAIT,
-    connect,
-    connect_copy,
-    connect_immutable,
-    connect_ro,
-    connect_rw,
-    in_memory,
-    put_back,
-    rescue,
-    wal_bytes,
-)
-from akx.plandb.changes import file_stamp, is_settled
-from akx.plandb.files import (
+from akx.plandb.access import WAIT, connect, log_copy, put_back, rescue
+from akx.plandb.file import (
     SQLITE_ERRORS,
     PlanDatabaseWarning,
     check_place,
+    file_stamp,
     is_busy,
     is_damage,
     is_foreign,
+    is_settled,
     is_writable,
     make_parent,
     set_aside,
     translate,
 )
-from akx.plandb.migrate import OLDEST_ALIKE, SCHEMA_VERSION, Inspection, inspect, migrate, newer
+from akx.plandb.migrate import SCHEMA_VERSION, SQLITE, Inspection, inspect, migrate, modern_copy, newer
+from akx.plandb.tables import Tables
 
 __all__ = ["Store"]
 
 _T = TypeVar("_T")
+#: Seconds between two attempts.
 _PAUSE = 0.02
 #: A file up to this many bytes is checked in whole before it is written to.
 _CHECKED_BYTES = 64 * 1024 * 1024
@@ -88,8 +81,7 @@ class Store:
         Seconds to wait for another process's lock.
     """
 
-    #: What the names of the tables begin with.
-    prefix = ""
+    prefix = SQLITE.prefix
 
     def __init__(self, path: Path, timeout: float) -> None:
         self.path = path
@@ -100,11 +92,11 @@ class Store:
         self._lock = ForkSafeLock()
         self._pid = os.getpid()
         self._connection: sqlite3.Connection | None = None
-        self._signature: tuple[int, ...] = ()
+        self._signature: tuple[Any, ...] = ()
         self._number: int | None = None
-        self._layout = SCHEMA_VERSION
-        self._is_writer = False
-        self._is_snapshot = False
+        self._is_writer = self._is_copy = False
+        #: Layout and journal mode of the file of which a copy is read that has the present layout.
+        self._old: tuple[Inspection, str] | None = None
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
@@ -119,8 +111,11 @@ class Store:
                     _OPEN[self.path] -= 1
                     connection.close()
 
-    def read(self, action: Callable[[sqlite3.Connection, int], _T], patience: float | None = None) -> _T | None:
-        """`action` on the database and its layout, or None where there is none yet. Raises :class:`DatabaseError`."""
+    def read(self, action: Callable[[Tables], _T], patience: float | None = None) -> _T | None:
+        """`action` on one state of the tables, or None where there are none yet. Raises :class:`DatabaseError`."""
+        return self._read(lambda connection: action(Tables(connection, is_old=self._old is not None)), patience)
+
+    def _read(self, action: Callable[[sqlite3.Connection], _T], patience: float | None = None) -> _T | None:
         self._check_process()
         deadline = time.monotonic() + (self.timeout if patience is None else patience)
         with self._lock:
@@ -140,8 +135,8 @@ class Store:
                     self.close()
                     raise translate(error, self.path, "read") from error
 
-    def write(self, action: Callable[[sqlite3.Connection, int], _T], *, patience: float | None = None) -> _T:
-        """`action` on the database and its layout in one immediate transaction.
+    def write(self, action: Callable[[Tables], _T], *, patience: float | None = None) -> _T:
+        """`action` on the tables in one immediate transaction.
 
         Raises :class:`DatabaseError`; then nothing has changed. `patience`: seconds to wait for another process's lock,
         `timeout` by default.
@@ -153,7 +148,7 @@ class Store:
             while True:
                 try:
                     connection = self._writer()
-                    return self._transaction(connection, lambda opened: self._unchanged(opened, action), limit)
+                    return self._transaction(connection, lambda opened: self._unchanged(opened, _on(action)), limit)
                 except _ChangedError:
                     self.close()
                 except (_UselessError, *SQLITE_ERRORS) as error:
@@ -167,11 +162,10 @@ class Store:
 
     def describe(self) -> tuple[Inspection, str]:
         """The layout of the file and SQLite's journal mode; layout 0 where there is none. Raises as reading does."""
-
-        def look(connection: sqlite3.Connection, _: int) -> tuple[Inspection, str]:
-            return inspect(connection), str(connection.execute("PRAGMA journal_mode").fetchone()[0])
-
-        return self.read(look) or (Inspection(), "")
+        return self._read(lambda connection: self._old or (inspect(connection), _journal(connection))) or (
+            Inspection(),
+            "",
+        )
 
     def exists(self) -> bool:
         """Whether there is a file. Raises :class:`DatabaseError` where it is no file, or one cannot tell."""
@@ -200,10 +194,12 @@ class Store:
         if self._connection is not None and self._signature == self._sign():
             return self._connection
         self.close()
-        self._is_writer = self._is_snapshot = False
+        self._is_writer = self._is_copy = False
+        self._old = None
         if not check_place(self.path):
             return None
         self._check_start()
+        stamp = file_stamp(self.path)
         connection, number, inspection = self._open_to_read()
         layout = inspection.version
         try:
@@ -214,19 +210,19 @@ class Store:
             if layout == 0:
                 connection.close()
                 return None
-            if layout < OLDEST_ALIKE:
-                connection = in_memory(connection)
-                connection.execute("BEGIN")
-                migrate(connection, layout)
-                connection.execute("COMMIT")
-                self._is_snapshot, layout, number = True, SCHEMA_VERSION, _layout_number(connection)
+            if layout < SCHEMA_VERSION:
+                old, journal = connection, _journal(connection)
+                with contextlib.closing(old):
+                    connection = modern_copy(layout, lambda table, columns: old.execute(_select(table, columns)))
+                self._is_copy, self._old = True, (inspection, journal)
+                number = _layout_number(connection)
         except BaseException:
             connection.close()
             raise
-        self._keep(connection, number, layout)
+        self._keep(connection, number, stamp)
         return connection
 
-    def _snapshot(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection, int], _T]) -> _T:
+    def _snapshot(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T]) -> _T:
         """`action` on one state of the file, of the layout that it had when it was opened."""
         connection.execute("BEGIN")
         try:
@@ -235,23 +231,24 @@ class Store:
             if connection.in_transaction:  # unless an error has ended it
                 connection.commit()
 
-    def _unchanged(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection, int], _T]) -> _T:
+    def _unchanged(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T]) -> _T:
         """`action`, within a transaction, where the layout has not moved since it was looked at."""
         if _layout_number(connection) != self._number:
             raise _ChangedError
-        return action(connection, self._layout)
+        return action(connection)
 
     def _open_to_read(self) -> tuple[sqlite3.Connection, int, Inspection]:
         """Open with as many rights as there are: a reader with the right to write also finishes a killed one's work."""
-        attempts = (connect_rw, connect_ro, connect_copy if wal_bytes(self.path) else connect_immutable)
+        wait, has_log = min(WAIT, self.timeout), bool(file_stamp(self.path)[1])
+        attempts = ("mode=rw", "mode=ro", "copy" if has_log else "mode=ro&immutable=1")
         last: Exception | None = None
-        for number, attempt in enumerate(attempts):
+        for options in attempts:
             connection = None
             try:
-                connection = attempt(self.path, min(WAIT, self.timeout))
-                self._is_snapshot = number == 2
-                layout_number = _layout_number(connection)  # first: a change behind it is then seen
-                return connection, layout_number, inspect(connection)
+                connection = log_copy(self.path) if options == "copy" else connect(self.path, options, wait=wait)
+                self._is_copy = options == attempts[-1]
+                number = _layout_number(connection)  # first: a change behind it is then seen
+                return connection, number, inspect(connection)
             except SQLITE_ERRORS as error:
                 if connection is not None:
                     connection.close()
@@ -261,16 +258,13 @@ class Store:
         assert last is not None
         raise last
 
-    def _sign(self) -> tuple[int, ...]:
-        """What tells that the file is still the one that was opened; for a snapshot, that it has not changed either."""
+    def _sign(self, stamp: tuple[tuple[int, ...], ...] | None = None) -> tuple[Any, ...]:
+        """What tells that the file is still the one that was opened; for a copy, that it has not changed either."""
         try:
             status = os.stat(self.path)
         except OSError:
             return ()
-        signature: tuple[int, ...] = (status.st_dev, status.st_ino)
-        if self._is_snapshot:
-            signature += (status.st_size, status.st_mtime_ns, wal_bytes(self.path))
-        return signature
+        return status.st_dev, status.st_ino, (stamp or file_stamp(self.path)) if self._is_copy else ()
 
     # ------------------------------------------------------------------------------------------------ writing
 
@@ -278,7 +272,8 @@ class Store:
         if self._connection is not None and self._is_writer and self._signature == self._sign():
             return self._connection
         self.close()
-        self._is_writer = self._is_snapshot = False
+        self._is_writer = self._is_copy = False
+        self._old = None
         if check_place(self.path):
             self._check_start()
         make_parent(self.path)
@@ -288,15 +283,16 @@ class Store:
         except BaseException:
             connection.close()
             raise
-        self._keep(connection, number, SCHEMA_VERSION)
+        self._keep(connection, number)
         self._is_writer = True
         return connection
 
-    def _keep(self, connection: sqlite3.Connection, number: int, layout: int) -> None:
+    def _keep(
+        self, connection: sqlite3.Connection, number: int, stamp: tuple[tuple[int, ...], ...] | None = None
+    ) -> None:
         with _OPEN_LOCK:
             _OPEN[self.path] += 1
-        self._connection = connection
-        self._signature, self._number, self._layout = self._sign(), number, layout
+        self._connection, self._number, self._signature = connection, number, self._sign(stamp)
 
     def _check_start(self) -> None:
         with _OPEN_LOCK:
@@ -311,8 +307,7 @@ class Store:
             number = self._transaction(connection, self._migrate)
         # Some file systems (network ones) cannot do WAL: SQLite stays with its rollback journal, which is safe too.
         with contextlib.suppress(sqlite3.OperationalError):
-            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-            if mode != "wal":
+            if _journal(connection) != "wal":
                 self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
         return number
 
@@ -329,12 +324,7 @@ class Store:
         return inspection
 
     def _migrate(self, connection: sqlite3.Connection) -> int:
-        inspection = inspect(connection)  # again: another process may have been faster
-        if inspection.fault is not None:
-            raise _UselessError(inspection.fault)
-        if inspection.version > SCHEMA_VERSION:
-            raise newer(inspection, self.path)
-        migrate(connection, inspection.version)
+        migrate(connection, self._examine(connection, -1).version)  # again: another process may have been faster
         return _layout_number(connection)
 
     def _patiently(self, action: Callable[[], _T], limit: float | None = None) -> _T:
@@ -398,7 +388,19 @@ class Store:
         return False
 
 
+def _on(action: Callable[[Tables], _T]) -> Callable[[sqlite3.Connection], _T]:
+    return lambda connection: action(Tables(connection))
+
+
 def _layout_number(connection: sqlite3.Connection) -> int:
     """SQLite's number of the layout: every change of a table or an index makes it another."""
     (number,) = connection.execute("PRAGMA schema_version").fetchone()
     return int(number)
+
+
+def _journal(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+
+
+def _select(table: str, columns: Sequence[str]) -> str:
+    return f"SELECT {', '.join(columns)} FROM {table} ORDER BY rowid"

@@ -23,12 +23,19 @@ from typing import Any
 from akx.backends.revisions import SOLVERS, revision
 from akx.core.errors import PlanError, brief, shown
 from akx.core.plan import check_fields
-from akx.plandb.checks import LONGEST_NAME, check_time, checked_object, checked_seconds, checked_text
-from akx.plandb.files import PlanDatabaseWarning
+from akx.plandb.file import PlanDatabaseWarning
 from akx.plandb.key import aged_of, made_of
 from akx.plandb.legacy import key_id
 from akx.plandb.migrate import TIMING_COLUMNS
-from akx.plandb.record import PlanRecord, now
+from akx.plandb.record import (
+    LONGEST_NAME,
+    PlanRecord,
+    check_time,
+    checked_object,
+    checked_seconds,
+    checked_text,
+    now,
+)
 
 __all__ = ["SolverTiming", "TimingKey", "decode_timings", "encode_timing"]
 

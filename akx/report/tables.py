@@ -17,9 +17,9 @@ from akx.report.units import BEYOND_BOUND, ID_DIGITS, count, counted, duration, 
 if TYPE_CHECKING:
     from akx.core.matrix import Features
     from akx.report.comparison.bench import BenchResult
-    from akx.report.doctor.checks import Check
+    from akx.report.doctor.check import Check
     from akx.report.matrix.advice import Advice
-    from akx.report.plans.verification import Recheck
+    from akx.report.plans.verification import Verification
     from akx.tuner import TuneResult
 
 __all__ = [
@@ -28,9 +28,9 @@ __all__ = [
     "print_checks",
     "print_features",
     "print_pairs",
-    "print_rechecks",
     "print_rows",
     "print_tuning",
+    "print_verifications",
 ]
 
 
@@ -216,7 +216,7 @@ def print_bench(result: BenchResult, file: str, console: Console) -> None:
         console.print(Text(shown(f"note: {text}", _LINE)))
 
 
-def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
+def print_verifications(found: Sequence[Verification], console: Console) -> None:
     """What ``akx plans verify`` says: a line for each plan, and why where one does not hold or is aged."""
     from akx.plandb import aged
 

@@ -1,13 +1,178 @@
-"""Arguments that several solvers have, checked."""
+"""The arguments that solvers share, checked: matrix, vectors, tolerances and counts."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from math import prod
+from typing import TYPE_CHECKING, Any
 
-from akx.core import arguments as _given
-from akx.core.errors import ArgumentError
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["check_count", "check_hermitian"]
+from akx.backends.selection import array_backend, backend_of, resolve_backend
+from akx.core.arguments import ANY_COUNT, check_number, numbers_of
+from akx.core.arguments import check_count as check_integer
+from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError, brief
+from akx.core.matrix import Matrix
+from akx.operator.lookup import canonical, derived
+from akx.operator.start_vectors import is_on_device
+from akx.solvers.given_preconditioner import is_operator, operator_of
+from akx.solvers.products import Rows
+from akx.solvers.scaling import exponent_of, is_extreme
+from akx.solvers.vector_work import checked_norm
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
+
+
+__all__ = ["Arguments", "GivenVector", "check_count", "check_device_backend", "check_hermitian", "place_of"]
+
+
+def check_device_backend(asked: str) -> None:
+    """Refuse a backend other than that of b, which is on a device."""
+    if asked not in ("auto", array_backend()):
+        raise ArgumentTypeError("b is on the device", expected=f"an array of the host for backend={asked!r}")
+
+
+def place_of(A: Any, b: Any, x0: Any = None, *, threads: int | None = None, **asked: Any) -> tuple[Matrix, str]:
+    """The matrix in the type of a solve, and the backend; for what arguments mean and raise see :func:`make_system`."""
+    found = Arguments(A, b, x0, threads=threads, **asked)
+    return found.matrix, found.backend
+
+
+class Arguments:
+    """The arguments of :func:`make_system`, checked; the matrix in the type of the vectors."""
+
+    def __init__(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any,
+        *,
+        rtol: float,
+        atol: float,
+        M: Any,
+        callback: Callable[[Any], object] | None,
+        threads: int | None,
+        backend: str,
+    ) -> None:
+        if is_operator(A):
+            raise ArgumentTypeError(
+                "A is a LinearOperator, which has no entries to block",
+                expected="a sparse matrix",
+                hint="use scipy.sparse.linalg for operators without a matrix",
+            )
+        right, guess = GivenVector(b, "b"), None if x0 is None or isinstance(x0, str) else GivenVector(x0, "x0")
+        is_asked = right.on_device or backend == array_backend()
+        if is_asked:
+            backend_of(array_backend()).expect(A)
+        matrix = canonical(A, threads=threads, on_device=is_asked)
+        if right.on_device:
+            check_device_backend(backend)
+        is_there = right.on_device or (backend == "auto" and matrix.on_device is not None)
+        self.backend = array_backend() if is_there else resolve_backend(backend)
+        if isinstance(x0, str) and x0 != "Mb":
+            raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=brief(x0))
+        if right.shape not in ((matrix.n,), (matrix.n, 1)):
+            raise _misfit("b", matrix.n, right.shape)
+        if guess is not None and guess.shape not in ((matrix.n,), (matrix.n, 1)):
+            raise _misfit("x0", matrix.n, guess.shape)
+        if callback is not None and not callable(callback):
+            raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
+        self.rtol, self.atol = _tolerance("rtol", rtol), _tolerance("atol", atol)
+        self.inverse = None if M is None else operator_of(M)
+        if self.inverse is not None and self.inverse.shape != (matrix.n, matrix.n):
+            raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(self.inverse.shape))
+        dtype = _common(matrix.dtype, right, guess, self.inverse)
+        self.matrix = matrix if dtype == matrix.dtype else _widened(matrix, dtype)
+        self.right, self.guess = right, guess
+
+
+class GivenVector:
+    """A vector of the caller's, of the host or on the device."""
+
+    def __init__(self, v: Any, name: str) -> None:
+        self.name = name
+        self.on_device = type(v) is not np.ndarray and is_on_device(v)
+        if self.on_device:
+            from akx.backends.cuda.device import interchange
+
+            self.v, self.shape, self.dtype = v, interchange.shape_of(v), interchange.dtype_of(v)
+        else:
+            self.v = _numbers(v, name)
+            self.shape, self.dtype = self.v.shape, self.v.dtype
+
+    def take(self, work: Any) -> tuple[Rows, int | None, float]:
+        """A copy (n,) where the vectors are, the exponent of its largest entry, about, None where it is zero; its norm.
+
+        The norm tells of what is not finite, and of what is extreme: entries are looked at where it does.
+
+        Raises
+        ------
+        ArgumentError
+            Where an entry is not finite.
+        """
+        if not self.on_device:
+            if self.dtype == work.dtype:
+                held = work.from_host(self.v.reshape(-1).copy())
+            else:
+                with np.errstate(over="ignore"):
+                    held = work.from_host(self.v.reshape(-1).astype(work.dtype))
+            norm = float(work.norm(held))
+        else:
+            from akx.backends.cuda.device import interchange
+
+            if not work.on_device:
+                raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint="use backend='cuda'")
+            held = interchange.vector_of(self.v, prod(self.shape), work.dtype, self.name)
+            norm = float(work.norm(held))
+        exponent = exponent_of(norm) if math.isfinite(norm) else None
+        if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say
+            host = work.to_host(held)
+            if not np.isfinite(host).all():
+                raise ArgumentError(f"{self.name} is not finite", expected="no NaN or Inf", found=f"in {work.dtype}")
+            exponent, norm = exponent_of(host), checked_norm(work, norm, held)
+        return held, exponent, norm
+
+
+def _tolerance(name: str, value: Any) -> float:
+    if type(value) is float and value >= 0:
+        return value
+    if value is None or isinstance(value, str):  # as SciPy, where None and "legacy" once were values
+        raise ArgumentError(f"{name} is out of range", expected="a number >= 0", found=brief(value))
+    return check_number(name, value, "a number >= 0", lambda number: number >= 0)
+
+
+def _misfit(name: str, n: int, shape: tuple[int, ...]) -> ArgumentError:
+    hint = f"pass {name}.T" if shape == (1, n) else None
+    return ArgumentError(f"{name} does not fit A", expected=f"({n},) or ({n}, 1)", found=str(shape), hint=hint)
+
+
+def _numbers(v: Any, name: str) -> NDArray[Any]:
+    """The caller's vector as an array of numbers; wider ones than double precision in that."""
+    found = numbers_of(v, name)
+    if found.dtype in (np.longdouble, np.clongdouble):
+        with np.errstate(over="ignore"):
+            found = found.astype(complex if found.dtype.kind == "c" else float)
+    return found
+
+
+def _common(
+    of_matrix: np.dtype[Any], b: GivenVector, x0: GivenVector | None, M: LinearOperator | None
+) -> np.dtype[Any]:
+    """SciPy's rule: single precision only where all are, integers and float16 count as double; complex where M is."""
+    if M is None and b.dtype == of_matrix and x0 is None:
+        return of_matrix
+    types = [of_matrix, *(a.dtype if a.dtype.char in "fdFD" else np.dtype(float) for a in (b, x0) if a is not None)]
+    types += [np.dtype(np.complex64)] if np.iscomplexobj(np.empty(0, getattr(M, "dtype", None))) else []
+    found = np.result_type(*types)
+    return found if found in (np.float32, np.float64, np.complex64, np.complex128) else np.dtype(complex)
+
+
+def _widened(matrix: Matrix, dtype: np.dtype[Any]) -> Matrix:
+    """A matrix in a wider type."""
+    return derived(matrix, dtype.str, lambda: matrix.in_type(dtype))
 
 
 def check_count(
@@ -30,8 +195,8 @@ def check_count(
     """
     if value is None and not auto:
         return max(default, 1)
-    most = _given.ANY_COUNT if most is None else most
-    return _given.check_count(name, value, least=least, most=most, other="'auto'" if auto else "")
+    most = ANY_COUNT if most is None else most
+    return check_integer(name, value, least=least, most=most, other="'auto'" if auto else "")
 
 
 def check_hermitian(M: Any, method: str) -> None:

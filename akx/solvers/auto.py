@@ -28,7 +28,7 @@ from akx.core.arguments import unknown_name
 from akx.core.matrix import Matrix
 from akx.operator.freshness import state_of_plans
 from akx.operator.start_vectors import is_matrix_there, is_on_device
-from akx.solvers.arguments import check_count
+from akx.solvers.arguments import check_count, place_of
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg import MOST
 from akx.solvers.folding import form_for
@@ -40,7 +40,8 @@ from akx.solvers.solver_choice import chosen_steps, keep_sisters, known_sisters,
 from akx.solvers.stats import SolveStats
 from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.symmetry import is_hermitian
-from akx.solvers.system import Answer, is_queued, is_rented, place_of
+from akx.solvers.system import Answer
+from akx.solvers.vector_work import is_queued, is_rented
 
 if TYPE_CHECKING:
     from akx.plandb import TimingKey

@@ -2,7 +2,7 @@
 
 The method is that of :mod:`akx.solvers.ca_cg`, and the device does all of a block by itself, a few of them in one
 graph: matrix powers, the Gram matrix with the s steps in coordinates behind it, and one pass that brings directions,
-their images, x and r up to date (:mod:`akx.backends.cuda.conjugate`). A block of which no step can be used changes
+their images, x and r up to date (`BlockQueue`). A block of which no step can be used changes
 nothing, nor do those behind it, so that the host may follow at leisure: it reads the records, renews the basis, bounds
 the drift of the residual, lowers and raises s.
 

@@ -25,10 +25,11 @@ from akx.operator.cache import Cache
 from akx.operator.lookup import kept_by
 from akx.operator.matrix_values import same_pattern
 from akx.operator.start_vectors import is_matrix_there
+from akx.solvers.arguments import place_of
 from akx.solvers.auto import Auto, Settled, answer_by, call_solver, families_for
 from akx.solvers.monitor import Watched
 from akx.solvers.stats import SolveStats
-from akx.solvers.system import Answer, place_of
+from akx.solvers.system import Answer
 
 __all__ = ["Solver"]
 

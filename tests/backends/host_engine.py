@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiled_store import store
 
 import akx.backends.cuda
-from akx.backends.cuda import arnoldi, conjugate, queues, vectors
 from akx.backends.cuda.device import launch, memory
 from akx.backends.cuda.device.memory import DeviceArray
+from akx.backends.cuda.vectors import arnoldi, conjugate, queues
+from akx.backends.cuda.vectors import operations as vectors
 from akx.backends.schedule import Program
 
 _FOLDER = Path(__file__).with_name("on_host")
@@ -195,7 +196,7 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: Any) -> Any:
     """The kernels of a source with macros."""
     key: tuple[Any, ...] = (source.stem, *sorted(macros.items()))
     if key not in _libraries:
-        folder = _shared_by_workers(Path(device.folder))
+        folder = store()
         target = folder / ("-".join([source.stem, *(f"{name}={value}" for name, value in key[1:])]) + ".so")
         if not target.exists():
             options = ["-shared", *(f"-D{name}={value}" for name, value in macros.items())]
@@ -213,14 +214,6 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: Any) -> Any:
         _libraries[key] = ctypes.CDLL(str(target))
     library = _libraries[key]
     return SimpleNamespace(kernel=lambda name: HostKernel(library, name, device))
-
-
-def _shared_by_workers(folder: Path) -> Path:
-    """A folder for libraries that all processes of one run of the tests have: they are compiled once."""
-    run = next((parent for parent in folder.parents if re.fullmatch(r"pytest-\d+", parent.name)), None)
-    found = folder if run is None else run / "akx_on_host"
-    found.mkdir(exist_ok=True)
-    return found
 
 
 def _threads(folder: Path) -> Path:

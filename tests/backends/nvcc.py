@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
@@ -11,20 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from compiled_store import KERNELS, named, store
 
-__all__ = ["EVERYTHING", "KERNELS", "TIDY", "Macros", "complaints", "named", "needs_nvcc"]
-
-KERNELS = Path(__file__).parents[2] / "akx" / "backends" / "cuda"
-#: The CUDA sources of akx by name.
-_SOURCES = {path.name: path for path in KERNELS.rglob("*.cu*")}
-#: Whether all instances are compiled that the space can reach, where there are too many for every day.
-EVERYTHING = os.environ.get("AKX_COMPILE_ALL", "") not in ("", "0")
-
-
-def named(name: str) -> Path:
-    """The CUDA source of akx of this name, wherever it is."""
-    return _SOURCES[name]
-
+__all__ = ["KERNELS", "TIDY", "Macros", "complaints", "named", "needs_nvcc"]
 
 #: Instances that are not run need not be optimised, but for what is done by the way: dead code goes, as when loaded.
 TIDY = ("-Xcicc", "-O1", "-Xptxas", "-O0")
@@ -49,8 +39,8 @@ def complaints(
     """What the compiler has to say of sources with their macros: nothing where all is well, warnings are errors.
 
     Each job is compiled for both architectures. With `in_turn` the first of each source is, and the others are for one
-    or the other, where there are many of one template that differ in types and numbers; AKX_COMPILE_ALL=1 compiles all
-    for both.
+    or the other, where there are many of one template that differ in types and numbers. What compiled without a word is
+    not compiled again while no source changes.
     """
     given, firsts = list(jobs), set[int]()
     for number, (source, _) in enumerate(given):
@@ -61,15 +51,20 @@ def complaints(
 
     def compile_one(job: tuple[int, tuple[Path, Macros]]) -> str:
         number, (source, macros) = job
-        is_whole = not in_turn or EVERYTHING or number in firsts
+        is_whole = not in_turn or number in firsts
         # By the bits of the number, which come in no period (Thue and Morse): jobs are in loops of few.
         archs = _ARCHS if is_whole else (_ARCHS[number.bit_count() % len(_ARCHS)],)
         made_for = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
         defined = [f"-D{name}={value}" for name, value in macros.items()]
         target = folder / f"{source.stem}-{number}.fatbin"
-        whole = [*command, *made_for, *defined, "-o", str(target), str(source)]
-        done = subprocess.run(whole, capture_output=True, text=True, check=False)
+        whole = [*command, *made_for, *defined]
+        told = hashlib.sha256(b"\0".join([source.read_bytes(), *map(str.encode, whole)])).hexdigest()
+        was_fine = store() / f"{source.stem}-{told[:24]}.fine"
+        if was_fine.exists():
+            return ""
+        done = subprocess.run([*whole, "-o", str(target), str(source)], capture_output=True, text=True, check=False)
         if done.returncode == 0 and target.stat().st_size:
+            was_fine.touch()
             return ""
         return f"{source.name} with {' '.join(defined)}: {done.stderr}"
 

@@ -19,18 +19,19 @@ from test_cuda_layouts import H100
 
 import akx
 from akx.backends import reference
-from akx.backends.cuda import canonical as canonicals
-from akx.backends.cuda import content, csr_powers, device_matrix, plain, transpose
 from akx.backends.cuda import row_lengths as lengths
+from akx.backends.cuda.csr import plain
+from akx.backends.cuda.csr import powers as csr_powers
 from akx.backends.cuda.device import callers, dlpack, interchange, memory
+from akx.backends.cuda.matrix import canonical as canonicals
+from akx.backends.cuda.matrix import content, device_matrix, transpose
 from akx.backends.cuda.schedules.sweep import schedule as sweeps
 from akx.backends.cuda.value_compression import program as stored_program
 from akx.backends.cuda.value_compression.encodings import HALF, STORED, TABLE, encoded, error_of, ways_of
 from akx.backends.cuda.value_compression.new_values import entry_map
 from akx.backends.cuda.variants import slots, swept, translate, vbell
 from akx.backends.schedule import Coefficients
-from akx.core import checksum as _checksum
-from akx.core import device_arrays as _parts
+from akx.core import checksum, device_arrays
 from akx.core.errors import ArgumentTypeError, DeviceMemoryError, MatrixError, MissingDependencyError
 from akx.core.matrix import Matrix, content_token
 from akx.core.plan import Plan
@@ -436,7 +437,7 @@ def test_a_change_is_seen(device: Any, form: str) -> None:
     theirs = FORMS[form](A)
     first = content_token(theirs)
     assert content_token(theirs) == first
-    arrays = [array.held for array in _parts.parts_of(theirs).arrays]  # type: ignore[union-attr]
+    arrays = [array.held for array in device_arrays.parts_of(theirs).arrays]  # type: ignore[union-attr]
     for array in arrays:
         old = array[-1].copy()
         array[-1] += 1
@@ -475,7 +476,7 @@ def test_a_large_matrix_of_the_host_is_sent_as_it_is(device: Any, form: str, mon
     if form == "dia":
         assert first.on_device is None
         return
-    monkeypatch.setattr(_checksum, "checksums", lambda *given, **named: pytest.fail("the host reads it"))
+    monkeypatch.setattr(checksum, "checksums", lambda *given, **named: pytest.fail("the host reads it"))
     assert canonical(A, on_device=True).on_device.data is first.on_device.data
     A.data[4] += 1
     renewed = canonical(A, on_device=True)

@@ -16,13 +16,13 @@ from program_on_host import CompiledDevice
 from test_cuda_layouts import H100
 from test_cuda_lengths import rows_of_lengths
 
-from akx.backends.cuda import device_matrix, features, transpose
 from akx.backends.cuda import row_lengths as lengths
 from akx.backends.cuda.cost import model as work
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray, to_device
-from akx.backends.cuda.device_matrix import Arrays, DeviceMatrix
-from akx.backends.cuda.features import LANES, OnDevice
+from akx.backends.cuda.matrix import device_matrix, features, transpose
+from akx.backends.cuda.matrix.device_matrix import Arrays, DeviceMatrix
+from akx.backends.cuda.matrix.features import LANES, OnDevice
 from akx.backends.cuda.schedules.resident import search
 from akx.backends.cuda.variants import diagonals, slots, translate
 from akx.core.matrix import Matrix, Pattern
@@ -33,7 +33,8 @@ from akx.formats.slice_diagonals import diagonals_of
 from akx.formats.supervariables import _twins
 from akx.operator.matrix_values import _add_arrays
 from akx.partition.halo import halo_sizes
-from akx.partition.wavefront_blocks import _closure, _lines, _next_to, _reach
+from akx.partition.level_order import _closure, _lines, _next_to
+from akx.partition.wavefront_blocks import _reach
 from akx.tuner import predict
 
 on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")

@@ -22,8 +22,8 @@ from test_cuda_layouts import H100
 
 from akx.backends import reference, registry
 from akx.backends.cuda import row_lengths as lengths
-from akx.backends.cuda import transpose
 from akx.backends.cuda.device.facts import cuda_missing
+from akx.backends.cuda.matrix import transpose
 from akx.backends.cuda.schedules.sweep import schedule as sweeps
 from akx.backends.cuda.value_compression.encodings import FULL
 from akx.backends.cuda.value_compression.new_values import GIVEN

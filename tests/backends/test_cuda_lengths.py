@@ -13,10 +13,10 @@ from program_on_host import CompiledDevice
 from test_cuda_layouts import H100
 
 from akx.backends.cuda import row_lengths as lengths
-from akx.backends.cuda import transpose
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import to_device
-from akx.core import structure as _structure
+from akx.backends.cuda.matrix import transpose
+from akx.core import features
 from akx.core.matrix import Matrix
 from akx.formats import pcsr, sell
 from akx.formats.base import Pattern, pattern_of
@@ -75,7 +75,7 @@ def is_the_hosts(A: Any, send: Any) -> None:
     assert (found.longest, found.shortest, found.empty) == (length.max(), length.min(), (length == 0).sum())
     assert found.squares == (length**2).sum()
     signed = pattern.indptr.astype(np.int64), pattern.indices.astype(np.int64)
-    assert (max(found.below, found.above), found.profile) == _structure.extent(*signed)
+    assert (max(found.below, found.above), found.profile) == features.extent(*signed)
     rows = np.flatnonzero(length)
     first, last = signed[1][signed[0][rows]], signed[1][signed[0][rows + 1] - 1]
     assert found.reach == int((np.maximum(last, rows) - np.minimum(first, rows)).max(initial=0))

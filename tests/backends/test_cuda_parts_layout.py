@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from host_engine import to_device
+from nightly import mostly_nightly
 from program_on_host import CompiledDevice
 from test_cuda_parts import RESIDENT, make, small_gpu
 
-from akx.backends.cuda import device_matrix, features, transpose
 from akx.backends.cuda import row_lengths as lengths
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device, cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
-from akx.backends.cuda.device_matrix import Arrays, DeviceMatrix
-from akx.backends.cuda.features import OnDevice
+from akx.backends.cuda.matrix import device_matrix, features, transpose
+from akx.backends.cuda.matrix.device_matrix import Arrays, DeviceMatrix
+from akx.backends.cuda.matrix.features import OnDevice
 from akx.backends.cuda.schedules.ghost import layout as ghost_layout
 from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident
@@ -131,7 +132,7 @@ def test_parts_of_a_matrix_on_the_device(device: CompiledDevice, name: str, vari
 
 
 @on_the_host
-@pytest.mark.parametrize("count", [1, 2, 7, 200])
+@pytest.mark.parametrize("count", mostly_nightly([1, 2, 7, 40, 200], [1, 2, 7, 40]))
 def test_halos_are_the_hosts(device: CompiledDevice, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Rows of up to 300 entries take two digits; bits of few parts at a time; parts may be empty."""
     monkeypatch.setattr(features, "_WORDS", 40)

@@ -19,6 +19,7 @@ import numpy as np
 import program_on_host
 import pytest
 import scipy.sparse as sp
+from nightly import mostly_nightly
 from parts_interpreter import interpret, shared_bytes
 from program_on_host import Call
 from test_contract import random_numbers
@@ -253,7 +254,7 @@ def is_same(now: dict[str, Any], before: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("source", ["host", "device"])
-@pytest.mark.parametrize(("order", "options"), LAYOUTS)
+@pytest.mark.parametrize(("order", "options"), mostly_nightly(LAYOUTS))
 @pytest.mark.parametrize(("way", "dtype"), NOT_FULL)
 def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
     device: Device, way: str, dtype: str, order: str, options: dict[str, Option], source: str

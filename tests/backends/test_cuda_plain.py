@@ -26,17 +26,20 @@ from test_tiers import steps
 
 import akx
 from akx import Basis, Matrix
-from akx.backends.cuda import arnoldi, conjugate, plain, queues, vectors
+from akx.backends.cuda.csr import plain
 from akx.backends.cuda.device import callers, interchange, memory
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.device.pool import MemoryPool
+from akx.backends.cuda.vectors import arnoldi, conjugate, queues
+from akx.backends.cuda.vectors import operations as vectors
 from akx.backends.selection import backend_of
 from akx.operator import cache, lookup, powers, tiers
 from akx.operator import device_products as plain_calls
 from akx.operator.device_products import PlainOperator
 from akx.operator.overflow import OverflowWatch
-from akx.solvers import SOLVERS, Solver, solve, solver, system
+from akx.solvers import SOLVERS, Solver, products, solve, solver
+from akx.solvers.system import make_system
 
 on_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 on_gpu = pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
@@ -275,7 +278,7 @@ def test_a_matrix_for_which_the_device_has_no_room_is_prepared(device: Any, monk
     for A in (matrix(), Matrix.from_any(matrix())):
         assert akx.matrix_powers(A, np.ones(60), 4, backend="cuda") == "prepared"
     given = Matrix.from_any(laplacian())
-    made = system.make_system("cg", given, np.ones(400), backend="cuda")
+    made = make_system("cg", given, np.ones(400), backend="cuda")
     assert not made.is_plain
 
 
@@ -483,8 +486,8 @@ def test_a_solve_is_prepared_in_its_middle_after_a_fixed_number_of_products(
 @on_host
 def test_a_solver_object_is_prepared_at_once(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the host too: its calls are not rented."""
-    made, rent = list[Any](), system.System.rent
-    monkeypatch.setattr(system.System, "rent", lambda self: made.append(self) or rent(self))
+    made, rent = list[Any](), products.Products.rent
+    monkeypatch.setattr(products.Products, "rent", lambda self: made.append(self) or rent(self))
     solver = akx.solvers.Solver(laplacian(), "cg", backend="cpu")
     solver(np.ones(400))
     assert made == []
@@ -509,7 +512,14 @@ print([name for name in ("numba", "optuna", "sqlalchemy", "akx.tuner", "akx.plan
 def test_first_calls_on_a_gpu_import_no_planner() -> None:
     """What they need is there without a GPU too."""
     names = "solvers.cg", "operator.device_products", "backends.cuda.device.interchange", "backends.cpu.backend"
-    of_cuda = "backend", "canonical", "plain", "conjugate", "arnoldi"
+    of_cuda = (
+        "backend",
+        "matrix.canonical",
+        "csr.plain",
+        "vectors.solver_vectors",
+        "vectors.conjugate",
+        "vectors.arnoldi",
+    )
     script = "import sys\n" + "".join(f"import akx.{name}\n" for name in names)
     script += "".join(f"import akx.backends.cuda.{name}\n" for name in of_cuda) + "print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

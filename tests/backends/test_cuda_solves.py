@@ -22,10 +22,12 @@ import pytest
 import scipy.sparse as sp
 
 import akx
-from akx.backends.cuda import arnoldi, conjugate, queues, scaling, vectors
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.memory import DeviceArray
-from akx.solvers import system as systems
+from akx.backends.cuda.preconditioners import scaling
+from akx.backends.cuda.vectors import arnoldi, conjugate, queues
+from akx.backends.cuda.vectors import operations as vectors
+from akx.solvers import arguments, products
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 METHODS = [("gmres", {}), ("ca_gmres", {"s": 4})]
@@ -143,7 +145,7 @@ def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Iterator[Device]
                 monkeypatch.setattr(module, name, what)
 
     class Scaling:
-        """The twin of akx.backends.cuda.scaling.Scaling."""
+        """The twin of akx.backends.cuda.preconditioners.scaling.Scaling."""
 
         def __init__(self, diagonal: Any) -> None:
             self._diagonal = diagonal
@@ -155,20 +157,20 @@ def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Iterator[Device]
             found.queue(scale)
 
     monkeypatch.setattr(scaling, "Scaling", Scaling)
-    of_host = systems.System.operator
+    of_host = products.Products.operator
 
     def operator(self: Any, k: int, kind: str = "monomial", plan: Any = None) -> Any:
         if not self.on_device:
             return of_host(self, k, kind, plan)
         if (k, kind) not in self._operators:
-            basis: Any = kind if kind == "monomial" else systems._placeholder(k, kind)
+            basis: Any = kind if kind == "monomial" else products._placeholder(k, kind)
             made = akx.MatrixPowers(self.matrix, k, basis=basis, backend="cpu", threads=1)
             program = Program(made, found)
             self._operators[k, kind] = SimpleNamespace(program=lambda vectors, basis=None: (program, basis))
         return self._operators[k, kind]
 
-    monkeypatch.setattr(systems.System, "operator", operator)
-    monkeypatch.setattr(systems, "resolve_backend", lambda backend: backend)
+    monkeypatch.setattr(products.Products, "operator", operator)
+    monkeypatch.setattr(arguments, "resolve_backend", lambda backend: backend)
     monkeypatch.setattr(import_module("akx.solvers.ca_gmres"), "tuned_or", lambda most, *_: most)
     akx.clear_cache()  # of work on vectors of another such device
     yield found

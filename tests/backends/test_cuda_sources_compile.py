@@ -1,5 +1,6 @@
 """Every CUDA source compiles as it is loaded, at the ends of the ranges of its parameters: most slots in registers,
 most threads, most start vectors. What is spread over every block, mode and type is in the other tests of this name.
+All are compiled in the nightly run, on every push those that :func:`dealt` leaves of a source that has many.
 The first of each source is compiled for both architectures, the others for one or the other.
 """
 
@@ -123,7 +124,6 @@ _ENDS: dict[str, list[Macros]] = {
 _OF_SOLVERS = {
     f"{name}.cu" for name in ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
 }
-_OF_BENCHMARKS = KERNELS.parents[2] / "benchmarks"
 _ELSEWHERE = _OF_SOLVERS | {"hermitian.cu", "rates.cu", "scaling.cu", "spai.cu", "translate.cu", "transpose.cu"}
 
 
@@ -133,11 +133,15 @@ def test_every_source_is_compiled_somewhere() -> None:
     assert not [name for name in _ELSEWHERE if name.removesuffix(".cu") not in tests]
 
 
+def dealt(found: list[Macros]) -> list[Macros]:
+    """Half of many, in no period (Thue and Morse), so that each choice of a loop is there."""
+    return [one for number, one in enumerate(found) if len(found) < 6 or number.bit_count() % 2 == 0]
+
+
 @needs_nvcc
-def test_the_ends_compile(tmp_path: Path) -> None:
-    jobs = [(named(name), macros) for name, found in _ENDS.items() for macros in found]
-    jobs += [(path, {}) for path in _OF_BENCHMARKS.glob("*.cu")]
-    assert not (text := complaints(jobs, tmp_path, TIDY, in_turn=True)), text
+def test_the_ends_compile(tmp_path: Path, is_nightly: bool) -> None:
+    jobs = [(named(name), one) for name, found in _ENDS.items() for one in (found if is_nightly else dealt(found))]
+    assert not (text := complaints(jobs, tmp_path, TIDY, in_turn=not is_nightly)), text
 
 
 @needs_nvcc

@@ -26,6 +26,7 @@ from front_interpreter import interpret, shared_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numbers
+from nightly import mostly_nightly
 from nvcc import KERNELS, named
 from test_contract import make_matrix, random_numbers
 from test_cuda_front import DTYPES, NARROW, NOT_FULL, make, storable
@@ -51,7 +52,7 @@ from akx.backends.cuda.value_compression.encodings import (
 )
 from akx.backends.cuda.variants.block_local import program as parts
 from akx.backends.schedule import Coefficients
-from akx.core import parallel as side_by_side
+from akx.core import parallel
 from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
@@ -535,7 +536,7 @@ def test_ways_to_store_values_that_a_search_has() -> None:
             assert SCHEDULE.traffic(plan_of(way), matrix, SMALL) == model
 
 
-@pytest.mark.parametrize(("way", "dtype"), [pair for pair in NOT_FULL if pair != (TABLE, "float32")])
+@pytest.mark.parametrize(("way", "dtype"), mostly_nightly([pair for pair in NOT_FULL if pair != (TABLE, "float32")]))
 def test_values_that_a_plan_cannot_store_as_it_says_are_stored_in_full(device: Device, way: str, dtype: str) -> None:
     """From the first on, and so it stays: as with new values of a program that had others."""
     matrix = large(dtype)
@@ -732,7 +733,7 @@ def test_pieces_side_by_side_are_as_one(pieces: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stored, "_in_pieces", lambda work, count: asked.append(count) or whole(work, count))
     monkeypatch.setattr(stored, "_PIECE", 7)
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
-    monkeypatch.setattr(side_by_side, "available_cores", lambda: pieces)
+    monkeypatch.setattr(parallel, "available_cores", lambda: pieces)
     assert len(whole(lambda begin, end: (begin, end), 3001)) == pieces
     assert whole(lambda begin, end: (begin, end), 6) == [(0, 6)]
     assert encoded(wide, HALF) is None

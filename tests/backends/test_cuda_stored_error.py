@@ -33,7 +33,7 @@ from akx.backends.cuda.value_compression.encodings import FULL, HALF, TABLE, enc
 from akx.backends.cuda.variants import diagonals
 from akx.backends.cuda.variants.block_local import program as parts
 from akx.backends.schedule import Coefficients
-from akx.core import parallel as pieces
+from akx.core import parallel
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
@@ -146,8 +146,8 @@ def test_a_number_is_stored_where_it_is_off_by_no_more(value: float, allowed: fl
 
 def test_pieces_are_all_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "_PIECE", 100)
-    monkeypatch.setattr(pieces, "available_cores", lambda: 4)
-    monkeypatch.setattr(pieces, "named_threads", lambda: None)
+    monkeypatch.setattr(parallel, "available_cores", lambda: 4)
+    monkeypatch.setattr(parallel, "named_threads", lambda: None)
     for at in (0, 150, 399):
         data = np.ones(400)
         data[at] += 2.0**-26

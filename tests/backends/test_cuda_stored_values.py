@@ -196,12 +196,14 @@ def test_sets_have_slots_to_spare(room: int) -> None:
 
 
 @needs_nvcc
-def test_every_instance_compiles(tmp_path: Path) -> None:
+def test_every_instance_compiles(tmp_path: Path, is_nightly: bool) -> None:
+    """All pairs of types in the nightly run, on every push those of values that come in the type that is kept."""
     source = named("stored_values.cu")
-    jobs = [(source, {"AKX_VALUE": C_TYPES[kept], "AKX_GIVEN": C_TYPES[given]}) for kept, given in PAIRS]
+    pairs = PAIRS if is_nightly else [(kept, given) for kept, given in PAIRS if kept == given]
+    jobs = [(source, {"AKX_VALUE": C_TYPES[kept], "AKX_GIVEN": C_TYPES[given]}) for kept, given in pairs]
     jobs += [
         (source, {**macros, "AKX_HALF": HALVES[kept]})
-        for (kept, _), (_, macros) in zip(PAIRS, list(jobs), strict=True)
+        for (kept, _), (_, macros) in zip(pairs, list(jobs), strict=True)
         if kept in HALVES
     ]
     assert not (text := complaints(jobs, tmp_path, [])), text

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nightly import mostly_nightly
 from test_contract import make_coefficients, make_matrix, random_numbers
 from test_cuda_stream import GPU, plan_of, product
 
@@ -238,7 +239,9 @@ def pretended(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
 
 
 @pytest.mark.parametrize("pretended", [True, False], ids=["early", "late"], indirect=True)
-@pytest.mark.parametrize(("move", "share"), [*((move, 0.0) for move in stream_space.MOVE), ("kernel", 0.4)])
+@pytest.mark.parametrize(
+    ("move", "share"), mostly_nightly([*((move, 0.0) for move in stream_space.MOVE), ("kernel", 0.4)])
+)
 @pytest.mark.parametrize("stays", [True, False])
 @pytest.mark.usefixtures("pretended")
 def test_calls_one_after_another(stays: bool, move: str, share: float) -> None:

@@ -22,7 +22,8 @@ import akx
 from akx.backends.cpu.vectors.team_vectors import VectorWork
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.facts import cuda_missing
-from akx.backends.cuda.vectors import CudaVectorWork, Tiles
+from akx.backends.cuda.vectors.operations import Tiles
+from akx.backends.cuda.vectors.solver_vectors import CudaVectorWork
 from akx.core.basis import Basis, chebyshev
 from akx.solvers.ca_cg_block import PIVOT, TRUST
 

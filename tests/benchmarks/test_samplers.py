@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nightly import mostly_nightly
 
 from akx.backends.cpu.device import host_device
 from akx.core.errors import ArgumentError
@@ -46,7 +47,7 @@ def test_shares_by_sampler_and_their_table(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().out == said
 
 
-@pytest.mark.parametrize("name", sorted(samplers.SAMPLERS))
+@pytest.mark.parametrize("name", mostly_nightly(sorted(samplers.SAMPLERS), ["local", "local alone", "random", "tpe"]))
 def test_what_is_alone_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     origins: set[str] = set()
 

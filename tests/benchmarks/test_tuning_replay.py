@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nightly import mostly_nightly
 from replay import UNKNOWN, Replay, without
 
 import akx
@@ -146,7 +147,7 @@ def test_a_search_finds_a_plan_as_good_as_the_recorded_one(
     assert len(world.asked) == asked
 
 
-@pytest.mark.parametrize("place", range(len(RECORD.runs)))
+@pytest.mark.parametrize("place", mostly_nightly(range(len(RECORD.runs)), [0]))
 def test_the_recorded_searches_ask_for_the_same_plans(
     matrix: Matrix, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +179,7 @@ def test_the_recorded_searches_ask_for_the_same_plans(
         assert (len(world.asked), result.stopped) == (len(plans), run.result["stopped"])
 
 
-@pytest.mark.parametrize("seed", [7, 8, 9])
+@pytest.mark.parametrize("seed", mostly_nightly([7, 8, 9], [7]))
 def test_other_seeds_come_near_the_best_of_the_record(world: Replay, matrix: Matrix, seed: int) -> None:
     """Much of what they ask for is not in the record, which costs them a trial and nothing else."""
     result = tune(matrix, seed=seed, trials=400)

@@ -24,7 +24,7 @@ from akx.plandb import PlanDatabase, PlanRecord
 from akx.report.matrix import matrix_report as outlook
 from akx.report.matrix import spy_plot as spy
 from akx.report.matrix.device_bounds import known_devices
-from akx.report.matrix.fpga_packets import schedule
+from akx.report.matrix.fpga_packets import schedule_rows
 from akx.report.matrix.ghost_growth import ghost_growth
 from akx.report.matrix.matrix_tables import print_spy
 from akx.tuner import plan_key
@@ -123,10 +123,12 @@ def test_blocks_and_packets_as_asked_for(akx: Callable[..., Ran], poisson: Path,
     found = akx("info", poisson, *given, "--json").json
     assert found["ghosts"] == ghost_growth(matrix, 4, 2).to_json() != ghost_growth(matrix, 4).to_json()
     assert (found["ghosts"]["blocks"], found["packets"]["slots"], found["packets"]["clock"]) == (2, 15, 1e8)
-    used = schedule(matrix.indptr, slots=15).utilisation
+    used = schedule_rows(matrix.indptr, slots=15).utilisation
     assert found["packets"]["utilisation"] == used
     assert found["packets"]["gflops"] == pytest.approx(2 * used * 15 * 1e8 / 1e9)
-    assert found["devices"][0]["gflops"] == pytest.approx(1.7 * schedule(matrix.indptr).utilisation)  # as published
+    assert found["devices"][0]["gflops"] == pytest.approx(
+        1.7 * schedule_rows(matrix.indptr).utilisation
+    )  # as published
     out = akx("info", poisson, *given).out
     assert f"15 slots on an FPGA: {100 * used:.1f}% used, {2 * used * 1.5:.3g} Gflop/s at 100 MHz" in out
     for wrong in (("--slots", "0"), ("--blocks", "0"), ("--clock", "0")):

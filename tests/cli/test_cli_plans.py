@@ -332,7 +332,7 @@ def test_a_project_keeps_plans_that_go_first(
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     assert akx("plans", "export", ".akx/plans/both.json", "--json").json["exported"] == 2
-    monkeypatch.setattr("akx.plandb.places._found", None)  # as a second later
+    monkeypatch.setattr("akx.plandb.layers._found", None)  # as a second later
     listed = akx("plans", "list", "--json").json["plans"]
     assert {plan["matrix"]: plan["layer"] for plan in listed} == {"brick": "project", "shell": "project"}
     assert "project (stale)" in akx("plans", "list").out

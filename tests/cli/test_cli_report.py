@@ -22,7 +22,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    monkeypatch.setattr("akx.plandb.database.shipped_plans", lambda: ShippedPlans(tmp_path / "none"))
+    monkeypatch.setattr("akx.plandb.lookup.shipped_plans", lambda: ShippedPlans(tmp_path / "none"))
 
 
 def test_from_tuning_to_a_page(akx: Callable[..., Ran], poisson: Path, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_plans_shipped_with_akx_are_on_the_page_of_their_matrix_or_where_asked_f
         database.put(make_record(2, matrix_name="another shipped"))
         (tmp_path / "bundles").mkdir()
         database.export(tmp_path / "bundles" / "plans.json")
-    monkeypatch.setattr("akx.plandb.database.shipped_plans", lambda: ShippedPlans(tmp_path / "bundles"))
+    monkeypatch.setattr("akx.plandb.lookup.shipped_plans", lambda: ShippedPlans(tmp_path / "bundles"))
 
     ran = akx("report")
     assert (ran.code, ran.out) == (0, "")

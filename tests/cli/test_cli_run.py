@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from numba.core import event
 
-from akx.cli import run as guard
+from akx.cli import exit_codes
+from akx.cli import run as command_line
 from akx.cli.output import data_console
-from akx.core import progress as _progress
+from akx.core import progress
 from akx.core.errors import AkxError, DatabaseError, MatrixError
 from cli.golden import check_shape
 from cli.running import Ran
@@ -47,7 +48,7 @@ def _raise(error: BaseException) -> Callable[[list[str]], int]:
 def test_every_error_is_one_line_and_an_exit_code(
     akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, says: str
 ) -> None:
-    monkeypatch.setattr(guard, "_invoke", _raise(error))
+    monkeypatch.setattr(command_line, "_invoke", _raise(error))
     ran = akx("info", "x")
     assert ran.code == code
     assert says in ran.error
@@ -56,11 +57,11 @@ def test_every_error_is_one_line_and_an_exit_code(
 
 def test_json_mode_also_prints_the_error_as_an_object(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     error = MatrixError("matrix is not square", expected="n x n", found="2 x 3", hint="pass A[:2, :2]")
-    monkeypatch.setattr(guard, "_invoke", _raise(error))
+    monkeypatch.setattr(command_line, "_invoke", _raise(error))
     ran = akx("info", "x", "--json")
     assert ran.error == "matrix is not square, expected n x n, found 2 x 3; pass A[:2, :2]"
     assert ran.json == {
-        "schema": guard.ERROR_SCHEMA,
+        "schema": command_line.ERROR_SCHEMA,
         "error": {
             "type": "MatrixError",
             "message": "matrix is not square, expected n x n, found 2 x 3; pass A[:2, :2]",
@@ -75,7 +76,7 @@ def test_json_mode_also_prints_the_error_as_an_object(akx: Callable[..., Ran], m
 
 @pytest.mark.parametrize("error", [AkxError("no"), ZeroDivisionError("no"), OSError("no")])
 def test_debug_keeps_the_traceback(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    monkeypatch.setattr(guard, "_invoke", _raise(error))
+    monkeypatch.setattr(command_line, "_invoke", _raise(error))
     with pytest.raises(type(error)):
         akx("info", "x", "--debug")
     monkeypatch.setenv("AKX_DEBUG", "1")
@@ -134,11 +135,13 @@ def test_numbers_out_of_range_are_refused_before_any_work(
 def test_an_answer_is_not_lost_with_what_fails_after_it(
     akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: BaseException
 ) -> None:
-    monkeypatch.setattr(guard, "_invoke", _raise(failure))
+    monkeypatch.setattr(command_line, "_invoke", _raise(failure))
     plain = akx("info", "x", "--json")
     if not isinstance(failure, AkxError):
         check_shape("error.json", plain.json)
-    monkeypatch.setattr(guard, "_invoke", _raise(guard.AnsweredError({"schema": 7, "residual": 0.5}, failure)))
+    monkeypatch.setattr(
+        command_line, "_invoke", _raise(exit_codes.AnsweredError({"schema": 7, "residual": 0.5}, failure))
+    )
     ran = akx("info", "x", "--json")
     assert (ran.code, ran.error) == (plain.code, plain.error)
     assert ran.json == {"schema": 7, "residual": 0.5, "error": plain.json["error"]}
@@ -186,7 +189,7 @@ def test_warnings_are_status_lines(akx: Callable[..., Ran], monkeypatch: pytest.
         warnings.warn("half of it\nis gone", UserWarning, stacklevel=1)
         return 0
 
-    monkeypatch.setattr(guard, "_invoke", invoke)
+    monkeypatch.setattr(command_line, "_invoke", invoke)
     ran = akx("info", "x")
     assert (ran.code, ran.out, ran.err) == (0, "", "akx: warning: half of it is gone\n")
 
@@ -211,16 +214,16 @@ def test_a_command_that_is_silent_for_long_says_why(
         return 0
 
     monkeypatch.setattr(sys, "argv", ["akx", *arguments])
-    monkeypatch.setattr(_progress, "AFTER", 0.05)
-    monkeypatch.setattr(_progress, "_LOOK", 0.02)
-    monkeypatch.setattr(guard, "_invoke", work)
-    assert guard.run() == 0
+    monkeypatch.setattr(progress, "AFTER", 0.05)
+    monkeypatch.setattr(progress, "_LOOK", 0.02)
+    monkeypatch.setattr(command_line, "_invoke", work)
+    assert command_line.run() == 0
     said = capsys.readouterr().err
     assert says in said
     assert ("compiling" in said) is ("compiling" in says)
     assert bool(said) is bool(says)
-    monkeypatch.setattr(guard, "_invoke", lambda _: print("something") or work(_))
-    assert guard.run() == 0
+    monkeypatch.setattr(command_line, "_invoke", lambda _: print("something") or work(_))
+    assert command_line.run() == 0
     assert capsys.readouterr().err == ""
 
 
@@ -232,7 +235,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert done.stderr == ""
-    assert done.returncode == guard.EXIT_BROKEN_PIPE
+    assert done.returncode == exit_codes.EXIT_BROKEN_PIPE
 
 
 class _Full(io.StringIO):
@@ -251,7 +254,7 @@ class _Ascii(io.TextIOWrapper):
 def test_closed_streams_are_no_error(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
-    assert guard.run(command) == 0
+    assert command_line.run(command) == 0
     assert sys.stdout is sys.stderr is None
 
 
@@ -260,7 +263,7 @@ def test_a_full_stdout_is_an_error_with_its_cure(
 ) -> None:
     monkeypatch.setattr(sys, "stdout", _Full())
     for command in (["--help"], ["plans", "list"], ["plans", "list", "--json"]):
-        assert guard.run(command) == 2
+        assert command_line.run(command) == 2
         error = capsys.readouterr().err.splitlines()[-1]
         assert error.startswith("akx: error: stdout cannot be written, found No space left")
         assert "free some space" in error
@@ -275,7 +278,7 @@ def test_a_full_stderr_loses_status_and_nothing_else(akx: Callable[..., Ran], mo
 def test_characters_that_the_terminal_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = _Ascii()
     monkeypatch.setattr(sys, "stderr", stream)
-    assert guard.run(["info", "fl\u00e4che\udcff.mtx"]) == 2
+    assert command_line.run(["info", "fl\u00e4che\udcff.mtx"]) == 2
     stream.flush()
     assert b"fl\\xe4che\\udcff.mtx does not exist" in stream.buffer.getvalue()  # type: ignore[attr-defined]
     assert stream.errors == "strict"
@@ -296,7 +299,7 @@ def test_a_reader_that_goes_away_ends_a_table_as_well(akx: Callable[..., Ran], m
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stdout", Gone())
-    assert guard.run(["doctor"]) == guard.EXIT_BROKEN_PIPE
+    assert command_line.run(["doctor"]) == exit_codes.EXIT_BROKEN_PIPE
 
 
 def test_warnings_that_are_errors_outside_are_status_here(
@@ -306,7 +309,7 @@ def test_warnings_that_are_errors_outside_are_status_here(
         warnings.warn("only so", UserWarning, stacklevel=1)
         return 0
 
-    monkeypatch.setattr(guard, "_invoke", invoke)
+    monkeypatch.setattr(command_line, "_invoke", invoke)
     monkeypatch.setattr(sys, "warnoptions", ["error"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -326,7 +329,7 @@ def test_warnings_that_are_errors_outside_are_status_here(
 def test_what_the_environment_lacks_is_no_defect(
     akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
 ) -> None:
-    monkeypatch.setattr(guard, "_invoke", _raise(error))
+    monkeypatch.setattr(command_line, "_invoke", _raise(error))
     ran = akx("info", "x")
     assert ran.code == 2
     assert says in ran.error

@@ -21,8 +21,9 @@ import akx as library
 from akx.backends import selection as choose
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import cuda_missing
-from akx.cli import run as guard
+from akx.cli import exit_codes, solve_progress
 from akx.cli import solve as solve_command
+from akx.cli.solve_hints import next_options
 from akx.core.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.core.io import read_vector, write_vector
 from akx.solvers import SolveStats, preconditioners
@@ -95,7 +96,9 @@ def test_what_to_try_next_goes_by_what_was_tried(asked: dict[str, Any], reason: 
     residuals = [1.0, 1e-7 if reason == "stagnation" else 1.0]
     info = NO_SOLUTION if reason.startswith("singular") else -1
     stats = SolveStats("bicgstab", reason=reason, residuals=residuals, residual=residuals[-1], target=1e-9)
-    assert solve_command._next(solve_command.SolveRequest("f", **asked), matrix, stats, info).startswith(found)
+    defaults: dict[str, Any] = {"method": "auto", "precond": None, "tau": 0.9, "rtol": 1e-8, "atol": 0.0}
+    tried = {**defaults, "maxiter": None, "restart": None, **asked}
+    assert next_options(matrix, stats, info, **tried).startswith(found)
 
 
 def test_right_hand_sides(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> None:
@@ -136,7 +139,7 @@ def test_a_right_hand_side_of_another_size(akx: Callable[..., Ran], convection: 
 def test_the_residual_is_said_while_it_falls(
     akx: Callable[..., Ran], convection: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(solve_command, "_PAUSE", 0.0)
+    monkeypatch.setattr(solve_progress, "_PAUSE", 0.0)
     lines = [line for line in akx("solve", convection, "--method", "bicgstab").err.splitlines() if "residual" in line]
     values = [float(re.search(r"residual (\S+)", line).group(1)) for line in lines]  # type: ignore[union-attr]
     assert len(values) >= 3
@@ -144,7 +147,7 @@ def test_the_residual_is_said_while_it_falls(
     assert akx("solve", convection, "--method", "bicgstab", "--json").err == ""
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=140, color_system=None)
-    monkeypatch.setattr(solve_command, "status_console", lambda: terminal)
+    monkeypatch.setattr(solve_progress, "status_console", lambda: terminal)
     assert akx("solve", convection, "--method", "bicgstab", "--json").code == 0
     assert "residual" in screen.getvalue()
 
@@ -254,7 +257,7 @@ def test_x_is_written_where_nobody_reads_what_is_printed(
 
     out = tmp_path / "x.mtx"
     monkeypatch.setattr(solve_command, "_print", gone)
-    assert akx("solve", convection, "-o", out).code == guard.EXIT_BROKEN_PIPE
+    assert akx("solve", convection, "-o", out).code == exit_codes.EXIT_BROKEN_PIPE
     assert residual(convection, read_vector(out), np.ones(300)) <= 1e-8
 
 

@@ -343,7 +343,8 @@ def test_on_a_terminal_there_is_a_bar_on_stderr(
 ) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(
-        "akx.cli.tune.status_console", lambda: Console(file=screen, force_terminal=True, width=140, color_system=None)
+        "akx.cli.progress.status_console",
+        lambda: Console(file=screen, force_terminal=True, width=140, color_system=None),
     )
     ran = akx("tune", poisson, "--json")
     assert ran.json["k"] == 8

@@ -19,7 +19,7 @@ from akx.backends.schedule import TimedCall
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
-from akx.report.plans import verification as recheck
+from akx.report.plans import verification
 from akx.tuner import measure, plan_key
 from cli.golden import check_shape
 from cli.running import Ran
@@ -171,7 +171,9 @@ def test_a_plan_for_a_gpu_without_the_packages_for_it(matrix: Matrix, monkeypatc
     for kept in (runtime.driver, runtime.runtime, facts.cuda_device):
         getattr(kept, "cache_clear", lambda: None)()
     plan = Plan("cuda", "sweep", "csr-1", k=2)
-    (found,) = recheck.recheck_plans(matrix, [("user", _record(matrix, 2, plan=plan, device_class="cuda/Some GPU"))])
+    (found,) = verification.verifications(
+        matrix, [("user", _record(matrix, 2, plan=plan, device_class="cuda/Some GPU"))]
+    )
     assert found.state == "skipped"
     assert "the CUDA backend is not installed; pip install 'akx[cuda]'" in found.reason
     assert "another device" not in found.reason
@@ -189,7 +191,7 @@ def test_nothing_to_verify_and_mistakes(akx: Callable[..., Ran], matrix: Matrix,
 
 def test_a_baseline_that_cannot_be_run_is_told(matrix: Matrix) -> None:
     record = replace(_record(matrix, 2, plan=Plan("cpu", "sweep", "sell", k=2), speedup=2.0), provenance={})
-    (found,) = recheck.recheck_plans(matrix, [("user", record)], seconds=0.05)
+    (found,) = verification.verifications(matrix, [("user", record)], seconds=0.05)
     assert (found.state, found.speedup) == ("holds", None)
     assert "baseline cannot be run" in found.reason
 
@@ -226,7 +228,7 @@ def test_rounds_that_are_disturbed_are_taken_again(matrix: Matrix, monkeypatch: 
     monkeypatch.setattr(measure, "is_real_time", lambda: False)
     monkeypatch.setattr(measure, "pause", lambda seconds: None)
     record = _record(matrix, 2, plan=Plan("cpu", "sweep", "sell", k=2), speedup=0.5)
-    (found,) = recheck.recheck_plans(matrix, [("user", record)], seconds=18.0)
+    (found,) = verification.verifications(matrix, [("user", record)], seconds=18.0)
     assert (found.seconds, found.baseline_seconds, found.speedup) == (2e-3, 1e-3, 0.5)
 
 

@@ -21,12 +21,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akx.core import process as _process
+from akx.core import process
 from akx.core.errors import ArgumentError, FileFormatError, listed
-from akx.core.io import harwell_boeing as _harwell_boeing
-from akx.core.io import matrix_market as _matrix_market
-from akx.core.io import read_matrix
-from akx.core.io import stream as _stream
+from akx.core.io import harwell_boeing, matrix_market, read_matrix, stream
 from akx.core.io.archive import _Choice
 
 HEAD = b"%%MatrixMarket matrix coordinate real general\n"
@@ -47,10 +44,10 @@ def put(tmp_path: Path) -> Callable[[bytes, str], Path]:
 @pytest.fixture
 def low_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that files of a few megabytes go beyond."""
-    monkeypatch.setattr(_stream, "HEADER_BYTES", 256 * KIB)
-    monkeypatch.setattr(_stream, "UNTOLD_BYTES", 256 * KIB)
-    monkeypatch.setattr(_stream, "PIECE", 64 * KIB)
-    for module in (_matrix_market, _harwell_boeing):
+    monkeypatch.setattr(stream, "HEADER_BYTES", 256 * KIB)
+    monkeypatch.setattr(stream, "UNTOLD_BYTES", 256 * KIB)
+    monkeypatch.setattr(stream, "PIECE", 64 * KIB)
+    for module in (matrix_market, harwell_boeing):
         monkeypatch.setattr(module, "_SPARE_BYTES", 256 * KIB)
 
 
@@ -130,7 +127,7 @@ class TestBounds:
             content = gzip.compress(content) if name.endswith(".gz") else content
         path = put(content, name)
         assert read_matrix(path).nnz == n
-        for module in ("akx.core.io.stream", "akx.core.io"):
+        for module in ("akx.core.io.stream", "akx.core.io.npz"):
             monkeypatch.setattr(f"{module}.available_bytes", lambda: 400_000)
         with pytest.raises(FileFormatError, match=r"does not fit the memory, expected at most 0\.(08|2) MB"):
             read_matrix(path)
@@ -153,7 +150,7 @@ class TestBounds:
             content.write(HEAD + f"{rows} 1 {int(kind == 'mtx')}\n".encode() + b"1 1 5\n" * (kind == "mtx"))
         path = put(content.getvalue(), f"a.{kind}")
         assert read_matrix(path).shape == (rows, 1)
-        monkeypatch.setattr(_stream, "available_bytes", lambda: 300_000)
+        monkeypatch.setattr(stream, "available_bytes", lambda: 300_000)
         with pytest.raises(FileFormatError, match=r"does not fit.*50000 rows, which take 0\.2 MB"):
             read_matrix(path)
 
@@ -378,13 +375,13 @@ def test_memory_that_ends_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_container_has_less_memory_than_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_process, "_CGROUPS", tmp_path)
-    free = _process.available_bytes()
+    monkeypatch.setattr(process, "_CGROUPS", tmp_path)
+    free = process.available_bytes()
     (tmp_path / "memory.max").write_text("max\n")
-    assert _process.available_bytes() > free // 2
+    assert process.available_bytes() > free // 2
     for name, text in (("max", "1000"), ("current", "700"), ("stat", "anon 600\ninactive_file 100\n")):
         (tmp_path / f"memory.{name}").write_text(text)
-    assert _process.available_bytes() == 400
+    assert process.available_bytes() == 400
 
 
 @pytest.mark.parametrize(("outer", "inner", "free"), [("1000", "500", 300), ("400", "max", 200), ("350", "500", 150)])
@@ -392,13 +389,13 @@ def test_the_least_of_nested_control_groups_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outer: str, inner: str, free: int
 ) -> None:
     (tmp_path / "own").write_text("1:name=systemd:/\n0::/user.slice/job.scope\n")
-    monkeypatch.setattr(_process, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(_process, "_OWN_CGROUP", tmp_path / "own")
+    monkeypatch.setattr(process, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(process, "_OWN_CGROUP", tmp_path / "own")
     for group, most in (("user.slice", outer), ("user.slice/job.scope", inner)):
         (tmp_path / group).mkdir()
         for name, text in (("max", most), ("current", "200"), ("stat", "anon 1\n")):
             (tmp_path / group / f"memory.{name}").write_text(text)
-    assert _process.available_bytes() == free
+    assert process.available_bytes() == free
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])

@@ -855,23 +855,23 @@ class TestWriting:
 
 def test_a_long_file_is_scanned_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are counted over all parts, wherever the fault is; parts may hold no line of their own."""
-    from akx.core.io import matrix_market_scan as _scan
+    from akx.core.io import matrix_market_scan
 
-    kinds = (_scan.INDEX, _scan.INDEX, _scan.REAL)
+    kinds = (matrix_market_scan.INDEX, matrix_market_scan.INDEX, matrix_market_scan.REAL)
     good = "".join(f"{i + 1} {i + 1} {i}.5e-1\n" for i in range(200)).encode()
-    expected = _scan.scan_body(good, kinds)
+    expected = matrix_market_scan.scan_body(good, kinds)
     assert expected == (0, 200, 200)
     for size in (64, 700, 10_000):
-        monkeypatch.setattr(_scan, "_PART_BYTES", size)
-        monkeypatch.setattr(_scan, "_MOST_PARTS", 7)
-        monkeypatch.setattr(_scan.os, "cpu_count", lambda: 7)
-        assert _scan.scan_body(good, kinds) == expected
+        monkeypatch.setattr(matrix_market_scan, "_PART_BYTES", size)
+        monkeypatch.setattr(matrix_market_scan, "_MOST_PARTS", 7)
+        monkeypatch.setattr(matrix_market_scan.os, "cpu_count", lambda: 7)
+        assert matrix_market_scan.scan_body(good, kinds) == expected
         for line in (0, 57, 199):
             lines = good.splitlines(keepends=True)
             lines[line] = b"1 x 2\n"
-            assert _scan.scan_body(b"".join(lines), kinds) == (_scan.BAD_TOKEN, line, line)
+            assert matrix_market_scan.scan_body(b"".join(lines), kinds) == (matrix_market_scan.BAD_TOKEN, line, line)
     one_line = b"%" + b"-" * 5000 + b"\n" + b"1 1 1\n"
-    assert _scan.scan_body(one_line, kinds) == (0, 2, 1)
+    assert matrix_market_scan.scan_body(one_line, kinds) == (0, 2, 1)
 
 
 def test_an_archive_without_a_table_of_contents_is_damaged(tmp_path: Path) -> None:

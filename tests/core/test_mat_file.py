@@ -15,8 +15,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from akx.core.errors import AkxError, FileFormatError
-from akx.core.io import list_variables, read_matrix
-from akx.core.io import mat_file as _mat_file
+from akx.core.io import list_variables, mat_file, read_matrix
 
 A = sp.csc_array(np.array([[1.0, 0, 2], [0, 3, 0], [0, 0, 4]]))
 
@@ -50,7 +49,7 @@ def test_values_come_as_they_are(tmp_path: Path, values: Any) -> None:
 
 
 def test_tags_are_checked_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_mat_file.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr(mat_file.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     raw = saved()
     raw[132:136] = (10**9).to_bytes(4, "little")
     with pytest.raises(FileFormatError, match=r"truncated or damaged, expected an element of 1000000000 bytes"):
@@ -61,7 +60,7 @@ def test_tags_are_checked_before_anything_is_read(tmp_path: Path, monkeypatch: p
     raw[128:] = (15).to_bytes(4, "little") + len(bomb).to_bytes(4, "little") + bomb
     with pytest.raises(FileFormatError, match="a tag that says 4294967296"):
         read_matrix(put(tmp_path, raw))
-    monkeypatch.setattr(_mat_file._process, "available_bytes", lambda: 100)
+    monkeypatch.setattr(mat_file.process, "available_bytes", lambda: 100)
     with pytest.raises(FileFormatError, match="does not fit the memory, expected at most 50 bytes"):
         read_matrix(put(tmp_path, saved()))
 
@@ -70,27 +69,27 @@ def test_memory_of_the_reader_is_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     pytest.importorskip("resource")
     if sys.platform != "linux":
         pytest.skip("this system does not bound what a process takes")
-    monkeypatch.setattr(_mat_file, "_OWN_BYTES", 2**20)
-    monkeypatch.setattr(_mat_file, "_BYTES_PER_BYTE", 1)
+    monkeypatch.setattr(mat_file, "_OWN_BYTES", 2**20)
+    monkeypatch.setattr(mat_file, "_BYTES_PER_BYTE", 1)
     with pytest.raises(FileFormatError, match="does not fit the memory"):
         read_matrix(put(tmp_path, saved({"A": A, "B": np.zeros(2**22)}, do_compression=True)))
 
 
 @pytest.mark.parametrize("program", ["import sys; print('no SciPy here'); sys.exit(3)", "pass"])
 def test_a_process_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    monkeypatch.setattr(_mat_file._process, "command", lambda *_: [sys.executable, "-c", program])
+    monkeypatch.setattr(mat_file.process, "command", lambda *_: [sys.executable, "-c", program])
     path = put(tmp_path, saved())
     with pytest.raises(AkxError, match=r"does not start, .*(no SciPy here|ended with 0); name one by multiprocessing"):
         read_matrix(path)
-    monkeypatch.setattr(_mat_file, "get_executable", lambda: str(tmp_path / "none"))
-    monkeypatch.setattr(_mat_file._process, "command", lambda *_: [str(tmp_path / "none")])
+    monkeypatch.setattr(mat_file, "get_executable", lambda: str(tmp_path / "none"))
+    monkeypatch.setattr(mat_file.process, "command", lambda *_: [str(tmp_path / "none")])
     with pytest.raises(AkxError, match="does not start"):
         read_matrix(path)
 
 
 @pytest.mark.parametrize("executable", [None, "", b""])
 def test_where_there_is_no_python_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executable: Any) -> None:
-    monkeypatch.setattr(_mat_file, "get_executable", lambda: executable)
+    monkeypatch.setattr(mat_file, "get_executable", lambda: executable)
     assert (read_matrix(put(tmp_path, saved())) != A).nnz == 0
     with pytest.raises(FileFormatError, match="cannot be read as a MATLAB file"):
         read_matrix(put(tmp_path, saved()[:130]))

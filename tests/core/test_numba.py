@@ -13,13 +13,13 @@ import platformdirs
 import pytest
 from numba.core import config
 
-from akx.core import numba_jit as _numba
+from akx.core import numba_jit
 from akx.core.errors import AkxError, ArgumentError, CompileError
 
 
 @pytest.fixture(autouse=True)
 def _as_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_numba, "_checked", False)
+    monkeypatch.setattr(numba_jit, "_checked", False)
     for name in ("NUMBA_NUM_THREADS", "NUMBA_DISABLE_JIT", "NUMBA_CACHE_LOCATOR_CLASSES"):
         monkeypatch.delenv(name, raising=False)
 
@@ -28,13 +28,13 @@ def _as_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_number_of_threads_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("NUMBA_NUM_THREADS", text)
     with pytest.raises(ArgumentError, match="NUMBA_NUM_THREADS is not a number of threads, expected an integer from 1"):
-        _numba.check_numba()
+        numba_jit.check_numba()
 
 
 def test_no_number_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _numba.named_threads() is None
+    assert numba_jit.named_threads() is None
     monkeypatch.setenv("NUMBA_NUM_THREADS", " 3 ")
-    assert _numba.named_threads() == 3
+    assert numba_jit.named_threads() == 3
 
 
 def test_a_process_with_zero_threads_gets_an_error_of_akx() -> None:
@@ -58,20 +58,20 @@ def test_a_process_with_zero_threads_gets_an_error_of_akx() -> None:
 def test_a_compiler_that_is_turned_off_is_named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("NUMBA_DISABLE_JIT", text)
     with pytest.raises(CompileError, match="unset NUMBA_DISABLE_JIT"):
-        _numba.check_numba()
+        numba_jit.check_numba()
 
 
 def test_a_compiler_that_is_turned_off_in_the_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "DISABLE_JIT", 1)
     with pytest.raises(CompileError, match="NUMBA_DISABLE_JIT"):
-        _numba.check_numba()
+        numba_jit.check_numba()
 
 
 def test_locators_that_numba_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_LOCATOR_CLASSES", "Nonsense")
     monkeypatch.setattr(config, "CACHE_LOCATOR_CLASSES", "Nonsense", raising=False)
     with pytest.raises(CompileError, match="unset NUMBA_CACHE_LOCATOR_CLASSES"):
-        _numba.check_numba()
+        numba_jit.check_numba()
 
 
 @pytest.fixture
@@ -79,18 +79,18 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Neither home nor sources can be written to; returns the folder of temporary files."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     monkeypatch.setattr(config, "CACHE_DIR", "")
-    monkeypatch.setattr(_numba, "_has_home", lambda: False)
-    monkeypatch.setattr(_numba, "_has_sources", lambda: False)
+    monkeypatch.setattr(numba_jit, "_has_home", lambda: False)
+    monkeypatch.setattr(numba_jit, "_has_sources", lambda: False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
 def test_without_a_place_code_is_kept_in_a_temporary_folder_of_its_own(nowhere: Path) -> None:
-    _numba.check_numba()
+    numba_jit.check_numba()
     folder = Path(os.environ["NUMBA_CACHE_DIR"])
     assert folder.parent == nowhere
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert Path(config.CACHE_DIR) == folder == _numba.code_folder()
+    assert Path(config.CACHE_DIR) == folder == numba_jit.code_folder()
 
 
 @pytest.mark.parametrize("how", ["link", "open to others", "a file"])
@@ -106,18 +106,18 @@ def test_a_temporary_folder_that_others_may_have_made_is_not_used(nowhere: Path,
         folder.mkdir()
         folder.chmod(0o777)
     with pytest.raises(AkxError, match="set NUMBA_CACHE_DIR to a folder that you can write to"):
-        _numba.check_numba()
+        numba_jit.check_numba()
 
 
 def test_a_folder_that_is_named_is_left_as_it_is(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(nowhere / "named" / "deep"))
-    _numba.check_numba()
+    numba_jit.check_numba()
     assert os.environ["NUMBA_CACHE_DIR"] == str(nowhere / "named" / "deep")
 
 
 def test_numba_is_imported_through_the_check() -> None:
     """All but kernels of the CPU, which come after it."""
-    package = Path(_numba.__file__).parents[1]
+    package = Path(numba_jit.__file__).parents[1]
     direct = {
         path.relative_to(package).parts[:2]
         for path in package.rglob("*.py")
@@ -130,8 +130,8 @@ def test_numba_comes_without_scipys_linear_algebra_and_is_whole() -> None:
     """To import that took a sixth of the time to a first compiled call; Numba has it where a function needs it."""
     script = """
 import gc, sys
-from akx.core import numba_jit as _numba
-_numba.load_numba()
+from akx.core import numba_jit
+numba_jit.load_numba()
 young = sum(len(gc.get_objects(generation=one)) for one in (0, 1))
 assert young < len(gc.get_objects()) / 10, young
 assert gc.isenabled()
@@ -203,4 +203,4 @@ def test_without_a_home_there_is_no_room_there(monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("could not determine the home directory for '~/.cache'")
 
     monkeypatch.setattr(platformdirs, "user_cache_path", no_home)
-    assert not _numba._has_home()
+    assert not numba_jit._has_home()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from akx.core import parallel as pieces
+from akx.core import parallel
 from akx.core.parallel import in_pieces
 
 
@@ -23,7 +23,7 @@ from akx.core.parallel import in_pieces
 def test_pieces_are_no_more_than_cores_and_threads_that_are_named(
     cores: int, named: str | None, count: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "available_cores", lambda: cores)
+    monkeypatch.setattr(parallel, "available_cores", lambda: cores)
     monkeypatch.setenv("NUMBA_NUM_THREADS", named or "")
     found = in_pieces(lambda begin, end: list(range(begin, end)), count, 10)
     assert len(found) == expected

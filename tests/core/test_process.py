@@ -13,7 +13,7 @@ import platformdirs
 import pytest
 
 from akx.backends.cuda.device.compile import store_folder
-from akx.core import process as _process
+from akx.core import process
 from akx.core.process import beside, user_folder
 from akx.plandb import database_path
 from akx.tuner.model.calibration import calibration_folder, find_calibration
@@ -47,7 +47,7 @@ def test_without_a_home_there_is_a_folder_of_the_users_own(homeless: Path) -> No
 
 def test_a_folder_that_others_may_write_to_is_not_used(homeless: Path) -> None:
     user_folder("data").chmod(0o777)
-    assert user_folder("data") == _process._NOWHERE
+    assert user_folder("data") == process._NOWHERE
     assert not database_path().exists()
 
 

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numba.core import event
 
 import akx
-from akx.core import progress as _progress
+from akx.core import progress
 from akx.core.progress import COMPILING, shown_by, working
 
 
@@ -40,11 +40,11 @@ class Told:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A second is 40 ms; the thread of another test, which sleeps longer, has ended."""
-    monkeypatch.setattr(_progress, "AFTER", 0.04)
-    monkeypatch.setattr(_progress, "_LOOK", 0.01)
-    monkeypatch.setattr(_progress, "_APART", 0.0)
+    monkeypatch.setattr(progress, "AFTER", 0.04)
+    monkeypatch.setattr(progress, "_LOOK", 0.01)
+    monkeypatch.setattr(progress, "_APART", 0.0)
     deadline = time.monotonic() + 10.0
-    while _progress._State.is_watched and time.monotonic() < deadline:
+    while progress._State.is_watched and time.monotonic() < deadline:
         time.sleep(0.01)
     yield
     akx.progress(True)
@@ -96,7 +96,7 @@ def test_the_log_has_it_where_nobody_looks(caplog: pytest.LogCaptureFixture) -> 
 
 def test_a_loop_that_was_left_is_not_told_for_ever(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """A solver that raised, whose traceback somebody keeps."""
-    monkeypatch.setattr(_progress, "_STEP", 0.1)
+    monkeypatch.setattr(progress, "_STEP", 0.1)
     loop = working("solving")
     for _ in range(15):
         loop.step()

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.backends.cuda import content, program
+from akx.backends.cuda import program
 from akx.backends.cuda.device import callers, pool, runtime, streams
+from akx.backends.cuda.matrix import content
 
 LEGACY, CONTEXT = 1, 7
 CAPTURED = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED

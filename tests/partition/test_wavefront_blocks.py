@@ -12,19 +12,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from akx.core.errors import InfeasibleError
+from akx.partition.level_order import ORDERS, _closure, is_shallow, level_order, natural_levels
 from akx.partition.wavefront_blocks import (
     _MOST_REACH,
     _TOGETHER,
-    ORDERS,
     Strips,
     _blocks,
-    _closure,
     _many_blocks,
     _patches,
     fullest,
-    is_shallow,
-    level_order,
-    natural_levels,
     strips,
 )
 from benchmarks.gallery import delaunay, epidemic, small, stencil

@@ -25,7 +25,8 @@ from akx.plandb import (
     stale_fields,
 )
 from akx.plandb.bundle import bundle_text
-from akx.report.plans.plan_summary import read_stories
+from akx.plandb.tables import Tables
+from akx.report.plans.plan_summary import read_summaries
 
 from .samples import make_key, make_plan, make_record, make_timing, of_search
 
@@ -164,8 +165,6 @@ def test_plans_are_carried_from_place_to_place(database: PlanDatabase, tmp_path:
 def test_an_import_that_fails_halfway_changes_nothing(
     database: PlanDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from akx.plandb.tables import Tables
-
     database.put(make_record(7))
     (tmp_path / "bundle.json").write_text(bundle_text([make_record(number) for number in range(3)]))
     put = Tables.put
@@ -224,9 +223,9 @@ def test_a_bad_row_is_reported_and_skipped(database: PlanDatabase) -> None:
         database.put(make_record(number))
     table = f"{database._store.prefix}plans"
 
-    def spoil(connection: object, layout: int) -> None:
-        connection.execute(f"UPDATE {table} SET plan = '{{broken' WHERE id = :id", {"id": make_key(0).id})  # type: ignore[attr-defined]
-        connection.execute(f"UPDATE {table} SET k = 16 WHERE id = :id", {"id": make_key(1).id})  # type: ignore[attr-defined]
+    def spoil(tables: Tables) -> None:
+        tables.connection.execute(f"UPDATE {table} SET plan = '{{broken' WHERE id = :id", {"id": make_key(0).id})
+        tables.connection.execute(f"UPDATE {table} SET k = 16 WHERE id = :id", {"id": make_key(1).id})
 
     database._store.write(spoil)
     with pytest.warns(PlanDatabaseWarning, match="skipped"):
@@ -344,7 +343,7 @@ def test_a_stale_plan_has_all_trials_of_its_searches_behind_it(database: PlanDat
     database.put(newer)
     assert database.trials_behind(record) == tuple(trials)
     assert database.trials_behind(newer) == (*going_on, *of_one_search(_LATER, "wavefront"))
-    stories = read_stories(database, [("user", newer), ("user", record)])
+    stories = read_summaries(database, [("user", newer), ("user", record)])
     each = database.trials_behind(newer), database.trials_behind(record)
     assert [story.trials for story in stories] == [*each], "a report shows them too"
     assert database.trials_behind_each((newer, record, make_record(7))) == (*each, ())
@@ -520,9 +519,9 @@ def test_every_trial_with_its_key(database: PlanDatabase) -> None:
     assert database.all_trials() == (*expected, (of_search(1), *of_one_search(_LATER, "sweep")))
     table = f"{database._store.prefix}trials"
 
-    def spoil(connection: Any, layout: int) -> None:
-        connection.execute(f"UPDATE {table} SET key = '{{}}' WHERE key_id = :id", {"id": of_search(0).id})
-        connection.execute(f"UPDATE {table} SET plan = '{{' WHERE created = :later", {"later": _LATER})
+    def spoil(tables: Tables) -> None:
+        tables.connection.execute(f"UPDATE {table} SET key = '{{}}' WHERE key_id = :id", {"id": of_search(0).id})
+        tables.connection.execute(f"UPDATE {table} SET plan = '{{' WHERE created = :later", {"later": _LATER})
 
     database._store.write(spoil)
     with pytest.warns(PlanDatabaseWarning, match="trial skipped") as caught:
@@ -609,7 +608,7 @@ def test_plans_of_other_patterns_at_a_glance(database: PlanDatabase, tmp_path: P
 
 
 def test_no_more_than_so_many_are_looked_at(database: PlanDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("akx.plandb.database._SKETCHED", 2)
+    monkeypatch.setattr("akx.plandb.lookup._SKETCHED", 2)
     for number in range(1, 5):
         created = f"2024-05-0{number}T07:08:09+00:00"
         database.put(make_record(number, provenance={"features": {"rows": 1}}, created=created))
@@ -660,9 +659,9 @@ def test_a_timing_that_is_not_valid_is_reported_and_skipped(database: PlanDataba
         database.put_timing(make_timing(number))
     table = f"{database._store.prefix}timings"
 
-    def spoil(connection: Any, layout: int) -> None:
+    def spoil(tables: Tables) -> None:
         for number, change in enumerate(('seconds = \'{"cg": -1, "ca_cg": 1}\'', "restart = 9")):
-            connection.execute(f"UPDATE {table} SET {change} WHERE id = :id", {"id": make_timing(number).id})
+            tables.connection.execute(f"UPDATE {table} SET {change} WHERE id = :id", {"id": make_timing(number).id})
 
     database._store.write(spoil)
     with pytest.warns(PlanDatabaseWarning, match="timing .* skipped") as caught:

@@ -20,8 +20,9 @@ import pytest
 
 from akx.core.errors import DatabaseError
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, ShippedPlans, TrialRecord
-from akx.plandb import files as plan_files
+from akx.plandb import file as plan_files
 from akx.plandb.bundle import bundle_text
+from akx.plandb.tables import Tables
 
 from .samples import make_key, make_plan, make_record, without_root
 
@@ -469,8 +470,8 @@ def test_a_clock_that_jumps_back_hides_no_change(path: Path, monkeypatch: pytest
 def test_a_failed_change_changes_nothing(path: Path) -> None:
     records = fill(path)
 
-    def fail(connection: sqlite3.Connection, layout: int) -> None:
-        connection.execute("DELETE FROM plans")
+    def fail(tables: Tables) -> None:
+        tables.connection.execute("DELETE FROM plans")
         raise KeyboardInterrupt
 
     with PlanDatabase(path, layers=()) as database:

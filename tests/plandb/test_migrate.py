@@ -313,8 +313,8 @@ def test_timings_of_which_half_were_moved_are_all_where_they_were(
 ) -> None:
     step, oldest_reader = migrations._MIGRATIONS[5]
 
-    def fail(connection: sqlite3.Connection) -> None:
-        step(connection)
+    def fail(connection: sqlite3.Connection, dialect: migrations.Dialect) -> None:
+        step(connection, dialect)
         raise KeyboardInterrupt
 
     before = contents(of_layout_4)
@@ -332,7 +332,7 @@ def test_timings_of_a_damaged_file_come_back(of_layout_4: Path, tmp_path: Path) 
         with PlanDatabase(tmp_path / f"{number}.sqlite", layers=()) as database:
             database.check_writable()
             rows = access.rescue(path)
-            database._store.write(lambda connection, _, rows=rows: access.put_back(connection, rows))
+            database._store.write(lambda tables, rows=rows: access.put_back(tables.connection, rows))  # type: ignore[arg-type]
             check_timings(database)
 
 
@@ -389,11 +389,10 @@ def test_writers_bring_it_to_the_current_layout_and_lose_nothing(old: tuple[Path
 
 
 def test_trials_of_layout_2_have_no_clock(
-    of_layout_2: tuple[Path, tuple[TrialRecord, ...]], monkeypatch: pytest.MonkeyPatch
+    of_layout_2: tuple[Path, tuple[TrialRecord, ...]],
 ) -> None:
     path, trials = of_layout_2
     content = path.read_bytes()
-    monkeypatch.setattr(store, "in_memory", lambda connection: pytest.fail("copied to be read"))
     with PlanDatabase(path, layers=()) as reader, PlanDatabase(path, layers=()) as writer:
         assert reader.list() == [now(1)]
         assert reader.find(make_key(1)).record == now(1)
@@ -423,7 +422,7 @@ def test_who_has_read_a_file_of_layout_2_writes_to_one_of_the_present(
 def test_a_file_of_layout_2_that_an_older_akx_writes_to_while_it_is_open(
     of_layout_2: tuple[Path, tuple[TrialRecord, ...]],
 ) -> None:
-    """It is no snapshot: what an akx of that layout adds is seen."""
+    """What an akx of that layout adds is seen, though a copy is read."""
     path, trials = of_layout_2
     with PlanDatabase(path, layers=()) as database:
         assert database.trials(make_key(1)) == trials
@@ -436,7 +435,7 @@ def test_a_damaged_file_of_layout_2_is_rescued(of_layout_2: tuple[Path, tuple[Tr
     path, trials = of_layout_2
     with PlanDatabase(path.parent / "other.sqlite", layers=()) as database:
         database.check_writable()
-    connection = access.connect_rw(path.parent / "other.sqlite", 1.0)
+    connection = access.connect(path.parent / "other.sqlite", "mode=rw", wait=1.0)
     connection.execute("BEGIN")
     access.put_back(connection, access.rescue(path))
     connection.execute("COMMIT")
@@ -464,8 +463,8 @@ def test_a_migration_that_fails_leaves_the_old_layout(
     path, records = old
     step, oldest_reader = migrations._MIGRATIONS[2]
 
-    def fail(connection: sqlite3.Connection) -> None:
-        step(connection)
+    def fail(connection: sqlite3.Connection, dialect: migrations.Dialect) -> None:
+        step(connection, dialect)
         raise KeyboardInterrupt
 
     monkeypatch.setitem(migrations._MIGRATIONS, 2, (fail, oldest_reader))

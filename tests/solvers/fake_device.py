@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from akx.backends.cpu.vectors.team_vectors import VectorWork
-from akx.backends.cuda.arnoldi import RowsRecord
-from akx.backends.cuda.conjugate import BlockRecord, StepRecord
+from akx.backends.cuda.vectors.arnoldi import RowsRecord
+from akx.backends.cuda.vectors.conjugate import BlockRecord, StepRecord
 from akx.backends.schedule import Program
 from akx.operator import MatrixPowers
 from akx.solvers.ca_cg_block import PIVOT, TRUST, block_steps
@@ -135,7 +135,7 @@ class FakeOperator:
 
 
 class FakeScaling:
-    """The twin of akx.backends.cuda.scaling.Scaling."""
+    """The twin of akx.backends.cuda.preconditioners.scaling.Scaling."""
 
     def __init__(self, diagonal: Any) -> None:
         self._diagonal = diagonal.copy()
@@ -145,7 +145,7 @@ class FakeScaling:
 
 
 class FakeSteps:
-    """:class:`akx.backends.cuda.conjugate.StepQueue`: as many steps ahead as there."""
+    """:class:`akx.backends.cuda.vectors.conjugate.StepQueue`: as many steps ahead as there."""
 
     def __init__(self, work: VectorWork, program: FakeProgram, V: Any, diagonal: Any = None) -> None:
         self._work, self._program, self._V, self._diagonal = work, program, V, diagonal
@@ -186,7 +186,7 @@ class FakeSteps:
 
 
 class FakeBlockQueue:
-    """:class:`akx.backends.cuda.conjugate.BlockQueue`; steps in coordinates are those of the solver on the host."""
+    """A `BlockQueue`; steps in coordinates are those of the solver on the host."""
 
     look = 8
 
@@ -244,7 +244,7 @@ class FakeBlockQueue:
 
 
 class FakeRows:
-    """:class:`akx.backends.cuda.arnoldi.RowsQueue`; every `refuse`-th launch is left to the host."""
+    """:class:`akx.backends.cuda.vectors.arnoldi.RowsQueue`; every `refuse`-th launch is left to the host."""
 
     refuse = 0
 

@@ -235,13 +235,14 @@ def test_a_database_that_cannot_be_written_is_no_harm(
 
 
 def test_the_choice_of_one_backend_is_not_that_of_the_other(fake: _Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(akx.solvers.system, "resolve_backend", lambda backend: "cpu" if backend == "auto" else backend)
-    work = akx.solvers.system.make_work
+    monkeypatch.setattr(akx.solvers.arguments, "resolve_backend", lambda name: "cpu" if name == "auto" else name)
+    work = akx.solvers.vector_work.make_work
 
     def make_work(backend: str, dtype: Any, n: int, threads: Any, **options: Any) -> Any:
         return FakeWork(dtype, n) if backend == "cuda" else work(backend, dtype, n, threads, **options)
 
-    monkeypatch.setattr(akx.solvers.system, "make_work", make_work)
+    for module in (akx.solvers.system, akx.solvers.vector_work):
+        monkeypatch.setattr(module, "make_work", make_work)
     fake.needs, fake.seconds["ca_cg"] = 4000, 0.5
     assert solve(spd(500), np.ones(500), return_stats=True)[2].method == "ca_cg"
     fake.seconds["ca_cg"] = 2.0

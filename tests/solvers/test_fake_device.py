@@ -12,7 +12,7 @@ from solvers.fake_device import FakeBlockQueue, FakeOperator, FakeProgram, FakeR
 from solvers.systems import FAR, fitting, relative, rhs, spd, steps_with_outliers
 from solvers.test_watch import check_ends, check_looks
 
-import akx.backends.cuda.scaling
+import akx.backends.cuda.preconditioners.scaling
 import akx.solvers.solver_choice
 import akx.solvers.system
 from akx.core.basis import Basis
@@ -35,15 +35,16 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def operator(self: System, k: int, kind: str = "monomial", plan: Any = None) -> Any:
         if (k, kind) not in self._operators:
-            basis: Any = kind if kind == "monomial" else akx.solvers.system._placeholder(k, kind)
+            basis: Any = kind if kind == "monomial" else akx.solvers.products._placeholder(k, kind)
             self._operators[k, kind] = FakeOperator(MatrixPowers(self.matrix, k, basis=basis, plan=plan))  # type: ignore[assignment]
         return self._operators[k, kind]
 
     monkeypatch.setattr(System, "operator", operator)
     monkeypatch.setattr(akx.solvers.solver_choice, "chosen_steps", lambda *_, **__: None)  # nothing is tuned for it
-    monkeypatch.setattr(akx.solvers.system, "resolve_backend", lambda backend: backend)
-    monkeypatch.setattr(akx.backends.cuda.scaling, "Scaling", FakeScaling)
-    monkeypatch.setattr(akx.solvers.system, "make_work", lambda backend, dtype, n, threads, **_: FakeWork(dtype, n))
+    monkeypatch.setattr(akx.solvers.arguments, "resolve_backend", lambda backend: backend)
+    monkeypatch.setattr(akx.backends.cuda.preconditioners.scaling, "Scaling", FakeScaling)
+    for module in (akx.solvers.system, akx.solvers.products, akx.solvers.vector_work):
+        monkeypatch.setattr(module, "make_work", lambda backend, dtype, n, threads, **_: FakeWork(dtype, n))
     # Plans are looked up by what the GPU is, and there is none.
     monkeypatch.setattr(akx.solvers.solver_choice, "chosen_steps", lambda *given, **named: None)
 

@@ -16,8 +16,9 @@ from scipy.sparse.linalg import cg as cg_of_scipy
 
 from akx.backends.cpu import backend
 from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
-from akx.operator import background_compile, tiers
-from akx.solvers import SOLVERS, Solver, preconditioners, solve, system
+from akx.core.matrix import Matrix
+from akx.operator import background_compile, lookup, tiers
+from akx.solvers import SOLVERS, Solver, monitor, preconditioners, products, solve, system, vector_work
 from akx.solvers.system import System
 from akx.tuner.warmup import gpu_code as precompile
 
@@ -41,7 +42,7 @@ assert "numba" not in sys.modules
 @pytest.fixture(autouse=True)
 def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AKX_PREPARE")
-    for module in (background_compile, system):  # all code is compiled
+    for module in (background_compile, products):  # all code is compiled
         monkeypatch.setattr(module, "look", lambda *job: None)
     tiers.forget()
 
@@ -80,11 +81,11 @@ def test_a_new_process_solves_without_a_compiler_and_with_the_same_bits_as_any_o
 def test_what_is_prepared_goes_on_in_the_middle_of_a_solve(
     name: str, loaded: bool, systems: list[System], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system, "_is_compiled", lambda *_: loaded)
+    monkeypatch.setattr(system, "is_compiled", lambda *_: loaded)
     monkeypatch.setattr(tiers, "is_loaded", lambda: True)
     for constant, value in {"_MATRIX": 1e-6, "_ENTRY": 0.0}.items():
         monkeypatch.setattr(tiers, constant, value)
-    monkeypatch.setattr(system, "_OVERHEAD", -2e-7)  # five products
+    monkeypatch.setattr(products, "_OVERHEAD", -2e-7)  # five products
     monkeypatch.setattr(backend, "_SHORT", 0)
     A, b = laplacian(), np.random.default_rng(1).random(400)
     x, info, stats = ALL[name](A, b, rtol=1e-10, return_stats=True)
@@ -105,7 +106,7 @@ def test_what_is_prepared_goes_on_in_the_middle_of_a_solve(
 def test_plain_ones_solve_every_type_and_prepare_nothing(
     name: str, dtype: Any, systems: list[System], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system, "_is_compiled", lambda *_: False)
+    monkeypatch.setattr(system, "is_compiled", lambda *_: False)
     A, b = laplacian().astype(dtype), np.random.default_rng(1).random(400).astype(dtype)
     rtol = 1e-5 if dtype == np.float32 else 1e-10
     M = preconditioners.jacobi(A)
@@ -121,9 +122,9 @@ def test_a_solve_waits_for_no_compiler_where_numba_is_there_for_other_reasons(
     systems: list[System], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note, asked = tmp_path / "note", list[Any]()
-    monkeypatch.setattr(system, "_NOTES", {})
+    monkeypatch.setattr(vector_work, "_NOTES", {})
     monkeypatch.setattr(precompile, "note_of", lambda code, matrix: asked.append(code) or note)
-    monkeypatch.setattr(system, "is_loaded", lambda: True)
+    monkeypatch.setattr(vector_work, "is_loaded", lambda: True)
     monkeypatch.setattr(backend, "_SHORT", 0)
     for _ in range(2):
         assert ALL["cg"](laplacian(), np.ones(400), rtol=1e-10)[1] == 0
@@ -152,7 +153,7 @@ def test_a_trial_of_a_sister_waits_for_what_is_prepared(monkeypatch: pytest.Monk
         asked.clear()
         watch = Looks()
         watch.is_of_prepared = prepared
-        SOLVERS["cg"](laplacian(), np.ones(400), callback=system.Watched(None, watch))
+        SOLVERS["cg"](laplacian(), np.ones(400), callback=monitor.Watched(None, watch))
         return asked
 
     assert run(prepared=False) == []
@@ -165,13 +166,13 @@ def test_a_database_that_is_none_is_told_at_once() -> None:
 
 
 def test_a_matrix_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, from_any = list[Any](), system.Matrix.from_any
+    made, from_any = list[Any](), Matrix.from_any
 
     def count(A: Any, **options: Any) -> Any:
         made.append(A)
         return from_any(A, **options)
 
-    monkeypatch.setattr(system.Matrix, "from_any", staticmethod(count))
+    monkeypatch.setattr(Matrix, "from_any", staticmethod(count))
     A, b, cg = laplacian(), np.ones(400), SOLVERS["cg"]
     x = cg(A, b)[0]
     np.testing.assert_array_equal(cg(A, b)[0], x)
@@ -194,15 +195,15 @@ def test_a_second_solve_runs_no_more_python_than_scipys(rtol: float) -> None:
 def test_a_matrix_is_compared_with_its_copy_bit_for_bit() -> None:
     A, b, cg = laplacian(), np.ones(400), SOLVERS["cg"]
     A.data[0] = 0.0
-    kept = system.canonical(A)
-    assert system.canonical(A) is kept
+    kept = lookup.canonical(A)
+    assert lookup.canonical(A) is kept
     A.data[0] = -0.0
-    assert np.signbit(system.canonical(A).data[0])
+    assert np.signbit(lookup.canonical(A).data[0])
     A.data[0] = 3.0
     x = cg(A, b, rtol=1e-10)[0]
     np.testing.assert_allclose(A @ x, b, rtol=1e-7)
     A.indices[0], A.indices[1] = A.indices[1], A.indices[0]
-    assert system.canonical(A) is not kept
+    assert lookup.canonical(A) is not kept
 
 
 def test_a_solver_of_a_small_system_does_what_cg_does(systems: list[System]) -> None:

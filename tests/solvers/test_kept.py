@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from solvers.systems import fitting, relative, rhs, spd
 
 import akx
-from akx.core import checksum as _checksum
+from akx.core import checksum
 from akx.core.fingerprint import Pattern
 from akx.core.plan import Plan
 from akx.operator import cache, freshness, planner
@@ -218,13 +218,13 @@ def test_an_akx_matrix_is_never_read_again_and_others_once_a_call(
     solver: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []  # one for each array: by its checksum, beside that of a canonical matrix, or beside a copy
-    sums, is_equal, are_of = _checksum.checksums, freshness._is_equal, freshness.Copies.are_of
+    sums, is_equal, are_of = checksum.checksums, freshness._is_equal, freshness.Copies.are_of
 
     def noted(arrays: Any, **named: Any) -> Any:
         read.extend([1] * len(arrays))
         return sums(arrays, **named)
 
-    monkeypatch.setattr(_checksum, "checksums", noted)
+    monkeypatch.setattr(checksum, "checksums", noted)
     monkeypatch.setattr(freshness, "_is_equal", lambda *given: read.append(1) or is_equal(*given))
     monkeypatch.setattr(freshness.Copies, "are_of", lambda self, *given: read.extend([1] * 3) or are_of(self, *given))
     A, b = fitting(name), rhs(300)

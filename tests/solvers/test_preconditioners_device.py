@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from solvers.fake_device import FakeArray, FakeOperator, FakeScaling, FakeWork
 from solvers.systems import nonsymmetric, relative, rhs, spd
 
-import akx.backends.cuda.scaling
-import akx.backends.cuda.vectors
+import akx.backends.cuda.preconditioners.scaling
+import akx.backends.cuda.vectors.solver_vectors
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.core.errors import ArgumentTypeError
 from akx.operator import MatrixPowers
@@ -51,8 +51,8 @@ def made_for_gpu(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         module = sys.modules[f"akx.solvers.preconditioners.{name}"]
         monkeypatch.setattr(module, "MatrixPowers", operator)
         monkeypatch.setattr(module, "device_rows", lambda shape, dtype: FakeArray(np.full(shape, np.nan, dtype=dtype)))
-    monkeypatch.setattr(akx.backends.cuda.vectors, "CudaVectorWork", FakeWork)
-    monkeypatch.setattr(akx.backends.cuda.scaling, "Scaling", FakeScaling)
+    monkeypatch.setattr(akx.backends.cuda.vectors.solver_vectors, "CudaVectorWork", FakeWork)
+    monkeypatch.setattr(akx.backends.cuda.preconditioners.scaling, "Scaling", FakeScaling)
     return seen
 
 

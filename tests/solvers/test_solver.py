@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from solvers.systems import fitting, nonsymmetric, relative, rhs, spd
 
 import akx
-from akx.core import checksum as _checksum
+from akx.core import checksum
 from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError
 from akx.operator import freshness
 from akx.operator.cache import CACHE
@@ -35,7 +35,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(akx.MatrixPowers, "__init__", noted("make", akx.MatrixPowers.__init__))
     monkeypatch.setattr(akx.MatrixPowers, "update_values", noted("update", akx.MatrixPowers.update_values))
     monkeypatch.setattr(akx.Matrix, "with_values", noted("values", akx.Matrix.with_values))
-    monkeypatch.setattr(_checksum, "checksums", noted("read", _checksum.checksums))
+    monkeypatch.setattr(checksum, "checksums", noted("read", checksum.checksums))
     monkeypatch.setattr(auto, "is_hermitian", noted("symmetry", is_hermitian))
     return done
 

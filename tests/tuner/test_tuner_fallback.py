@@ -21,7 +21,7 @@ from forked import succeeds_in_a_child
 from akx.backends.cpu.device import host_device
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.core import options as declarations
+from akx.core import options
 from akx.core.errors import InfeasibleError, VerificationError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -406,7 +406,7 @@ def test_what_is_not_worth_a_measurement(
 
     assert "it gained 1.05x there" in why(baseline_seconds=1.05e-3)
     assert "preparing it took 5 s there" in why(prepare_seconds=5.0)
-    monkeypatch.setitem(declarations._DECLARED, ("cpu", "stream"), declarations.CudaStream)
+    monkeypatch.setitem(options._DECLARED, ("cpu", "stream"), options.CudaStream)
     streamed = Plan("cpu", "stream", "csr", k=8, threads=2)
     assert "memory is short" in why(plan=streamed)
     with monkeypatch.context() as patched:

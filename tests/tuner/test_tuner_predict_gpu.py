@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from nightly import mostly_nightly
 
 from akx.backends import registry
 from akx.backends.cuda.cost.model import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
@@ -39,7 +40,7 @@ from akx.tuner.space import Space, build_space, is_baseline
 H100 = CudaDevice("H100", 0, (9, 0), 132, 232_448, 233_472, 65_536, 50 * 2**20, 80 * 2**30, 1_980_000_000, 3.35e12)
 A100 = CudaDevice("A100", 0, (8, 0), 108, 166_912, 167_936, 65_536, 40 * 2**20, 40 * 2**30, 1_410_000_000, 1.56e12)
 RTX = CudaDevice("RTX 4090", 0, (8, 9), 128, 101_376, 102_400, 65_536, 72 * 2**20, 24 * 2**30, 2_520_000_000, 1.01e12)
-DEVICES = pytest.mark.parametrize("gpu", [H100, A100, RTX], ids=lambda gpu: gpu.name)
+DEVICES = pytest.mark.parametrize("gpu", mostly_nightly([H100, A100, RTX]), ids=lambda gpu: gpu.name)
 
 
 def bands(n: int, *offsets: int) -> sp.csr_array:

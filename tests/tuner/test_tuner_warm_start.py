@@ -21,7 +21,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans
 from akx.plandb.bundle import bundle_text
-from akx.plandb.sketches import Sketch
+from akx.plandb.record import Sketch
 from akx.tuner import measure, plan_key, read_recording, replay, tune
 from akx.tuner.candidates import similar_matrices as similar
 from akx.tuner.candidates.same_pattern import key_distance

@@ -130,28 +130,28 @@ class CudaBackend(Backend):
 
     def looked_at(self, matrix: Any, device: CudaDevice) -> Any:
         """On the device, where the matrix is large and has not been looked at."""
-        from akx.backends.cuda.features import copied
+        from akx.backends.cuda.matrix.features import copied
 
         return copied(matrix, device)
 
     def remember(self, matrix: Any, seen: Any) -> None:
-        from akx.backends.cuda.features import remember
+        from akx.backends.cuda.matrix.features import remember
 
         remember(matrix, seen)
 
     def plain_products(self, indptr: NDArray[Any], indices: Any, data: Any) -> PlainProducts | None:
-        from akx.backends.cuda.plain import CudaPlainProducts
+        from akx.backends.cuda.csr.plain import CudaPlainProducts
 
         return CudaPlainProducts(indptr, indices, data) if int(indptr[-1]) + indptr.size < 2**32 else None
 
     def expect(self, A: Any, *, to_plan: bool = False) -> None:
         if self.missing() is None:
-            from akx.backends.cuda.plain import expect
+            from akx.backends.cuda.csr.plain import expect
 
             expect(A, to_plan=to_plan)
 
     def inverse_maker(self) -> Callable[..., Any]:
-        from akx.backends.cuda.spai import approximate_inverse
+        from akx.backends.cuda.preconditioners.spai import approximate_inverse
 
         return approximate_inverse
 
@@ -192,7 +192,7 @@ class CudaBackend(Backend):
         return link_rates()
 
     def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
-        from akx.backends.cuda.vectors import CudaVectorWork
+        from akx.backends.cuda.vectors.solver_vectors import CudaVectorWork
 
         return CudaVectorWork(dtype, n)
 

@@ -8,7 +8,7 @@
 //
 // Bytes: 4 a row of the pointers, and for the last one 8 of the ends of a row.
 #pragma once
-#include "team.cuh"
+#include "include/team.cuh"
 
 constexpr u32 WINDOW = 1024;
 // What is measured (SUMS and LARGEST of lengths.py).

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.memory import DeviceArray, empty, zeros
-from akx.backends.cuda.transpose import running_sums
+from akx.backends.cuda.matrix.transpose import running_sums
 from akx.core.matrix import Matrix
 
 __all__ = [

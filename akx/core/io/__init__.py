@@ -13,11 +13,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import math
 import os
 import sys
-import zipfile
-import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,28 +26,25 @@ from numpy.typing import ArrayLike, NDArray
 
 from akx.core.canonical import check_indices
 from akx.core.errors import (
-    AkxError,
     ArgumentError,
     ArgumentTypeError,
     FileFormatError,
     MatrixError,
     brief,
-    listed,
     shown,
 )
 from akx.core.io.archive import HARWELL_BOEING, read_content
 from akx.core.io.harwell_boeing import harwell_boeing_bytes, is_harwell_boeing, read_harwell_boeing
 from akx.core.io.mat_file import is_mat_file, read_mat_file, sparse_variables
 from akx.core.io.matrix_market import matrix_market_bytes, read_matrix_market
-from akx.core.io.stream import AGAIN, PIECE, Need, PathLike, check_rows, in_words, name_of, suffix_of, zip_member
-from akx.core.process import available_bytes
+from akx.core.io.npz import read_npz
+from akx.core.io.stream import AGAIN, BINARY_TIMES, Need, PathLike, check_rows, name_of, suffix_of
 from akx.core.progress import working
 
 __all__ = ["list_variables", "read_matrix", "read_vector", "write_matrix", "write_vector", "write_whole"]
 
-#: How many times its bytes reading a text takes, with the matrix of it; and reading other files.
-_TEXT_TIMES, _BINARY_TIMES = 5, 2
-_NPZ_ARRAYS = {"data", "indices", "indptr", "row", "col", "coords", "offsets", "shape", "format"}
+#: How many times its bytes reading a text takes, with the matrix of it.
+_TEXT_TIMES = 5
 
 
 def read_matrix(path: PathLike, *, variable: str | None = None) -> sp.csr_array:
@@ -95,7 +89,7 @@ def read_matrix(path: PathLike, *, variable: str | None = None) -> sp.csr_array:
 
 def list_variables(path: PathLike) -> dict[str, tuple[int, int]]:
     """Shapes of the sparse variables of a MATLAB file, by the names that :func:`read_matrix` takes."""
-    raw, _, _ = read_content(path, lambda head, inner: Need(sys.maxsize, _BINARY_TIMES))
+    raw, _, _ = read_content(path, lambda head, inner: Need(sys.maxsize, BINARY_TIMES))
     return sparse_variables(raw, name_of(path))
 
 
@@ -171,7 +165,7 @@ def _needs(name: str, head: bytes, inner: str) -> Need:
     if kind in ("mtx", "hb"):
         most = matrix_market_bytes(head, name) if kind == "mtx" else harwell_boeing_bytes(head)
         return Need(most, _TEXT_TIMES)
-    return Need(sys.maxsize, _BINARY_TIMES)
+    return Need(sys.maxsize, BINARY_TIMES)
 
 
 def _read_plain(raw: bytes, inner: str, name: str, variable: str | None) -> sp.csr_array:
@@ -185,91 +179,8 @@ def _read_plain(raw: bytes, inner: str, name: str, variable: str | None) -> sp.c
             hint="variable= is for .mat files and archives",
         )
     if kind == "npz":
-        return _to_csr(_read_npz(raw, name), name)
+        return _to_csr(read_npz(raw, name), name)
     return read_matrix_market(raw, name) if kind == "mtx" else read_harwell_boeing(raw, name)
-
-
-def _read_npz(raw: bytes, name: str) -> Any:
-    try:
-        return sp.load_npz(_checked_npz(raw, name))
-    except (AkxError, MemoryError):
-        raise
-    except Exception as error:
-        foreign = isinstance(error, (ValueError, KeyError)) and zipfile.is_zipfile(io.BytesIO(raw))
-        raise FileFormatError(
-            f"{name} was not written by scipy.sparse.save_npz" if foreign else f"{name} is truncated or damaged",
-            found=_npz_names(raw) if foreign else shown(f"{type(error).__name__}: {error}", 160),
-            hint="write it with scipy.sparse.save_npz(file, A)",
-        ) from error
-
-
-def _checked_npz(raw: bytes, name: str) -> io.BytesIO:
-    """The archive for SciPy; arrays that are not there as their headers say, or do not go together, are refused.
-
-    What is compressed in a way whose size :mod:`zipfile` does not bound is unpacked first.
-    """
-    lengths: dict[str, int] = {}
-    total, wrong, is_unbounded = 0, "", False
-    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-        for member in archive.infolist():
-            key = member.filename.removesuffix(".npy")
-            if key not in _NPZ_ARRAYS:
-                continue
-            stream: Any = zip_member(archive, member, name)
-            version, _ = np.lib.format.read_magic(stream)
-            shape, _, dtype = (
-                np.lib.format.read_array_header_1_0(stream)
-                if version == 1
-                else np.lib.format.read_array_header_2_0(stream)
-            )
-            claimed, held = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
-            is_unbounded |= member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-            if not dtype.hasobject and claimed != held:
-                wrong = f"{key} of {claimed} bytes, where the archive has {min(held, member.compress_size)}"
-            total += claimed
-            lengths[key] = (shape[-1] if key == "coords" else shape[0]) if shape else 1
-    entries = {lengths[key] for key in ("data", "indices", "row", "col", "coords") if key in lengths}
-    if not wrong and len(entries) > 1 and "offsets" not in lengths:
-        wrong = f"arrays of {' and '.join(map(str, sorted(entries)))} entries"
-    if wrong:
-        raise FileFormatError(
-            f"{name} is truncated or damaged", found=wrong, hint="write it with scipy.sparse.save_npz(file, A)"
-        )
-    room = available_bytes() // _BINARY_TIMES
-    if room and total > room:
-        raise FileFormatError(
-            f"{name} does not fit the memory",
-            expected=f"at most {in_words(room)} of arrays, half of what is free",
-            found=in_words(total),
-            hint="free some, or read it on a machine with more",
-        )
-    return _unpacked(raw, name) if is_unbounded else io.BytesIO(raw)
-
-
-def _unpacked(raw: bytes, name: str) -> io.BytesIO:
-    """The archive with its arrays as they are."""
-    plain = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(raw)) as archive, zipfile.ZipFile(plain, "w") as stored:
-        for member in archive.infolist():
-            if member.filename.removesuffix(".npy") in _NPZ_ARRAYS:
-                stream, checksum = zip_member(archive, member, name), 0
-                with stored.open(member.filename, "w", force_zip64=True) as copy:
-                    while piece := stream.read(min(PIECE, member.file_size - stream.tell())):
-                        checksum = zlib.crc32(piece, checksum)
-                        copy.write(piece)
-                if checksum != member.CRC or stream.peek(1):
-                    raise zipfile.BadZipFile(f"{member.filename} is not what the table says")
-    plain.seek(0)
-    return plain
-
-
-def _npz_names(raw: bytes) -> str:
-    try:
-        archive = zipfile.ZipFile(io.BytesIO(raw))
-    except (zipfile.BadZipFile, ValueError, OSError) as error:  # its end looks well, its table of contents does not
-        return shown(f"{type(error).__name__}: {error}", 160)
-    with archive:
-        return "arrays " + (listed(n.removesuffix(".npy") for n in archive.namelist()) or "none")
 
 
 def _to_csr(A: Any, name: str) -> sp.csr_array:

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from akx.core.errors import AkxError, ArgumentError, FileFormatError, FileMissingError, brief, listed, shown
-from akx.core.io import stream as _stream
+from akx.core.io import stream
 from akx.core.io.stream import (
     AGAIN,
     Needs,
@@ -58,15 +58,15 @@ def read_content(
     try:
         with Path(name).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            stream, inner, is_compressed = decompressed(file.read, name)
-            head = stream.peek(_stream.HEAD)
+            source, inner, is_compressed = decompressed(file.read, name)
+            head = source.peek(stream.HEAD)
             if not head:
                 found = "0 bytes after decompression" if is_compressed else "0 bytes"
                 raise FileFormatError(f"{name} is empty", found=found, hint=AGAIN)
-            untold = max(_stream.UNTOLD_BYTES, _stream.UNTOLD_TIMES * size)
+            untold = max(stream.UNTOLD_BYTES, stream.UNTOLD_TIMES * size)
             if archives and (head[257:262] == b"ustar" or suffix_of(inner) in (".tar", ".tgz")):
-                return *_tar_member(stream, member, name, needs, untold), True
-            content = whole(stream, inner, name, needs, None if is_compressed else size, untold)
+                return *_tar_member(source, member, name, needs, untold), True
+            content = whole(source, inner, name, needs, None if is_compressed else size, untold)
     except AkxError:
         raise
     except FileNotFoundError as error:
@@ -146,48 +146,48 @@ class _Choice:
 class _Headers:
     """What tarfile reads of an archive: its headers, and no more of them than an archive can need."""
 
-    def __init__(self, stream: Stream) -> None:
-        self.tell, self.seek = stream.tell, stream.seek
+    def __init__(self, source: Stream) -> None:
+        self.tell, self.seek = source.tell, source.seek
         self.last = b""
-        self.left_of_one = _stream.PIECE  # of the member's that comes next
-        self._stream, self._left = stream, _stream.HEADER_BYTES
+        self.left_of_one = stream.PIECE  # of the member's that comes next
+        self._source, self._left = source, stream.HEADER_BYTES
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= min(self._left, self.left_of_one):
             raise tarfile.ReadError(
-                f"headers of more than {in_words(_stream.PIECE if size <= self._left else _stream.HEADER_BYTES)}"
+                f"headers of more than {in_words(stream.PIECE if size <= self._left else stream.HEADER_BYTES)}"
             )
         self._left -= size
         self.left_of_one -= size
-        self.last = self._stream.read(size)
+        self.last = self._source.read(size)
         return self.last
 
 
 class _Part:
     """The next bytes of a stream."""
 
-    def __init__(self, stream: Stream, size: int) -> None:
-        self._stream, self._left = stream, size
+    def __init__(self, source: Stream, size: int) -> None:
+        self._source, self._left = source, size
 
     def read(self, size: int) -> bytes:
-        part = self._stream.read(max(0, min(size, self._left)))
+        part = self._source.read(max(0, min(size, self._left)))
         self._left -= len(part)
         return part
 
 
-def _tar_member(stream: Stream, wanted: str | None, name: str, needs: Needs, untold: int) -> tuple[bytes, str]:
+def _tar_member(source: Stream, wanted: str | None, name: str, needs: Needs, untold: int) -> tuple[bytes, str]:
     """The matrix in a tar archive, and its name there. The archive is read once, and at most one member is kept."""
-    choice, headers = _Choice(wanted), _Headers(stream)
+    choice, headers = _Choice(wanted), _Headers(source)
     content, others = b"", 0
     try:
         with tarfile.open(fileobj=cast(Any, headers), mode="r:") as archive:
             for member in archive:
-                headers.left_of_one = _stream.PIECE
+                headers.left_of_one = stream.PIECE
                 is_chosen = member.isreg() and choice.add(member.name)
                 if is_chosen or choice.chosen is None:
                     content = b""
                 if is_chosen:
-                    content = _tar_content(stream, member, name, needs, untold)
+                    content = _tar_content(source, member, name, needs, untold)
                     continue
                 others += max(0, member.size)
                 if others > untold:
@@ -208,7 +208,7 @@ def _tar_member(stream: Stream, wanted: str | None, name: str, needs: Needs, unt
     return content, choice.result(name)
 
 
-def _tar_content(stream: Stream, member: tarfile.TarInfo, name: str, needs: Needs, untold: int) -> bytes:
+def _tar_content(source: Stream, member: tarfile.TarInfo, name: str, needs: Needs, untold: int) -> bytes:
     if member.issparse():
         raise FileFormatError(
             f"{name} holds {shown(member.name)} as a sparse file",
@@ -216,7 +216,7 @@ def _tar_content(stream: Stream, member: tarfile.TarInfo, name: str, needs: Need
             found=f"{in_words(member.size)} of which holes are left out",
             hint="make the archive without --sparse",
         )
-    content = whole(Stream(_Part(stream, member.size).read), member.name, name, needs, member.size, untold)
+    content = whole(Stream(_Part(source, member.size).read), member.name, name, needs, member.size, untold)
     if len(content) < member.size:
         raise tarfile.ReadError("unexpected end of data")
     return content

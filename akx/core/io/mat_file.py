@@ -31,7 +31,7 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
-from akx.core import process as _process
+from akx.core import process
 from akx.core.errors import AkxError, ArgumentError, FileFormatError, brief, listed, shown
 from akx.core.io.stream import INFLATION
 
@@ -165,7 +165,7 @@ def _content_bytes(raw: bytes, name: str) -> int:
 def _opened(raw: bytes, name: str) -> Iterator[tuple[dict[str, _Variable], Callable[[str], sp.csc_array]]]:
     """The variables of a file by name, and what reads one of them; within, there is a process that has the file."""
     content = _content_bytes(raw, name)
-    room = _process.available_bytes() // 2
+    room = process.available_bytes() // 2
     if room and content > room:
         _fail_for_memory(name, f"{content} bytes once inflated", room)
     executable = get_executable()
@@ -182,14 +182,14 @@ def _opened(raw: bytes, name: str) -> Iterator[tuple[dict[str, _Variable], Calla
         "seconds": _OWN_SECONDS + content // _BYTES_PER_SECOND,
         "size": len(raw),
     }
-    with _started(os.fsdecode(executable)) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with _started(os.fsdecode(executable)) as reader:
+        assert reader.stdin is not None
+        assert reader.stdout is not None
         try:
-            _tell(process.stdin, limits)
-            process.stdin.write(raw)
-            process.stdin.flush()
-            answer = _answer(process.stdout)
+            _tell(reader.stdin, limits)
+            reader.stdin.write(raw)
+            reader.stdin.flush()
+            answer = _answer(reader.stdout)
             if "memory" in answer:
                 _fail_for_memory(name, f"a reader that asks for more ({answer['memory']})", limits["bytes"])
             if "error" in answer:
@@ -199,13 +199,13 @@ def _opened(raw: bytes, name: str) -> Iterator[tuple[dict[str, _Variable], Calla
                 for key, value in answer["variables"].items()
             }
         except (OSError, EOFError):
-            _fail(name, _end_of(process))
+            _fail(name, _end_of(reader))
 
         def fetch(key: str) -> sp.csc_array:
             try:
-                return _fetched(process, key)
+                return _fetched(reader, key)
             except (OSError, EOFError):
-                _fail(name, _end_of(process))
+                _fail(name, _end_of(reader))
 
         yield variables, fetch
 
@@ -215,45 +215,45 @@ def _started(executable: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that runs :func:`main` and has said so; it ends with the block."""
     heard = b""
     try:
-        process = subprocess.Popen(
-            _process.command(__name__, executable),
+        reader = subprocess.Popen(
+            process.command(__name__, executable),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=_process.environment() | {"OPENBLAS_NUM_THREADS": "1"},
+            env=process.environment() | {"OPENBLAS_NUM_THREADS": "1"},
         )
     except (OSError, ValueError) as error:
         _fail_to_start(executable, str(error))
     try:
-        assert process.stdin is not None
-        assert process.stdout is not None
+        assert reader.stdin is not None
+        assert reader.stdout is not None
         while not heard.endswith(_READY):
-            line = process.stdout.readline(_CHATTER)
+            line = reader.stdout.readline(_CHATTER)
             heard += line
             if not line or len(heard) > _CHATTER:
                 last = heard.decode("utf-8", "replace").split("\n")
-                _fail_to_start(executable, next((text for text in reversed(last) if text.strip()), _end_of(process)))
-        yield process
+                _fail_to_start(executable, next((text for text in reversed(last) if text.strip()), _end_of(reader)))
+        yield reader
     finally:
-        process.kill()
-        for pipe in (process.stdin, process.stdout):
+        reader.kill()
+        for pipe in (reader.stdin, reader.stdout):
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
-        process.wait()
+        reader.wait()
 
 
-def _fetched(process: subprocess.Popen[bytes], key: str) -> sp.csc_array:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    _tell(process.stdin, key)
-    answer = _answer(process.stdout)
+def _fetched(reader: subprocess.Popen[bytes], key: str) -> sp.csc_array:
+    assert reader.stdin is not None
+    assert reader.stdout is not None
+    _tell(reader.stdin, key)
+    answer = _answer(reader.stdout)
     if "memory" in answer:
         raise EOFError
     arrays = []
     for dtype, size in answer["arrays"]:
         array = np.empty(size, dtype=dtype)
-        if size and cast(io.BufferedReader, process.stdout).readinto(array.view(np.uint8).data) < array.nbytes:
+        if size and cast(io.BufferedReader, reader.stdout).readinto(array.view(np.uint8).data) < array.nbytes:
             raise EOFError
         arrays.append(array)
     return sp.csc_array(tuple(arrays), shape=tuple(answer["shape"]))
@@ -271,10 +271,10 @@ def _answer(pipe: IO[bytes]) -> Any:
     return json.loads(line)
 
 
-def _end_of(process: subprocess.Popen[bytes]) -> str:
+def _end_of(reader: subprocess.Popen[bytes]) -> str:
     """What a process that says no more has ended with."""
     try:
-        code = process.wait(timeout=_PATIENCE)
+        code = reader.wait(timeout=_PATIENCE)
     except subprocess.TimeoutExpired:
         return "a reader that says no more"
     if code < 0:

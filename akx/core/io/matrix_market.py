@@ -216,20 +216,20 @@ def _read_sizes(raw: bytes, stop: int, layout: str, field: str, symmetry: str, n
 
 def _checked_body(body: bytes, header: _Header, name: str) -> tuple[str, bytes]:
     """The field, and the body in a spelling that SciPy reads, once every line has been checked."""
-    from akx.core.io import matrix_market_scan as _scan
+    from akx.core.io.matrix_market_scan import BAD_TOKEN, INDEX, INTEGER, REAL, scan_body
 
     field = header.field
     whole = field in ("integer", "unsigned-integer")
-    indices = (_scan.INDEX,) * (2 if header.layout == "coordinate" else 0)
+    indices = (INDEX,) * (2 if header.layout == "coordinate" else 0)
     values = {"complex": 2, "pattern": 0}.get(field, 1)
-    kinds = indices + (_scan.INTEGER if whole else _scan.REAL,) * values
+    kinds = indices + (INTEGER if whole else REAL,) * values
     ended = body.endswith(b"\n")
     if not ended or body[-2:-1].isspace():
         body = body.rstrip() + b"\n"  # SciPy's reader runs past the end of a text that ends in a blank
-    problem, line, entries = _scan.scan_body(body, kinds)
-    if whole and problem == _scan.BAD_TOKEN:  # decimals or Inf among integers: nothing is lost by reading them as real
-        field, kinds = "real", (*indices, _scan.REAL)
-        problem, line, entries = _scan.scan_body(body, kinds)
+    problem, line, entries = scan_body(body, kinds)
+    if whole and problem == BAD_TOKEN:  # decimals or Inf among integers: nothing is lost by reading them as real
+        field, kinds = "real", (*indices, REAL)
+        problem, line, entries = scan_body(body, kinds)
     number = header.size_line + 1 + line
     if problem:
         _fail_at_line(body, line, number, kinds, entries, header, name, ended)

@@ -26,6 +26,7 @@ from akx.core.process import available_bytes
 
 __all__ = [
     "AGAIN",
+    "BINARY_TIMES",
     "INFLATION",
     "PIECE",
     "Need",
@@ -44,6 +45,8 @@ __all__ = [
 PathLike = str | os.PathLike[str]
 
 AGAIN = "write or download it again"
+#: How many times its bytes reading a file takes that is no text.
+BINARY_TIMES = 2
 #: What deflate makes of a byte, at most.
 INFLATION = 1032
 #: Bytes that what stands before the sizes of a matrix may have, and the headers of an archive.

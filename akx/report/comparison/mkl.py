@@ -53,6 +53,7 @@ class _Complex128(ctypes.Structure):
     _fields_ = (("real", ctypes.c_double), ("imag", ctypes.c_double))
 
 
+_GENERAL = _Descriptor(_MATRIX_TYPE_GENERAL, _FILL_MODE_FULL, _DIAG_NON_UNIT)
 #: dtype -> (letter in MKL's function names, scalar passed by value)
 _SCALARS: dict[np.dtype[Any], tuple[str, Any]] = {
     np.dtype(np.float32): ("s", ctypes.c_float),
@@ -159,47 +160,15 @@ def mkl_powers(matrix: Matrix, k: int, threads: int, block: int = 1) -> Callable
         raise MissingDependencyError("MKL is not installed", hint=mkl_missing())
     letter, scalar = _SCALARS[np.dtype(matrix.dtype)]
     wide = matrix.indptr.dtype.itemsize == 8
-    suffix, integer = ("_64", ctypes.c_int64) if wide else ("", ctypes.c_int32)
+    suffix = "_64" if wide else ""
     if wide and not hasattr(library, f"mkl_sparse_{letter}_mv_64"):
         raise DeviceError("this MKL has no 64-bit sparse interface", hint="pip install --upgrade mkl")
-    create = getattr(library, f"mkl_sparse_{letter}_create_{'csr' if block == 1 else 'bsr'}{suffix}")
     multiply = getattr(library, f"mkl_sparse_{letter}_mv{suffix}")
-    descriptor = _Descriptor(_MATRIX_TYPE_GENERAL, _FILL_MODE_FULL, _DIAG_NON_UNIT)
     multiply.argtypes = [ctypes.c_int, scalar, ctypes.c_void_p, _Descriptor, ctypes.c_void_p, scalar, ctypes.c_void_p]
     multiply.restype = ctypes.c_int
     one, zero = (scalar(1.0), scalar(0.0)) if letter in "sd" else (scalar(1.0, 0.0), scalar(0.0, 0.0))
-
-    rows, layout, arrays = _layout(matrix, block)
-    indptr, indices, data = arrays
-    handle = ctypes.c_void_p()
-    starts, ends = _pointer(indptr), ctypes.c_void_p(indptr.ctypes.data + indptr.dtype.itemsize)
     with _threads(library, threads):
-        _check(
-            create(
-                ctypes.byref(handle),
-                ctypes.c_int(_INDEX_BASE_ZERO),
-                *(ctypes.c_int(value) for value in layout),
-                integer(rows),
-                integer(rows),
-                *(integer(block) for _ in layout),
-                starts,
-                ends,
-                _pointer(indices),
-                _pointer(data),
-            ),
-            "create",
-        )
-        _check(
-            getattr(library, f"mkl_sparse_set_mv_hint{suffix}")(
-                handle, ctypes.c_int(_OPERATION_NON_TRANSPOSE), descriptor, integer(1000 * k)
-            ),
-            "set_mv_hint",
-        )
-        _check(
-            getattr(library, f"mkl_sparse_set_memory_hint{suffix}")(handle, ctypes.c_int(_MEMORY_AGGRESSIVE)),
-            "set_memory_hint",
-        )
-        _check(getattr(library, f"mkl_sparse_optimize{suffix}")(handle), "optimize")
+        handle, arrays = _optimised(library, letter, matrix, block, products=1000 * k)
     openmp = _openmp()
     if openmp is not None and "KMP_BLOCKTIME" not in os.environ:
         openmp.kmp_set_blocktime(ctypes.c_int(_SLEEP_AFTER_MS))
@@ -210,13 +179,47 @@ def mkl_powers(matrix: Matrix, k: int, threads: int, block: int = 1) -> Callable
         with _threads(library, threads):
             for j in range(k):
                 source, target = ctypes.c_void_p(row + j * step), ctypes.c_void_p(row + (j + 1) * step)
-                status = multiply(_OPERATION_NON_TRANSPOSE, one, handle, descriptor, source, zero, target)
+                status = multiply(_OPERATION_NON_TRANSPOSE, one, handle, _GENERAL, source, zero, target)
                 if status != _SUCCESS:
                     _check(status, "mv")
 
     # MKL reads the arrays in place: they must live as long as the handle
     weakref.finalize(run, _destroy, library, suffix, handle, arrays)
     return run
+
+
+def _optimised(
+    library: ctypes.CDLL, letter: str, matrix: Matrix, block: int, *, products: int
+) -> tuple[ctypes.c_void_p, tuple[NDArray[Any], ...]]:
+    """The handle of a matrix, told what is coming and optimised; and the arrays, which must live as long as it."""
+    wide = matrix.indptr.dtype.itemsize == 8
+    suffix, integer = ("_64", ctypes.c_int64) if wide else ("", ctypes.c_int32)
+
+    def call(name: str, *arguments: Any) -> None:
+        status = getattr(library, f"mkl_sparse_{name}{suffix}")(*arguments)
+        _check(status, "create" if "_create_" in name else name)
+
+    rows, layout, arrays = _layout(matrix, block)
+    indptr, indices, data = arrays
+    handle = ctypes.c_void_p()
+    starts, ends = _pointer(indptr), ctypes.c_void_p(indptr.ctypes.data + indptr.dtype.itemsize)
+    call(
+        f"{letter}_create_{'csr' if block == 1 else 'bsr'}",
+        ctypes.byref(handle),
+        ctypes.c_int(_INDEX_BASE_ZERO),
+        *(ctypes.c_int(value) for value in layout),
+        integer(rows),
+        integer(rows),
+        *(integer(block) for _ in layout),
+        starts,
+        ends,
+        _pointer(indices),
+        _pointer(data),
+    )
+    call("set_mv_hint", handle, ctypes.c_int(_OPERATION_NON_TRANSPOSE), _GENERAL, integer(products))
+    call("set_memory_hint", handle, ctypes.c_int(_MEMORY_AGGRESSIVE))
+    call("optimize", handle)
+    return handle, arrays
 
 
 def _layout(matrix: Matrix, block: int) -> tuple[int, tuple[int, ...], tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:

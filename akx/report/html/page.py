@@ -17,7 +17,7 @@ from akx.report.html.style import STYLE
 from akx.report.html.svg_charts import Chart
 from akx.report.matrix.ghost_growth import GhostGrowth
 from akx.report.plans.plan_facts import explain_roofline, explain_search, plan_environment, plan_facts, value_text
-from akx.report.plans.plan_summary import Group, PlanStory, group_stories
+from akx.report.plans.plan_summary import Group, PlanSummary, group_summaries
 from akx.report.units import ID_DIGITS, count, counted, duration, ratio
 
 __all__ = ["Subject", "report_page"]
@@ -49,14 +49,14 @@ class Subject:
 
 
 def report_page(
-    subject: Subject, stories: Sequence[PlanStory], growth: GhostGrowth | None, *, version: str, written: datetime
+    subject: Subject, summaries: Sequence[PlanSummary], growth: GhostGrowth | None, *, version: str, written: datetime
 ) -> str:
     """The page as text.
 
     Parameters
     ----------
     subject : Subject
-    stories : sequence of PlanStory
+    summaries : sequence of PlanSummary
         At least one.
     growth : GhostGrowth or None
         Of the matrix in the file.
@@ -65,7 +65,7 @@ def report_page(
     written : datetime
         When.
     """
-    groups = group_stories(stories)
+    groups = group_summaries(summaries)
     title = f"akx report: {subject.title}"
     head = element(
         "head",
@@ -84,7 +84,7 @@ def report_page(
     body = [
         header,
         element("section", element("h2", "Plans"), _overview(groups)),
-        None if growth is None else _ghosts(growth, stories),
+        None if growth is None else _ghosts(growth, summaries),
         *(_group(group) for group in groups),
         element("footer", element("p", f"Written by akx {version} with Python {platform.python_version()}, {when}.")),
     ]
@@ -95,18 +95,18 @@ def report_page(
 def _overview(groups: Sequence[Group]) -> Markup:
     rows = []
     for group in groups:
-        for story in group.stories:
-            key, record = story.record.key, story.record
-            link = element("a", record.id[:ID_DIGITS], href=f"#{_anchor(story)}")
+        for summary in group.summaries:
+            key, record = summary.record.key, summary.record
+            link = element("a", record.id[:ID_DIGITS], href=f"#{_anchor(summary)}")
             rows.append(
                 (link, group.name, key.k, key.basis, key.dtype, key.device_class, duration(record.seconds),
-                 ratio(record.speedup), story.layer, story.state.partition(",")[0])
+                 ratio(record.speedup), summary.layer, summary.state.partition(",")[0])
             )  # fmt: skip
     names = ("plan", "matrix", "k", "basis", "dtype", "device", "seconds", "speed-up", "layer", "state")
     return _table(names, rows, numbers=("k", "seconds", "speed-up"))
 
 
-def _ghosts(growth: GhostGrowth, stories: Sequence[PlanStory]) -> Markup:
+def _ghosts(growth: GhostGrowth, summaries: Sequence[PlanSummary]) -> Markup:
     parts: list[object] = [element("h2", "Ghosts and redundant work by number of steps")]
     notes = [element("p", note) for note in growth.notes]
     if not growth.curves:
@@ -116,7 +116,7 @@ def _ghosts(growth: GhostGrowth, stories: Sequence[PlanStory]) -> Markup:
         "them again. A plan's mark stands at its steps in one pass over the matrix; 1 is no redundant work."
     )
     parts += [element("p", explained), *notes, _figure(figures.ghost_chart(growth))]
-    parts.append(_figure(figures.redundancy_chart(growth, stories)))
+    parts.append(_figure(figures.redundancy_chart(growth, summaries)))
     names = ["steps"]
     for curve in growth.curves:
         names += [f"ghosts: {curve.name}", f"redundancy: {curve.name}"]
@@ -135,7 +135,7 @@ def _group(group: Group) -> Markup:
     shape = group.size
     what = group.what if shape is None else f"{counted(shape[0], 'row')}, {counted(shape[1], 'entry')}; {group.what}"
     speedups = "The best plan of each schedule, over the baseline of its k."
-    if not any(story.trials for story in group.stories):
+    if not any(summary.trials for summary in group.summaries):
         speedups += " The database has no trials of these plans (they were imported, or shipped): only they are shown."
     roofline = figures.roofline_chart(group)
     parts = [
@@ -151,55 +151,55 @@ def _group(group: Group) -> Markup:
         parts.append(element("p", "Left out: no record of these plans has the figures of a roofline."))
     else:
         parts += [element("p", explain_roofline(group)), _figure(roofline)]
-    return element("section", *parts, *(_plan(story) for story in group.stories))
+    return element("section", *parts, *(_plan(summary) for summary in group.summaries))
 
 
 def _schedules(group: Group) -> Markup:
     rows = [
-        (figures.power_label(story), name, duration(seconds), ratio(story.record.baseline_seconds / seconds), label)
-        for story in group.stories
-        for name, (seconds, label) in story.by_schedule.items()
+        (figures.power_label(summary), name, duration(seconds), ratio(summary.record.baseline_seconds / seconds), label)
+        for summary in group.summaries
+        for name, (seconds, label) in summary.by_schedule.items()
     ]
     names = ("powers", "schedule", "best", "speed-up", "plan")
     return _table(names, rows, numbers=("best", "speed-up"))
 
 
-def _plan(story: PlanStory) -> Markup:
-    progress = figures.progress_chart(story)
+def _plan(summary: PlanSummary) -> Markup:
+    progress = figures.progress_chart(summary)
     parts = [
-        element("h3", f"{figures.power_label(story)}: {story.record.plan.label()}"),
-        _pairs(plan_facts(story)),
-        _finalists(story),
-        _reasons(story),
+        element("h3", f"{figures.power_label(summary)}: {summary.record.plan.label()}"),
+        _pairs(plan_facts(summary)),
+        _finalists(summary),
+        _reasons(summary),
     ]
     if progress is not None:
-        parts += [element("h4", "The search"), element("p", explain_search(story)), _figure(progress)]
-    parts.append(_details("Environment", _pairs(plan_environment(story))))
-    return element("article", *parts, id=_anchor(story))
+        parts += [element("h4", "The search"), element("p", explain_search(summary)), _figure(progress)]
+    parts.append(_details("Environment", _pairs(plan_environment(summary))))
+    return element("article", *parts, id=_anchor(summary))
 
 
-def _finalists(story: PlanStory) -> Markup | None:
-    if not story.finalists:
+def _finalists(summary: PlanSummary) -> Markup | None:
+    if not summary.finalists:
         return None
     rows = [
         (
             duration(one.seconds),
             "-" if one.spread is None else f"{100 * one.spread:.1f}%",
             "-" if one.rounds is None else count(one.rounds),
-            ratio(story.record.baseline_seconds / one.seconds),
+            ratio(summary.record.baseline_seconds / one.seconds),
             one.label,
         )
-        for one in story.finalists
+        for one in summary.finalists
     ]
     table = _table(("median", "+-", "rounds", "speed-up", "plan"), rows, numbers=("median", "+-", "rounds", "speed-up"))
     title = "The run-off"
-    if story.is_by_trials:
-        title = f"The best trials, {'without a run-off' if story.is_interrupted else 'the run-off was disturbed'}"
+    if summary.is_by_trials:
+        title = f"The best trials, {'without a run-off' if summary.is_interrupted else 'the run-off was disturbed'}"
     return join([element("h4", title), table])
 
 
-def _reasons(story: PlanStory) -> Markup | None:
-    found = story.reasons
+def _reasons(summary: PlanSummary) -> Markup | None:
+    found = summary.reasons
     if not found:
         return None
     rows: list[tuple[object, ...]] = [
@@ -211,8 +211,8 @@ def _reasons(story: PlanStory) -> Markup | None:
     return join([element("h4", "Pruned and failed trials"), table])
 
 
-def _anchor(story: PlanStory) -> str:
-    return f"plan-{story.record.id}"
+def _anchor(summary: PlanSummary) -> str:
+    return f"plan-{summary.record.id}"
 
 
 def _figure(chart: Chart) -> Markup:

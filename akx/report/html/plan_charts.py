@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from akx.report.html.svg_charts import Axis, Chart, Series, bar_chart, line_chart
 from akx.report.matrix.ghost_growth import GhostGrowth
-from akx.report.plans.plan_summary import Group, PlanStory
+from akx.report.plans.plan_summary import Group, PlanSummary
 from akx.report.units import duration, ratio
 
 __all__ = ["ghost_chart", "progress_chart", "redundancy_chart", "roofline_chart", "speedup_chart"]
@@ -20,8 +20,11 @@ _STEPS = Axis("steps without a word between blocks", whole=True)
 def speedup_chart(group: Group) -> Chart:
     """The best plan of each schedule over the baseline, for each k."""
     bars = [
-        (power_label(story), {name: story.record.baseline_seconds / s for name, (s, _) in story.by_schedule.items()})
-        for story in group.stories
+        (
+            power_label(summary),
+            {name: summary.record.baseline_seconds / s for name, (s, _) in summary.by_schedule.items()},
+        )
+        for summary in group.summaries
     ]
     y = Axis("speed-up over the baseline", show=_times)
     return bar_chart(f"Speed-up by schedule and k: {group.name}", "powers k", y, bars, line=1.0)
@@ -29,16 +32,16 @@ def speedup_chart(group: Group) -> Chart:
 
 def roofline_chart(group: Group) -> Chart | None:
     """Measured points below their bounds, alone where a bound was found to be none; None where no record has any."""
-    found = [(story, story.roofline) for story in group.stories]
-    points = [(story, roofline) for story, roofline in found if roofline is not None]
+    found = [(summary, summary.roofline) for summary in group.summaries]
+    points = [(summary, roofline) for summary, roofline in found if roofline is not None]
     if not points:
         return None
     left = min(roofline.intensity for _, roofline in points) / 2
     right = max(roofline.intensity for _, roofline in points) * 2
     series = []
-    for place, (story, roofline) in enumerate(points):
+    for place, (summary, roofline) in enumerate(points):
         colour = place % _CEILING
-        name, limit = power_label(story), roofline.limit
+        name, limit = power_label(summary), roofline.limit
         label = f"{name}: {_rate(roofline.rate)} at {roofline.intensity:.3g} flops per byte"
         bound = f"{name}: at most {_rate(roofline.bound_rate)}, by {limit}"
         series.append(Series(f"{name}, measured", ((roofline.intensity, roofline.rate, label),), "dots", colour))
@@ -69,7 +72,7 @@ def ghost_chart(growth: GhostGrowth) -> Chart:
     return line_chart("Ghost rows by number of steps", _STEPS, y, series)
 
 
-def redundancy_chart(growth: GhostGrowth, stories: Sequence[PlanStory]) -> Chart:
+def redundancy_chart(growth: GhostGrowth, summaries: Sequence[PlanSummary]) -> Chart:
     """Flops done over flops needed, and the same of the plans by their models."""
     series = [
         Series(
@@ -81,21 +84,21 @@ def redundancy_chart(growth: GhostGrowth, stories: Sequence[PlanStory]) -> Chart
         for place, curve in enumerate(growth.curves)
     ]
     plans = tuple(
-        (story.record.plan.k_per_pass, story.redundancy, f"{story.record.plan.label()}: {story.redundancy:.3g}")
-        for story in stories
-        if story.redundancy is not None
+        (summary.record.plan.k_per_pass, summary.redundancy, f"{summary.record.plan.label()}: {summary.redundancy:.3g}")
+        for summary in summaries
+        if summary.redundancy is not None
     )
     series.append(Series("plans of the database, by their models", plans, "marks", _BASELINE))
     y = Axis("flops done over flops needed")
     return line_chart("Redundant work by number of steps", _STEPS, y, series)
 
 
-def progress_chart(story: PlanStory) -> Chart | None:
+def progress_chart(summary: PlanSummary) -> Chart | None:
     """Trials in the order in which they were made; None where none was timed."""
-    timed = story.scaled
+    timed = summary.scaled
     if not timed:
         return None
-    last, baseline = len(story.trials), story.record.baseline_seconds
+    last, baseline = len(summary.trials), summary.record.baseline_seconds
     trials = tuple(
         (number, seconds, f"trial {number}: {duration(seconds)}, {trial.plan.label()}")
         for number, trial, seconds in timed
@@ -104,24 +107,24 @@ def progress_chart(story: PlanStory) -> Chart | None:
     best = tuple((number, seconds, "") for (number, _, _), seconds in zip(timed, lowest, strict=True))
     lost = tuple(
         (number, 0.0, f"trial {number} {trial.state}: {trial.reason or trial.plan.label()}")
-        for number, trial in enumerate(story.trials, 1)
+        for number, trial in enumerate(summary.trials, 1)
         if trial.state != "complete"
     )
     ends = ((1.0, baseline, ""), (float(last), baseline, ""))
     series = [
         Series("complete trials", trials, "dots", _TRIAL),
         Series("best so far", (*best, (float(last), lowest[-1], "")), "step", _BEST),
-        Series("baseline" if story.is_by_trials else "baseline, of the run-off", ends, "dash", _BASELINE),
+        Series("baseline" if summary.is_by_trials else "baseline, of the run-off", ends, "dash", _BASELINE),
         Series("pruned or failed: infeasible, dropped as too slow, or wrong", lost, "feet", _LOST),
     ]
     x = Axis("trial", whole=True)
     y = Axis("seconds a call", is_log=True, show=_short_duration)
-    return line_chart(f"Progress of the search, k = {story.record.key.k}", x, y, series)
+    return line_chart(f"Progress of the search, k = {summary.record.key.k}", x, y, series)
 
 
-def power_label(story: PlanStory) -> str:
+def power_label(summary: PlanSummary) -> str:
     """``k = 8``, and whether the plan is of no use any more."""
-    return f"k = {story.record.key.k}" + ("" if story.is_current else " (stale)")
+    return f"k = {summary.record.key.k}" + ("" if summary.is_current else " (stale)")
 
 
 def _times(value: float) -> str:

@@ -18,10 +18,10 @@ from akx.plandb import shipped_plans
 from akx.tuner.model.calibration import Calibration, calibration_folder
 
 if TYPE_CHECKING:
-    from akx.report.matrix.format_storage import Padding
-    from akx.report.matrix.fpga_packets import Schedule
+    from akx.report.matrix.format_storage import FormatStorage
+    from akx.report.matrix.fpga_packets import PacketSchedule
 
-__all__ = ["FPGA", "Device", "Prospect", "known_devices", "prospect", "select_devices"]
+__all__ = ["FPGA", "Device", "DeviceBound", "device_bound", "known_devices", "select_devices"]
 
 _THESIS = "M. Mehri Dehnavi, McGill 2012, appendix II"
 _RENNICH = "S. Rennich, Block SpMV on GPU, NVIDIA"
@@ -68,7 +68,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Prospect:
+class DeviceBound:
     """What a matrix would do on a device.
 
     Attributes
@@ -136,22 +136,22 @@ def select_devices(names: Sequence[str]) -> tuple[Device, ...]:
     return tuple(chosen.values())
 
 
-def prospect(device: Device, layouts: Sequence[Padding], packets: Schedule) -> Prospect:
+def device_bound(device: Device, layouts: Sequence[FormatStorage], packets: PacketSchedule) -> DeviceBound:
     """What the matrix with these layouts and packets would do on `device`.
 
     Parameters
     ----------
     device : Device
-    layouts : sequence of Padding
-        With ``csr`` first, as :func:`akx.report.matrix.format_storage.paddings` gives them.
-    packets : Schedule
+    layouts : sequence of FormatStorage
+        With ``csr`` first, as :func:`akx.report.matrix.format_storage.format_storages` gives them.
+    packets : PacketSchedule
         Five slots a packet, for the FPGA.
     """
     facts = device.name, device.source, device.bandwidth
     if device.name == FPGA:
         fits = packets.slot.size <= FPGA_ROWS
         layout = f"packets of {packets.slots}" if fits else None
-        return Prospect(*facts, None, layout, packets.gflops(FPGA_CLOCK) if fits else None)
+        return DeviceBound(*facts, None, layout, packets.gflops(FPGA_CLOCK) if fits else None)
     bounds = {one.name: one.bound(device.rate(one.moved)) for one in layouts}
     best = max(bounds, key=lambda name: bounds[name])
-    return Prospect(*facts, bounds[layouts[0].name], best, bounds[best])
+    return DeviceBound(*facts, bounds[layouts[0].name], best, bounds[best])

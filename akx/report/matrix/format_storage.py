@@ -41,7 +41,7 @@ from akx.core.numba_jit import njit
 if TYPE_CHECKING:
     from akx.formats.natural_blocks import Nodes
 
-__all__ = ["BLOCKS", "FACTORS", "Padding", "hybrid_width", "paddings"]
+__all__ = ["BLOCKS", "FACTORS", "FormatStorage", "format_storages", "hybrid_width"]
 
 #: Padding factors of padded CSR, sides of blocks.
 FACTORS, BLOCKS = (2, 4, 8, 16), (2, 3, 4, 5, 6)
@@ -57,7 +57,7 @@ _MOST_STORED = 8
 
 
 @dataclass(frozen=True)
-class Padding:
+class FormatStorage:
     """One layout of one matrix.
 
     Attributes
@@ -113,9 +113,9 @@ class Padding:
         return 2.0 * self.entries * bandwidth / self.far_moved / 1e9 if self.far_moved else 0.0
 
 
-def paddings(
+def format_storages(
     indptr: NDArray[Any], indices: NDArray[Any], itemsize: int, nodes: Nodes | None = None
-) -> tuple[Padding, ...]:
+) -> tuple[FormatStorage, ...]:
     """Every layout of a pattern.
 
     Parameters
@@ -129,15 +129,15 @@ def paddings(
 
     Returns
     -------
-    tuple of Padding
+    tuple of FormatStorage
         In the order of the head of this module; sliced diagonals only where they take at most eight values an entry.
     """
     n, entries = indptr.size - 1, int(indices.size)
     lengths = np.diff(indptr).astype(np.int64)
 
-    def layout(name: str, values: int, other: int, loads: int | None = None) -> Padding:
+    def layout(name: str, values: int, other: int, loads: int | None = None) -> FormatStorage:
         """With `other` bytes beside the values; x is loaded for every value unless said."""
-        return Padding(
+        return FormatStorage(
             name, n, entries, itemsize, values, values * itemsize + other, values if loads is None else loads
         )
 

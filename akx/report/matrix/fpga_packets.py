@@ -14,9 +14,8 @@ entries::
 
 That the termination is one of the eight is one way to read the text, and the one that the published utilisations allow:
 beside eight, dw8192 would have 0.566 instead of 0.637; for nothing, olafu would have more than its 0.984
-(docs/literature.md). One pass over the row lengths schedules, one over the slots writes the packets. Slots that become
-free together take their next rows in the order of the slots. There is no column for the last termination of a slot in
-the paper; here it is the number of rows.
+(docs/literature.md). One pass over the row lengths schedules. Slots that become free together take their next rows in
+the order of the slots.
 
 Source: Zhang, Shalabi, Jain, Nagar, Bakos, FPGA vs. GPU for sparse matrix vector multiply (2009), sections VI and VII.
 """
@@ -32,18 +31,14 @@ from numpy.typing import NDArray
 from akx.core.errors import ArgumentError
 from akx.core.numba_jit import njit
 
-__all__ = ["LEAST_SET", "PADDING", "SLOTS", "TERMINATION", "Packets", "Schedule", "pack", "schedule"]
+__all__ = ["LEAST_SET", "SLOTS", "PacketSchedule", "schedule_rows"]
 
 #: Slots of a packet, and packets that a row takes at least, of the published design.
 SLOTS, LEAST_SET = 5, 8
-#: Bits of a value with its column there.
-SLOT_BITS = 64 + 16
-#: What a slot holds where it holds no entry.
-PADDING, TERMINATION = -1, -2
 
 
 @dataclass(frozen=True)
-class Schedule:
+class PacketSchedule:
     """Which slot each row goes through, and when.
 
     Attributes
@@ -81,59 +76,8 @@ class Schedule:
         """Gflop/s at a `clock` in Hz: two flops for each entry, a packet a cycle."""
         return 2.0 * self.utilisation * self.slots * clock / 1e9
 
-    def bandwidth(self, clock: float, bits: int = SLOT_BITS) -> float:
-        """Bytes a second that the memory must give at a `clock` in Hz, with so many `bits` a slot."""
-        return self.slots * bits / 8.0 * clock
 
-
-@dataclass(frozen=True)
-class Packets:
-    """The packets themselves.
-
-    Attributes
-    ----------
-    schedule : Schedule
-        Of the rows.
-    entry : (packets, slots) array of int64
-        The entry, counted as CSR has it, or `PADDING` or `TERMINATION`.
-    row : (packets, slots) array of int64
-        The row that a place belongs to; -1 where the slot has run out of rows.
-    column : (packets, slots) array of int64
-        What goes with the value: the column of an entry, the next row of a termination, 0 of padding.
-    """
-
-    schedule: Schedule
-    entry: NDArray[np.int64]
-    row: NDArray[np.int64]
-    column: NDArray[np.int64]
-
-    def values(self, data: NDArray[Any]) -> NDArray[Any]:
-        """The (packets, slots) values that go with the columns; 0 where there is no entry."""
-        found = np.zeros(self.entry.shape, dtype=data.dtype)
-        held = self.entry >= 0
-        found[held] = data[self.entry[held]]
-        return found
-
-    def multiply(self, data: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
-        """A x as the accumulators do it: packet after packet, from values, columns and terminations alone.
-
-        Parameters
-        ----------
-        data : (nnz,) array
-            The values, as CSR has them.
-        x : (n,) array
-            The vector.
-
-        Returns
-        -------
-        (n,) array
-        """
-        y = np.zeros(self.schedule.slot.size, dtype=np.result_type(data, x))
-        _accumulate(self.values(data), self.column, self.entry == TERMINATION, x, y)
-        return y
-
-
-def schedule(indptr: NDArray[Any], *, slots: int = SLOTS, least: int = LEAST_SET) -> Schedule:
+def schedule_rows(indptr: NDArray[Any], *, slots: int = SLOTS, least: int = LEAST_SET) -> PacketSchedule:
     """Hand the rows to the slots as these become free.
 
     Parameters
@@ -162,24 +106,7 @@ def schedule(indptr: NDArray[Any], *, slots: int = SLOTS, least: int = LEAST_SET
     slot, start = np.zeros(length.size, dtype=np.int32), np.zeros(length.size, dtype=np.int64)
     packets = int(_hand_out(length, slots, slot, start))
     entries = int(indptr[-1]) - int(indptr[0])
-    return Schedule(slots, least, packets, entries, slot, start, length)
-
-
-def pack(indptr: NDArray[Any], indices: NDArray[Any], *, slots: int = SLOTS, least: int = LEAST_SET) -> Packets:
-    """Schedule the rows and write the packets; arguments and errors as in :func:`schedule`.
-
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of integers
-        CSR pattern.
-    """
-    made = schedule(indptr, slots=slots, least=least)
-    shape = (made.packets, slots)
-    entry = np.full(shape, PADDING, dtype=np.int64)
-    row = np.full(shape, -1, dtype=np.int64)
-    column = np.zeros(shape, dtype=np.int64)
-    _write(indptr, indices, made.slot, made.start, made.length, entry, row, column)
-    return Packets(made, entry, row, column)
+    return PacketSchedule(slots, least, packets, entries, slot, start, length)
 
 
 @njit(nogil=True, cache=True)
@@ -195,32 +122,3 @@ def _hand_out(length: Any, slots: Any, slot: Any, start: Any) -> Any:
         start[i] = free[first]
         free[first] += length[i]
     return free.max()
-
-
-@njit(nogil=True, cache=True)
-def _write(indptr: Any, indices: Any, slot: Any, start: Any, length: Any, entry: Any, row: Any, column: Any) -> None:
-    n = slot.size
-    following = np.full(entry.shape[1], n, np.int64)  # from the last row on, the row after it in each slot
-    for i in range(n - 1, -1, -1):
-        s, at, end = slot[i], start[i], start[i] + length[i] - 1
-        row[at : end + 1, s] = i
-        for p in range(indptr[i], indptr[i + 1]):
-            entry[at, s] = p
-            column[at, s] = indices[p]
-            at += 1
-        entry[end, s] = TERMINATION
-        column[end, s] = following[s]
-        following[s] = i
-
-
-@njit(nogil=True, cache=True)
-def _accumulate(values: Any, column: Any, ends: Any, x: Any, y: Any) -> None:
-    packets, slots = values.shape
-    for s in range(slots):
-        row, total = s, y.dtype.type(0)
-        for t in range(packets):
-            if ends[t, s]:
-                y[row] = total
-                row, total = column[t, s], y.dtype.type(0)
-            elif row < y.size:
-                total += values[t, s] * x[column[t, s]]

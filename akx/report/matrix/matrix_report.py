@@ -20,9 +20,9 @@ from akx.formats.base import Pattern, pattern_of
 from akx.formats.natural_blocks import MOST, Nodes, natural_nodes
 from akx.formats.supervariables import Supervariables, supervariables, twins
 from akx.plandb import shared_database
-from akx.report.matrix.device_bounds import FPGA_CLOCK, Device, Prospect, prospect
-from akx.report.matrix.format_storage import Padding, paddings
-from akx.report.matrix.fpga_packets import SLOTS, Schedule, schedule
+from akx.report.matrix.device_bounds import FPGA_CLOCK, Device, DeviceBound, device_bound
+from akx.report.matrix.format_storage import FormatStorage, format_storages
+from akx.report.matrix.fpga_packets import SLOTS, PacketSchedule, schedule_rows
 from akx.report.matrix.ghost_growth import GhostGrowth, ghost_growth
 from akx.report.matrix.spy_plot import cell_counts
 from akx.tuner import plan_key
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from akx.plandb import PlanRecord
     from akx.tuner.model.figures import Figures
 
-__all__ = ["SPY_CELLS", "Outlook", "look", "spy_counts"]
+__all__ = ["SPY_CELLS", "MatrixReport", "report_matrix", "spy_counts"]
 
 #: Cells in each direction of the counts in JSON, at most.
 SPY_CELLS = 32
@@ -47,7 +47,7 @@ _SINGLE = 2.0 / 3.0
 
 
 @dataclass(frozen=True)
-class Outlook:
+class MatrixReport:
     """What was found of one matrix.
 
     Attributes
@@ -62,8 +62,8 @@ class Outlook:
         Unknowns that belong together, and the blocks of the matrix that they make.
     supervariables : Supervariables or None
         Unknowns that belong together and are not side by side, where those side by side hardly do.
-    layouts : tuple of Padding
-    packets : Schedule
+    layouts : tuple of FormatStorage
+    packets : PacketSchedule
     clock : float
         Of the FPGA that the packets are for, in Hz.
     ghosts : GhostGrowth
@@ -75,7 +75,7 @@ class Outlook:
         That of an untuned call; None where none is feasible.
     reason : str
         Why there is no plan.
-    prospects : tuple of Prospect
+    device_bounds : tuple of DeviceBound
         On the devices asked for.
     """
 
@@ -84,17 +84,17 @@ class Outlook:
     calibrated: bool
     nodes: Nodes
     supervariables: Supervariables | None
-    layouts: tuple[Padding, ...]
-    packets: Schedule
+    layouts: tuple[FormatStorage, ...]
+    packets: PacketSchedule
     clock: float
     ghosts: GhostGrowth
     tuned: PlanRecord | None
     layer: str
     plan: Plan | None
     reason: str
-    prospects: tuple[Prospect, ...]
+    device_bounds: tuple[DeviceBound, ...]
 
-    def bounds(self, layout: Padding) -> tuple[float, float]:
+    def bounds(self, layout: FormatStorage) -> tuple[float, float]:
         """Gflop/s on this device, with x moved once and with x moved for every index."""
         rate = self.figures.bandwidth
         return layout.bound(rate(layout.moved)), layout.far_bound(rate(layout.moved))
@@ -142,7 +142,7 @@ class Outlook:
                 "speedup": self.tuned.speedup,
             },
             "plan": None if self.plan is None else {"label": self.plan.label(), "plan": self.plan.to_json()},
-            "devices": [one.to_json() for one in self.prospects],
+            "devices": [one.to_json() for one in self.device_bounds],
         }
 
     @property
@@ -155,7 +155,7 @@ class Outlook:
         """Supervariables of 1, 2, ... 6 rows; none where there are natural nodes."""
         return [] if self.supervariables is None else _by_size(self.supervariables.sizes)
 
-    def _layout(self, one: Padding) -> dict[str, Any]:
+    def _layout(self, one: FormatStorage) -> dict[str, Any]:
         bound, far_bound = self.bounds(one)
         return {
             "name": one.name,
@@ -180,7 +180,7 @@ def _supervariables(pattern: Pattern, nodes: Nodes) -> Supervariables | None:
     return supervariables(pattern)
 
 
-def look(
+def report_matrix(
     matrix: Matrix,
     k: int,
     devices: Sequence[Device] = (),
@@ -188,7 +188,7 @@ def look(
     blocks: int | None = None,
     slots: int = SLOTS,
     clock: float = FPGA_CLOCK,
-) -> Outlook:
+) -> MatrixReport:
     """Find all of it for `k` powers on this machine, and what products would do on `devices`.
 
     Parameters
@@ -218,10 +218,10 @@ def look(
     tuned = usable(lookup.record, matrix, device, threads)
     pattern = pattern_of(matrix)
     nodes = natural_nodes(pattern, matrix.dtype.itemsize)
-    layouts = paddings(matrix.indptr, matrix.indices, matrix.dtype.itemsize, nodes)
-    packets = schedule(matrix.indptr, slots=slots)
-    published = packets if slots == SLOTS else schedule(matrix.indptr)
-    return Outlook(
+    layouts = format_storages(matrix.indptr, matrix.indices, matrix.dtype.itemsize, nodes)
+    packets = schedule_rows(matrix.indptr, slots=slots)
+    published = packets if slots == SLOTS else schedule_rows(matrix.indptr)
+    return MatrixReport(
         device=device.device_class,
         figures=figures if calibrated else best_figures(device, threads),
         calibrated=calibrated,
@@ -235,7 +235,7 @@ def look(
         layer="" if tuned is None else lookup.layer,
         plan=plan,
         reason=reason,
-        prospects=tuple(prospect(one, layouts, published) for one in devices),
+        device_bounds=tuple(device_bound(one, layouts, published) for one in devices),
     )
 
 

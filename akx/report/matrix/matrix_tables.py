@@ -15,9 +15,9 @@ from akx.report.units import count, ratio, share
 
 if TYPE_CHECKING:
     from akx.core.matrix import Matrix
-    from akx.report.matrix.matrix_report import Outlook
+    from akx.report.matrix.matrix_report import MatrixReport
 
-__all__ = ["print_outlook", "print_spy"]
+__all__ = ["print_matrix_report", "print_spy"]
 
 _MARGIN = 2
 
@@ -44,7 +44,7 @@ def print_spy(matrix: Matrix, console: Console, picture: Path | None = None) -> 
         console.print(Text(f"The same as a picture: {picture}"), soft_wrap=True)
 
 
-def print_outlook(found: Outlook, console: Console) -> None:
+def print_matrix_report(found: MatrixReport, console: Console) -> None:
     """Layouts, ghosts, the predicted plan, and other devices where these were asked for."""
     figures = found.figures
     how = "calibrated" if found.calibrated else "measured now"
@@ -74,12 +74,12 @@ def print_outlook(found: Outlook, console: Console) -> None:
     _print_ghosts(found, console)
     console.print()
     print_pairs(_plans(found), console)
-    if found.prospects:
+    if found.device_bounds:
         console.print()
-        _print_prospects(found, console)
+        _print_device_bounds(found, console)
 
 
-def _plans(found: Outlook) -> list[tuple[str, str]]:
+def _plans(found: MatrixReport) -> list[tuple[str, str]]:
     """The plan that calls use, and the one that they would use without it."""
     known, predicted = found.tuned, found.plan
     untuned = f"none: {found.reason}" if predicted is None else f"{predicted.label()}; predicted, not measured"
@@ -91,7 +91,7 @@ def _plans(found: Outlook) -> list[tuple[str, str]]:
     return [("tuned", f"{known.plan.label()}; {gain}; {origin(found.layer)}"), ("untuned", untuned)]
 
 
-def _nodes(found: Outlook) -> str:
+def _nodes(found: MatrixReport) -> str:
     """How many nodes of how many rows there are, side by side or not."""
     sizes, apart = found.sizes_of_nodes, found.sizes_of_supervariables
 
@@ -104,7 +104,7 @@ def _nodes(found: Outlook) -> str:
     return said(sizes) if sum(sizes[1:]) else "none: no rows that have their columns in common"
 
 
-def _print_ghosts(found: Outlook, console: Console) -> None:
+def _print_ghosts(found: MatrixReport, console: Console) -> None:
     """A line for each way to cut; ghost rows over rows and flops done over flops needed, for some numbers of steps."""
     ghosts = found.ghosts
     steps = _some(max((len(curve.ghosts) for curve in ghosts.curves), default=0))
@@ -122,7 +122,7 @@ def _print_ghosts(found: Outlook, console: Console) -> None:
         console.print(Text(note), soft_wrap=True)
 
 
-def _print_prospects(found: Outlook, console: Console) -> None:
+def _print_device_bounds(found: MatrixReport, console: Console) -> None:
     console.print(Text("Bounds of a product on other devices"), soft_wrap=True)
     rows = [
         (
@@ -133,7 +133,7 @@ def _print_prospects(found: Outlook, console: Console) -> None:
             one.layout or "too many rows",
             one.source,
         )
-        for one in found.prospects
+        for one in found.device_bounds
     ]
     heads = {
         "device": "left", "GB/s": "right", "csr": "right", "Gflop/s": "right", "best layout": "left", "source": "left",

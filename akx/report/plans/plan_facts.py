@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from akx.core.errors import shown
-from akx.report.plans.plan_summary import Group, PlanStory, mapping
+from akx.report.plans.plan_summary import Group, PlanSummary, mapping
 from akx.report.units import BEYOND_BOUND, count, counted, duration, half_width, over_untuned, ratio, share
 from akx.tuner.space import is_baseline
 
@@ -23,25 +23,25 @@ _TOLD = (
 )  # fmt: skip
 
 
-def plan_facts(story: PlanStory) -> list[tuple[str, object]]:
+def plan_facts(summary: PlanSummary) -> list[tuple[str, object]]:
     """What a plan is, what it gains, why it is the plan, and what it cost."""
-    record, plan = story.record, story.record.plan
-    spread, baseline_spread = story.spreads
+    record, plan = summary.record, summary.record.plan
+    spread, baseline_spread = summary.spreads
     meaning = plan.traits.meaning
     seconds = f"{duration(record.seconds)}{half_width(spread)} a call"
     baseline = f"{record.baseline_name or 'unnamed'}, {duration(record.baseline_seconds)}{half_width(baseline_spread)}"
     return [
         ("schedule", plan.schedule + (f": {meaning}" if meaning else "")),
-        ("in words", _in_words(story)),
+        ("in words", _in_words(summary)),
         ("time", f"{seconds}, {ratio(record.speedup)} over the baseline"),
         ("baseline", baseline),
-        ("why", _why(story)),
-        ("cost", _cost(story)),
-        ("roofline", _roofline_words(story)),
-        ("search", _search_words(story)),
-        *(("not tried", f"{name}: {value_text(reason)}") for name, reason in story.untried.items()),
-        ("state", story.state),
-        *((f"for {one.key.solver}", best_s(one)) for one in story.timings),
+        ("why", _why(summary)),
+        ("cost", _cost(summary)),
+        ("roofline", _roofline_words(summary)),
+        ("search", _search_words(summary)),
+        *(("not tried", f"{name}: {value_text(reason)}") for name, reason in summary.untried.items()),
+        ("state", summary.state),
+        *((f"for {one.key.solver}", best_s(one)) for one in summary.timings),
     ]
 
 
@@ -50,11 +50,11 @@ def best_s(timing: SolverTiming) -> str:
     return f"s = {timing.best_s}, {duration(timing.step(timing.key.solver))} a step"
 
 
-def plan_environment(story: PlanStory) -> list[tuple[str, object]]:
+def plan_environment(summary: PlanSummary) -> list[tuple[str, object]]:
     """What the figures were measured with; anything else that the provenance holds comes last, as it is."""
-    record, key = story.record, story.record.key
+    record, key = summary.record, summary.record.key
     given = record.provenance
-    pairs: list[tuple[str, object]] = [("id", record.id), ("layer", story.layer), ("created", record.created)]
+    pairs: list[tuple[str, object]] = [("id", record.id), ("layer", summary.layer), ("created", record.created)]
     pairs += [(name.replace("_", " "), value) for name, value in key.to_json().items()]
     pairs += [(f"machine: {name}", value) for name, value in mapping(given.get("machine")).items()]
     pairs += [(f"version: {name}", value) for name, value in mapping(given.get("versions")).items()]
@@ -63,14 +63,14 @@ def plan_environment(story: PlanStory) -> list[tuple[str, object]]:
     return pairs
 
 
-def explain_search(story: PlanStory) -> str:
+def explain_search(summary: PlanSummary) -> str:
     """What the chart of a search shows, and how many searches it was."""
-    searches = story.searches
+    searches = summary.searches
     chosen = "in a run-off afterwards"
-    if story.is_by_trials:
-        why = "search was interrupted" if story.is_interrupted else "run-off was disturbed"
+    if summary.is_by_trials:
+        why = "search was interrupted" if summary.is_interrupted else "run-off was disturbed"
         chosen = f"by these figures: the {why}"
-    scaled = ", scaled so that the baseline takes the same in every search" if story.is_scaled else ""
+    scaled = ", scaled so that the baseline takes the same in every search" if summary.is_scaled else ""
     words = f"Medians of single trials{scaled}; the plan was chosen among the best {chosen}."
     if len(searches) > 1:
         begins = ", ".join(str(number) for number in searches)
@@ -80,7 +80,7 @@ def explain_search(story: PlanStory) -> str:
 
 def explain_roofline(group: Group) -> str:
     """What the roofline of a group shows, and what it does not."""
-    found = [story.roofline for story in group.stories]
+    found = [summary.roofline for summary in group.summaries]
     told = [
         "A dot is what was measured, the stroke above it the bound by the model's traffic at the bandwidths "
         "that it was tuned with. Flops count redundant work."
@@ -114,8 +114,8 @@ def _as_words(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _in_words(story: PlanStory) -> str:
-    plan = story.record.plan
+def _in_words(summary: PlanSummary) -> str:
+    plan = summary.record.plan
     passes = -(-plan.k // plan.k_per_pass)
     words = [
         f"variant {plan.variant}",
@@ -129,40 +129,40 @@ def _in_words(story: PlanStory) -> str:
     return f"{plan.backend}: " + ", ".join(words)
 
 
-def _why(story: PlanStory) -> str:
+def _why(summary: PlanSummary) -> str:
     """As :mod:`akx.tuner.select` has it: within the noise the simpler plan wins, and the baseline before all others."""
-    found, own = story.finalists, story.record.plan.label()
-    if story.is_baseline:
-        return _why_the_baseline(story)
-    if not found and story.record.provenance.get("online"):
+    found, own = summary.finalists, summary.record.plan.label()
+    if summary.is_baseline:
+        return _why_the_baseline(summary)
+    if not found and summary.record.provenance.get("online"):
         return "tuned online: the fastest so far of those that did a user's calls in turns"
     if not found:
         return "not recorded"
-    few = story.few_calls
+    few = summary.few_calls
     told = "" if few is None else f"; it was sought for {_calls(few)}, too few to search on"
     one, many, timed = "one in the run-off", f"{len(found)} in the run-off", ", timed in turns"
-    if story.is_by_trials:
+    if summary.is_by_trials:
         one, many, timed = "trial", f"the best {len(found)} trials", ""
-        why = "search was interrupted, so there was no run-off" if story.is_interrupted else "run-off was disturbed"
+        why = "search was interrupted, so there was no run-off" if summary.is_interrupted else "run-off was disturbed"
         told = f"; the {why}"
     if len(found) == 1:
         return f"the only {one}{told}"
     if found[0].label != own:
-        behind = story.record.seconds / found[0].seconds - 1
+        behind = summary.record.seconds / found[0].seconds - 1
         return f"as fast as the fastest of {many} within the noise ({100 * behind:.1f}%), and simpler{told}"
     behind = found[1].seconds / found[0].seconds - 1
     return f"the fastest of {many}{timed}; the next took {100 * behind:.1f}% longer{told}"
 
 
-def _why_the_baseline(story: PlanStory) -> str:
+def _why_the_baseline(summary: PlanSummary) -> str:
     """Why a plan is the baseline: only a search that ran to its end has tried what there is to try."""
-    few, tried = story.few_calls, sum(story.record.trials.values())
-    if story.is_interrupted:
+    few, tried = summary.few_calls, sum(summary.record.trials.values())
+    if summary.is_interrupted:
         return "the search was interrupted, and nothing had beaten the baseline by then"
     if few is None:
         return "nothing beat the baseline beyond doubt, so it is the plan"
     told = f"it was sought for {_calls(few)}, too few to search on"
-    if tried == 1 or (story.trials and all(is_baseline(trial.plan) for trial in story.trials)):
+    if tried == 1 or (summary.trials and all(is_baseline(trial.plan) for trial in summary.trials)):
         return f"{told}: nothing was tried but the baseline"
     return f"{told}: nothing that was tried beat the baseline beyond doubt"
 
@@ -171,21 +171,21 @@ def _calls(number: int) -> str:
     return counted(number, "call")
 
 
-def _cost(story: PlanStory) -> str:
-    record, calls = story.record, story.record.break_even_calls
+def _cost(summary: PlanSummary) -> str:
+    record, calls = summary.record, summary.record.break_even_calls
     spent = f"{duration(record.tuning_seconds)} of tuning, {duration(record.prepare_seconds)} of preparing"
     words = f"{spent}; " + (
         "nothing is gained over the baseline" if calls is None else f"paid back after {_calls(calls)}"
     )
-    untuned = story.untuned
+    untuned = summary.untuned
     if untuned is None:
         return words
     same = untuned.plan == record.plan
     return f"{words}; {over_untuned(untuned.speedup, untuned.break_even_calls, is_same=same)}"
 
 
-def _roofline_words(story: PlanStory) -> str:
-    found, redundancy = story.roofline, story.redundancy
+def _roofline_words(summary: PlanSummary) -> str:
+    found, redundancy = summary.roofline, summary.redundancy
     if found is None:
         return "not recorded"
     words = f"{share(found.share)} of the bound that {found.limit} sets ({duration(found.bound_seconds)})"
@@ -194,10 +194,10 @@ def _roofline_words(story: PlanStory) -> str:
     return words + ("" if redundancy is None else f"; flops done over flops needed {redundancy:.3f}")
 
 
-def _search_words(story: PlanStory) -> str:
-    record = story.record
+def _search_words(summary: PlanSummary) -> str:
+    record = summary.record
     words = ", ".join(f"{number} {state}" for state, number in record.trials.items()) or "no trials recorded"
     if stopped := record.provenance.get("stopped"):
         words += f"; ended by: {stopped}"
-    words += "; the run-off was disturbed" if story.is_disturbed else ""
-    return words + ("; interrupted" if story.is_interrupted else "")
+    words += "; the run-off was disturbed" if summary.is_disturbed else ""
+    return words + ("; interrupted" if summary.is_interrupted else "")

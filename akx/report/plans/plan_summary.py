@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Finalist",
     "Group",
-    "PlanStory",
+    "PlanSummary",
     "Roofline",
-    "group_stories",
+    "group_summaries",
     "mapping",
-    "read_stories",
+    "read_summaries",
 ]
 
 #: Trials of one search have one time, or times within microseconds; another one so much later is another search's.
@@ -102,7 +102,7 @@ class Finalist:
 
 
 @dataclass(frozen=True)
-class PlanStory:
+class PlanSummary:
     """One plan with its trials.
 
     Attributes
@@ -285,52 +285,52 @@ class PlanStory:
 class Group:
     """Plans that differ in k alone, or in whether they are stale: one matrix, basis, value type, device."""
 
-    stories: tuple[PlanStory, ...]
+    summaries: tuple[PlanSummary, ...]
 
     @property
     def name(self) -> str:
         """Of the matrix."""
-        names = [story.record.matrix_name for story in self.stories if story.record.matrix_name]
-        return names[0] if names else f"unnamed matrix {self.stories[0].record.key.fingerprint[:12]}"
+        names = [summary.record.matrix_name for summary in self.summaries if summary.record.matrix_name]
+        return names[0] if names else f"unnamed matrix {self.summaries[0].record.key.fingerprint[:12]}"
 
     @property
     def what(self) -> str:
         """What they have in common beside the matrix."""
-        key = self.stories[0].record.key
+        key = self.summaries[0].record.key
         vectors = "" if key.start_vectors == 1 else f", {key.start_vectors} start vectors"
         return f"{key.basis} basis, {key.dtype}{vectors}, on {key.device_class}"
 
     @property
     def size(self) -> tuple[int, int] | None:
         """Rows and entries of the matrix, where a record tells them."""
-        for story in self.stories:
-            given = mapping(story.record.provenance.get("matrix"))
+        for summary in self.summaries:
+            given = mapping(summary.record.provenance.get("matrix"))
             rows, nnz = _number(given.get("rows")), _number(given.get("nnz"))
             if rows is not None and nnz is not None:
                 return int(rows), int(nnz)
         return None
 
 
-def read_stories(database: PlanDatabase, entries: Iterable[tuple[str, PlanRecord]]) -> list[PlanStory]:
+def read_summaries(database: PlanDatabase, entries: Iterable[tuple[str, PlanRecord]]) -> list[PlanSummary]:
     """Records, as :meth:`akx.plandb.PlanDatabase.entries` has them, with their trials and timings."""
     found = list(entries)
     behind = database.trials_behind_each([record for _, record in found])
     known = [timing for _, timing in database.timings() if timing.is_choice]
     return [
-        PlanStory(layer, record, trials, tuple(timing for timing in known if timing.is_of(record)))
+        PlanSummary(layer, record, trials, tuple(timing for timing in known if timing.is_of(record)))
         for (layer, record), trials in zip(found, behind, strict=True)
     ]
 
 
-def group_stories(stories: Sequence[PlanStory]) -> list[Group]:
+def group_summaries(summaries: Sequence[PlanSummary]) -> list[Group]:
     """Plans by matrix, basis, value type, start vectors and device; within a group by k, current ones first."""
-    groups: dict[tuple[object, ...], list[PlanStory]] = {}
-    for story in stories:
-        key = story.record.key
+    groups: dict[tuple[object, ...], list[PlanSummary]] = {}
+    for summary in summaries:
+        key = summary.record.key
         same = key.fingerprint, key.basis, key.dtype, key.index_type, key.start_vectors, key.device_class
-        groups.setdefault(same, []).append(story)
+        groups.setdefault(same, []).append(summary)
     order = [
-        Group(tuple(sorted(found, key=lambda story: (story.record.key.k, not story.is_current, story.record.id))))
+        Group(tuple(sorted(found, key=lambda one: (one.record.key.k, not one.is_current, one.record.id))))
         for found in groups.values()
     ]
     return sorted(order, key=lambda group: (group.name, group.what))

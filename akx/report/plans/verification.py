@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from akx.core.matrix import Matrix
     from akx.plandb import PlanRecord
 
-__all__ = ["BAD", "FAILED", "HOLDS", "SKIPPED", "SLOWER", "WRONG", "Recheck", "recheck_plans"]
+__all__ = ["BAD", "FAILED", "HOLDS", "SKIPPED", "SLOWER", "WRONG", "Verification", "verifications"]
 
 HOLDS, SLOWER, WRONG, FAILED, SKIPPED = "holds", "slower", "wrong", "failed", "skipped"
 #: What somebody should do something about.
@@ -39,7 +39,7 @@ _SPECIAL = re.compile(
 
 
 @dataclass(frozen=True)
-class Recheck:
+class Verification:
     """What became of one plan.
 
     Attributes
@@ -96,9 +96,9 @@ class Recheck:
         }
 
 
-def recheck_plans(
+def verifications(
     matrix: Matrix, entries: Iterable[tuple[str, PlanRecord]], *, seconds: float = 3.0
-) -> Iterator[Recheck]:
+) -> Iterator[Verification]:
     """Run plans again, one after another.
 
     Parameters
@@ -112,17 +112,17 @@ def recheck_plans(
 
     Yields
     ------
-    Recheck
+    Verification
         Nothing that a plan does is raised, but KeyboardInterrupt.
     """
     for layer, record in entries:
         try:
-            yield _recheck(matrix, layer, record, seconds)
+            yield _verification(matrix, layer, record, seconds)
         except (AkxError, MemoryError) as problem:
-            yield Recheck(record, layer, FAILED, f"cannot be run: {problem}")
+            yield Verification(record, layer, FAILED, f"cannot be run: {problem}")
 
 
-def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> Recheck:
+def _verification(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> Verification:
     from akx.backends.device_lock import device_lock
     from akx.tuner import measure
     from akx.tuner.history.result import COMPLETE
@@ -132,11 +132,11 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
 
     device, threads, off, reason = _place(matrix, record)
     if reason:
-        return Recheck(record, layer, SKIPPED, reason)
+        return Verification(record, layer, SKIPPED, reason)
     matrix = matrix.with_value_error(off)
     key, plan = record.key, record.plan
     if reason := _too_much(matrix, record, threads):
-        return Recheck(record, layer, SKIPPED, reason)
+        return Verification(record, layer, SKIPPED, reason)
     space = build_space(matrix, key.k, device, backend=plan.backend, threads=threads, start_vectors=key.start_vectors)
     problem = Problem(matrix, key.k, basis=key.basis, start_vectors=key.start_vectors)
     precision = measure.Precision(relative=0.01, seconds=seconds, rounds_min=7)
@@ -146,7 +146,7 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
         trial = bench.try_plan(plan, number=0, origin="given", best=None)
         if trial.state != COMPLETE:
             state = WRONG if trial.reason.startswith("wrong result") else FAILED
-            return Recheck(record, layer, state, trial.reason)
+            return Verification(record, layer, state, trial.reason)
         baseline = _baseline(record, plan, threads)
         other = None if baseline is None else bench.try_plan(baseline, number=1, origin="baseline", best=None)
         calls, known = [bench.call(bench.program(plan))], [min(trial.samples)]
@@ -166,7 +166,7 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
                 f"takes {longer:.1f} times as long as when it was tuned; it is its own baseline, which takes as long"
             )
         speedup = 1.0 if is_baseline else None
-        return Recheck(record, layer, HOLDS, reason, found[0].seconds, None, speedup, None, trial.error)
+        return Verification(record, layer, HOLDS, reason, found[0].seconds, None, speedup, None, trial.error)
     ratio = measure.paired_ratio(found[1], found[0])
     allowed = max(_ALLOWED, 2 * ratio.spread)
     state, reason = HOLDS, ""
@@ -175,7 +175,7 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
         reason = f"{ratio.seconds:.2f}x over its baseline, {record.speedup:.2f}x when it was tuned"
         if ratio.seconds < 1:
             reason += "; single products are faster now"
-    return Recheck(
+    return Verification(
         record, layer, state, reason, found[0].seconds, found[1].seconds, ratio.seconds, ratio.spread, trial.error
     )
 

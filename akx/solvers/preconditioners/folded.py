@@ -24,13 +24,14 @@ import numpy as np
 from akx.backends.cuda.device.interchange import is_on_device
 from akx.backends.selection import array_backend
 from akx.core.errors import ArgumentError
+from akx.solvers.arguments import check_device_backend
 from akx.solvers.folding import part_of
 from akx.solvers.host_fallback import answer_in_kind, of_host
 from akx.solvers.monitor import Watched
 from akx.solvers.preconditioners.base import Preconditioner
 from akx.solvers.scaling import norm_of
 from akx.solvers.stats import SolveStats
-from akx.solvers.system import Answer, check_device_backend, make_system
+from akx.solvers.system import Answer, make_system
 
 __all__ = ["solve_folded"]
 

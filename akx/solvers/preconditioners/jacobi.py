@@ -112,7 +112,7 @@ class Jacobi(Preconditioner):
     def _apply_on_device(self, r: Any, out: Any) -> bool:
         if np.result_type(self.dtype, r.dtype) != r.dtype:
             return False
-        from akx.backends.cuda.scaling import Scaling
+        from akx.backends.cuda.preconditioners.scaling import Scaling
 
         if r.dtype not in self._on_gpu:
             self._on_gpu[r.dtype] = Scaling(self._inverse.astype(r.dtype))

@@ -95,7 +95,8 @@ class Chebyshev(Preconditioner):
         n, rows = self.shape[0], self.degree + 1
         with QUEUEING:
             if r.dtype not in self._on_gpu:
-                from akx.backends.cuda.vectors import MOST_ROWS, CudaVectorWork
+                from akx.backends.cuda.vectors.operations import MOST_ROWS
+                from akx.backends.cuda.vectors.solver_vectors import CudaVectorWork
 
                 if rows > MOST_ROWS:
                     return False

@@ -1,7 +1,7 @@
 """Similar matrices: plans for other patterns with which a search may begin. They are never used unmeasured.
 
 The features of a matrix that tell a likely plan and cost little are kept with its plan
-(:mod:`akx.plandb.sketches`)::
+(:mod:`akx.plandb.record`)::
 
     rows, nnz, row_mean      known, or nearly
     bandwidth                max |i - j|: the first and last entry of each row
@@ -32,7 +32,7 @@ from akx.core.features import dense_block_size
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey
-from akx.plandb.sketches import Sketch
+from akx.plandb.record import Sketch
 from akx.tuner.fallback.answer import fitted
 from akx.tuner.space import Space, is_baseline
 
@@ -60,15 +60,15 @@ def features_of(matrix: Matrix) -> Mapping[str, float]:
     """
     found: Mapping[str, float] | None = matrix.pattern_cache.get(_MEMO)
     if found is None:
-        from akx.core import structure as _structure
+        from akx.core import features
 
         found = {
             "rows": matrix.n,
             "nnz": matrix.nnz,
             "row_mean": round(matrix.nnz / matrix.n, 4),
-            "bandwidth": int(_structure.extent(matrix.indptr, matrix.indices)[0]),
+            "bandwidth": int(features.extent(matrix.indptr, matrix.indices)[0]),
             "block_size": _block_size(matrix),
-            "diagonals": int(_structure.count_diagonals(matrix.indptr, matrix.indices)),
+            "diagonals": int(features.count_diagonals(matrix.indptr, matrix.indices)),
         }
         matrix.pattern_cache[_MEMO] = found
     return found

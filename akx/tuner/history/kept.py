@@ -22,7 +22,7 @@ from akx.core.options import unknown_option
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, made_with
 from akx.plandb.bundle import keep_aside
-from akx.plandb.sketches import FEATURES
+from akx.plandb.record import FEATURES
 from akx.tuner import measure
 from akx.tuner.history.result import FEW_CALLS, Counts, TuneResult, Untuned
 from akx.tuner.history.trial_log import TrialLog
@@ -231,7 +231,7 @@ def _with_trials(result: TuneResult, log: TrialLog) -> TuneResult:
 
 
 def _features(features: Mapping[str, float] | None) -> dict[str, object]:
-    """First in the provenance, where :mod:`akx.plandb.sketches` looks for them."""
+    """First in the provenance, where :mod:`akx.plandb.record` looks for them."""
     return {} if features is None else {FEATURES: dict(features)}
 
 

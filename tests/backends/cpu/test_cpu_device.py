@@ -12,7 +12,7 @@ import pytest
 from akx.backends.cpu import device as host
 from akx.backends.cpu.device import HostDevice, default_threads, host_device, resolve_threads
 from akx.backends.selection import plan_threads
-from akx.core import process as _process
+from akx.core import process
 from akx.core.errors import ArgumentError, ArgumentTypeError
 
 
@@ -114,13 +114,13 @@ def test_a_quota_of_the_control_group_limits_the_cores(
     for group, text in quotas.items():
         (tmp_path / "root" / group).mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / group / "cpu.max").write_text(text + "\n")
-    assert _process._quota_cores(tmp_path / "root", own) == cores
+    assert process._quota_cores(tmp_path / "root", own) == cores
     outermost = 4 if quotas.get("", "").startswith("4") else None  # where nothing says which group it is
-    assert _process._quota_cores(tmp_path / "root", tmp_path / "missing") == outermost
+    assert process._quota_cores(tmp_path / "root", tmp_path / "missing") == outermost
 
 
 def test_the_quota_counts_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_process, "_quota_cores", lambda: 1)
+    monkeypatch.setattr(process, "_quota_cores", lambda: 1)
     assert host_device.__wrapped__().cores == 1
 
 

@@ -1,7 +1,7 @@
 // Kernels of canonical.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "canonical.cu"
+#include "matrix/canonical.cu"
 
 AKX_ON_HOST_KERNEL(narrow_index)
 AKX_ON_HOST_KERNEL(look_at_each_row)

@@ -1,7 +1,7 @@
 // Kernels of conjugate.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "conjugate.cu"
+#include "vectors/conjugate.cu"
 
 AKX_ON_HOST_KERNEL(curvature)
 AKX_ON_HOST_KERNEL(descend)

@@ -1,6 +1,6 @@
 // Kernels of csr_powers.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "csr_powers.cu"
+#include "csr/csr_powers.cu"
 
 AKX_ON_HOST_KERNEL(powers)

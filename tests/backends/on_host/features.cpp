@@ -1,7 +1,7 @@
 // Kernels of features.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "features.cu"
+#include "matrix/features.cu"
 
 AKX_ON_HOST_KERNEL(count_new_keys)
 AKX_ON_HOST_KERNEL(count_lines_of_loads)

@@ -1,7 +1,7 @@
 // Kernels of spai.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "spai.cu"
+#include "preconditioners/spai.cu"
 
 AKX_ON_HOST_KERNEL(largest_sizes)
 AKX_ON_HOST_KERNEL(keep_entries)

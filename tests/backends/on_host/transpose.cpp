@@ -1,7 +1,7 @@
 // Kernels of transpose.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "transpose.cu"
+#include "matrix/transpose.cu"
 
 AKX_ON_HOST_KERNEL(count_entries)
 AKX_ON_HOST_KERNEL(sum_in_chunks)

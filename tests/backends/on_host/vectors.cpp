@@ -1,7 +1,7 @@
 // Kernels of vectors.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "vectors.cu"
+#include "vectors/vectors.cu"
 
 AKX_ON_HOST_KERNEL(dot)
 AKX_ON_HOST_KERNEL(descend)

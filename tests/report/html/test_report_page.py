@@ -19,7 +19,7 @@ from akx.report.html.page import Subject, report_page
 from akx.report.html.plan_charts import progress_chart, roofline_chart, speedup_chart
 from akx.report.matrix.ghost_growth import GhostCurve, GhostGrowth
 from akx.report.plans.plan_facts import explain_roofline, plan_facts
-from akx.report.plans.plan_summary import PlanStory, group_stories, read_stories
+from akx.report.plans.plan_summary import PlanSummary, group_summaries, read_summaries
 
 _WHEN = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 _NASTY = '<b>&"'
@@ -68,15 +68,15 @@ def read(page: str) -> Reader:
     return reader
 
 
-def write(*stories: PlanStory, growth: GhostGrowth | None = None, title: str = "brick") -> str:
-    return report_page(Subject(title, "plans.sqlite"), stories, growth, version="1.2.3", written=_WHEN)
+def write(*summaries: PlanSummary, growth: GhostGrowth | None = None, title: str = "brick") -> str:
+    return report_page(Subject(title, "plans.sqlite"), summaries, growth, version="1.2.3", written=_WHEN)
 
 
 def finalist(plan: Plan, seconds: float) -> dict[str, Any]:
     return {"seconds": seconds, "spread": 0.01, "rounds": 30, "label": plan.label(), "plan": plan.to_json()}
 
 
-def story(k: int = 8, **changes: Any) -> PlanStory:
+def summary(k: int = 8, **changes: Any) -> PlanSummary:
     """A plan that takes 1 ms beside a baseline of 4 ms, found in a search of six trials."""
     plan, sweep = make_plan(k, schedule="wavefront"), make_plan(k, schedule="sweep", k_per_pass=1)
     ghost = make_plan(k, schedule="ghost", block_bytes=2**16)
@@ -108,11 +108,11 @@ def story(k: int = 8, **changes: Any) -> PlanStory:
         "matrix_name": "brick",
     }
     record = make_record(**{**fields, **changes})
-    return PlanStory("user", record, trials)
+    return PlanSummary("user", record, trials)
 
 
 def test_the_page_is_whole_alone_and_fits_any_screen() -> None:
-    page = write(story(4), story(8))
+    page = write(summary(4), summary(8))
     reader = read(page)
     metas = [attributes for tag, attributes in reader.found if tag == "meta"]
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in metas
@@ -124,7 +124,7 @@ def test_the_page_is_whole_alone_and_fits_any_screen() -> None:
 
 
 def test_colours_of_the_charts_are_those_of_the_page() -> None:
-    page = write(story(4), story(8))
+    page = write(summary(4), summary(8))
     style = page[page.index("<style>") : page.index("</style>")]
     assert style.count("{") == style.count("}")
     used = set(re.findall(r'class="([^"]*)"', page))
@@ -138,7 +138,7 @@ def test_colours_of_the_charts_are_those_of_the_page() -> None:
 
 
 def test_it_holds_the_figures_of_a_record() -> None:
-    words = " ".join(read(write(story(8))).words)
+    words = " ".join(read(write(summary(8))).words)
     for fact in (
         "1.00 ms +-1.2% a call, 4.00x over the baseline",
         "sweep/csr, 4.00 ms +-3.4%",
@@ -162,7 +162,7 @@ def test_it_holds_the_figures_of_a_record() -> None:
 def test_why_it_is_the_plan() -> None:
     def why(*finals: tuple[Plan, float], **changes: Any) -> str:
         found = [finalist(plan, seconds) for plan, seconds in finals]
-        one = story(provenance={"finalists": found}, **changes)
+        one = summary(provenance={"finalists": found}, **changes)
         return str(dict(plan_facts(one))["why"])
 
     own, other = make_plan(8, schedule="wavefront"), make_plan(8, schedule="ghost")
@@ -172,19 +172,19 @@ def test_why_it_is_the_plan() -> None:
     )
     assert why((own, 1e-3)) == "the only one in the run-off"
     assert why() == "not recorded"
-    online = story(provenance={"online": True})
+    online = summary(provenance={"online": True})
     assert str(dict(plan_facts(online))["why"]).startswith("tuned online")
     assert why((own, 1e-3), (other, 0.99e-3), baseline_seconds=1e-3).startswith("nothing beat the baseline")
 
 
-def facts(one: PlanStory, **provenance: Any) -> dict[str, str]:
+def facts(one: PlanSummary, **provenance: Any) -> dict[str, str]:
     """What is said of a plan whose record says this, too."""
     record = replace(one.record, provenance={**one.record.provenance, **provenance})
     return {name: str(value) for name, value in plan_facts(replace(one, record=record))}
 
 
 def test_an_interrupted_search_had_no_run_off() -> None:
-    one, cut = story(), {"interrupted": True, "stopped": "interrupted"}
+    one, cut = summary(), {"interrupted": True, "stopped": "interrupted"}
     why = facts(one, **cut)["why"]
     assert why == (
         "the fastest of the best 2 trials; the next took 100.0% longer; the search was interrupted, so there was no "
@@ -196,7 +196,7 @@ def test_an_interrupted_search_had_no_run_off() -> None:
         "as fast as the fastest of the best 2 trials within the noise (1.0%), and simpler; the search was interrupted"
     )
     assert facts(one, **cut, finalists=near[:1])["why"].startswith("the only trial; the search was interrupted")
-    baseline = story(baseline_seconds=1e-3)
+    baseline = summary(baseline_seconds=1e-3)
     assert facts(baseline, **cut)["why"] == "the search was interrupted, and nothing had beaten the baseline by then"
 
     page = write(replace(one, record=replace(one.record, provenance={**one.record.provenance, **cut})))
@@ -209,7 +209,7 @@ def test_an_interrupted_search_had_no_run_off() -> None:
 
 
 def test_where_the_run_off_was_disturbed_trials_have_decided() -> None:
-    one, marked = story(), {"disturbed": True}
+    one, marked = summary(), {"disturbed": True}
     assert facts(one, **marked)["why"] == (
         "the fastest of the best 2 trials; the next took 100.0% longer; the run-off was disturbed"
     )
@@ -225,7 +225,7 @@ def test_where_the_run_off_was_disturbed_trials_have_decided() -> None:
 def test_a_search_for_few_calls_has_not_tried_everything() -> None:
     few = {"stopped": "too few calls", "calls": 1000}
     told = "it was sought for 1,000 calls, too few to search on"
-    one = story(baseline_seconds=1e-3)
+    one = summary(baseline_seconds=1e-3)
     sweep = one.trials[0].plan
     assert facts(one, **few)["why"] == f"{told}: nothing that was tried beat the baseline beyond doubt"
     alone = replace(one, trials=(TrialRecord(sweep, (1e-3,)), TrialRecord(sweep.replace(variant="csr"), (2e-3,))))
@@ -233,12 +233,12 @@ def test_a_search_for_few_calls_has_not_tried_everything() -> None:
     elsewhere = replace(one, trials=(), record=replace(one.record, trials={"complete": 1, "pruned": 0}))
     assert facts(elsewhere, **few)["why"] == f"{told}: nothing was tried but the baseline"
     assert "sought for 1 call, too few" in facts(one, **{**few, "calls": 1})["why"]
-    assert facts(story(), **few)["why"].endswith(f"100.0% longer; {told}")
+    assert facts(summary(), **few)["why"].endswith(f"100.0% longer; {told}")
     assert facts(one, stopped="too few calls")["why"].startswith("nothing beat the baseline"), "of a record that is cut"
 
 
 def test_what_is_gained_over_an_untuned_call() -> None:
-    one = story()
+    one = summary()
     own, other = one.record.plan, make_plan(8, schedule="ghost")
     for plan, seconds, said in (
         (other, 1.5e-3, "over an untuned call: 1.50x, paid back after 63,500 calls"),  # 31.75 s over 0.5 ms
@@ -254,7 +254,7 @@ def test_what_is_gained_over_an_untuned_call() -> None:
 
 
 def test_why_a_schedule_was_not_tried() -> None:
-    one = story()
+    one = summary()
     given = {"resident": f"no room {_NASTY}", "ghost": "too many rows", "stream": 7}
     assert one.untried == {}
     told = replace(one, record=replace(one.record, provenance={**one.record.provenance, "untried": given}))
@@ -270,12 +270,12 @@ def test_why_a_schedule_was_not_tried() -> None:
 
 
 def test_reasons_are_counted() -> None:
-    assert story().reasons == [("pruned", "block too large", 2), ("failed", "wrong result at row 7", 1)]
+    assert summary().reasons == [("pruned", "block too large", 2), ("failed", "wrong result at row 7", 1)]
 
 
 def test_speed_ups_are_the_run_offs_where_there_is_one() -> None:
-    (group,) = group_stories([story(8)])
-    best = group.stories[0].by_schedule
+    (group,) = group_summaries([summary(8)])
+    best = group.summaries[0].by_schedule
     assert {name: seconds for name, (seconds, _) in best.items()} == {"wavefront": 1e-3, "sweep": 2e-3, "ghost": 4e-3}
     bars = {
         (e.findtext("title") or "").split(", ")[1]: float(e.get("height", 0))
@@ -285,9 +285,9 @@ def test_speed_ups_are_the_run_offs_where_there_is_one() -> None:
     assert bars["wavefront: 4.00x"] == pytest.approx(2 * bars["sweep: 2.00x"], abs=0.03)
 
 
-def searched_twice() -> PlanStory:
+def searched_twice() -> PlanSummary:
     """A search, and one on a machine that had become four times slower, which found a plan 1.2 times as fast."""
-    one = story()
+    one = summary()
     sweep, ghost = one.trials[0].plan, one.trials[1].plan
     then, now = "2024-01-01T00:00:00+00:00", "2024-02-01T00:00:00+00:00"
     trials = (
@@ -311,22 +311,22 @@ def test_searches_on_a_slower_machine_are_compared_by_their_baselines() -> None:
 
 
 def test_a_group_is_what_differs_in_k_alone() -> None:
-    other = story(8)
+    other = summary(8)
     other = replace(other, record=replace(other.record, key=replace(other.record.key, dtype="float32")))
-    single = story(4)
+    single = summary(4)
     single = replace(single, record=replace(single.record, key=replace(single.record.key, basis="newton")))
-    groups = group_stories([story(8), story(2), other, single])
-    assert [[one.record.key.k for one in group.stories] for group in groups] == [[8], [2, 8], [4]]
+    groups = group_summaries([summary(8), summary(2), other, single])
+    assert [[one.record.key.k for one in group.summaries] for group in groups] == [[8], [2, 8], [4]]
 
 
 def test_the_roofline_is_that_of_the_record() -> None:
-    roofline = story().roofline
+    roofline = summary().roofline
     assert roofline is not None
     assert roofline.intensity == pytest.approx(0.2)
     assert roofline.rate == pytest.approx(2e9)
     assert roofline.bound_rate == pytest.approx(4e9)
     assert roofline.bandwidth == pytest.approx(2e10)
-    (group,) = group_stories([story()])
+    (group,) = group_summaries([summary()])
     chart = roofline_chart(group)
     assert chart is not None
     root = ET.fromstring(chart.svg)
@@ -343,7 +343,7 @@ def test_the_roofline_is_that_of_the_record() -> None:
 
 
 def test_a_plan_that_caches_limit_has_no_ceiling_of_the_memory() -> None:
-    one = story()
+    one = summary()
     roofline = {**one.record.provenance["roofline"], "limit": "cache"}
     one = replace(one, record=replace(one.record, provenance={"roofline": roofline}))
     page = write(one)
@@ -353,19 +353,19 @@ def test_a_plan_that_caches_limit_has_no_ceiling_of_the_memory() -> None:
     assert "GB/s" not in page
 
 
-def beyond(one: PlanStory) -> PlanStory:
+def beyond(one: PlanSummary) -> PlanSummary:
     """The same with a bound that it is 1.25 times as fast as."""
     roofline = {**one.record.provenance["roofline"], "bound_seconds": 1.25e-3, "share": 1.25}
     return replace(one, record=replace(one.record, provenance={**one.record.provenance, "roofline": roofline}))
 
 
 def test_a_plan_that_is_faster_than_its_bound_has_none() -> None:
-    words = " ".join(read(write(beyond(story()))).words)
+    words = " ".join(read(write(beyond(summary()))).words)
     assert "125% of the bound that memory sets (1.25 ms), faster than the model's bound: the measured" in words
     assert "1 dot has no stroke, being faster than the model's bound: the measured bandwidth was too low, or" in words
     assert "bound by" not in words.replace("bound by the model's traffic", "")
     assert "GB/s" not in words, "what was passed is no ceiling"
-    (group,) = group_stories([beyond(story(4)), beyond(story(8))])
+    (group,) = group_summaries([beyond(summary(4)), beyond(summary(8))])
     chart = roofline_chart(group)
     assert chart is not None
     root = ET.fromstring(chart.svg)
@@ -376,7 +376,7 @@ def test_a_plan_that_is_faster_than_its_bound_has_none() -> None:
 
 
 def test_a_plan_beside_one_that_is_faster_than_its_bound_keeps_its_own() -> None:
-    (group,) = group_stories([beyond(story(4)), story(8)])
+    (group,) = group_summaries([beyond(summary(4)), summary(8)])
     chart = roofline_chart(group)
     assert chart is not None
     root = ET.fromstring(chart.svg)
@@ -387,11 +387,11 @@ def test_a_plan_beside_one_that_is_faster_than_its_bound_keeps_its_own() -> None
     assert "k = 4 (stale), bound by memory" not in names
     assert "memory at 20 GB/s" in names
     assert "1 dot has no stroke" in explain_roofline(group)
-    assert "no stroke" not in explain_roofline(group_stories([story()])[0])
+    assert "no stroke" not in explain_roofline(group_summaries([summary()])[0])
 
 
 def test_marks_of_trials_that_lost_say_what_they_stand_for() -> None:
-    chart = progress_chart(story())
+    chart = progress_chart(summary())
     assert chart is not None
     names = [name for name, _, _ in chart.legend]
     assert "pruned or failed: infeasible, dropped as too slow, or wrong" in names
@@ -399,7 +399,7 @@ def test_marks_of_trials_that_lost_say_what_they_stand_for() -> None:
 
 
 def test_progress_goes_down_and_is_above_nothing() -> None:
-    chart = progress_chart(story())
+    chart = progress_chart(summary())
     assert chart is not None
     root = ET.fromstring(chart.svg)
     dots = [(float(e.get("cx", 0)), float(e.get("cy", 0))) for e in root.iter("circle")]
@@ -426,11 +426,11 @@ def test_progress_of_searches_on_a_machine_that_became_slower_is_scaled_by_their
     down = [float(y) for y in re.findall(r"V([\d.]+)", best.get("d", ""))]
     assert down[-1] == pytest.approx(dots[3], abs=0.1), "the second search has found a better one"
     assert "scaled so that the baseline takes the same in every search" in " ".join(read(write(searched_twice())).words)
-    assert "scaled" not in write(story())
+    assert "scaled" not in write(summary())
 
 
 def test_a_second_search_is_told() -> None:
-    one = story()
+    one = summary()
     times = ["2024-05-06T07:08:09+00:00"] * 4 + ["2024-05-06T09:08:09+00:00"] * 2
     trials = tuple(replace(trial, created=time) for trial, time in zip(one.trials, times, strict=True))
     assert "2 searches, beginning with trials 1, 5." in write(replace(one, trials=trials))
@@ -442,7 +442,7 @@ def test_a_second_search_is_told() -> None:
 
 
 def test_names_and_reasons_are_text() -> None:
-    one = story(matrix_name=_NASTY, baseline_name=_NASTY)
+    one = summary(matrix_name=_NASTY, baseline_name=_NASTY)
     plan = make_plan(8, variant=_NASTY, options={_NASTY: _NASTY})
     provenance = {**one.record.provenance, _NASTY: {_NASTY: [_NASTY]}, "stopped": _NASTY, "machine": {_NASTY: "\ud800"}}
     provenance["finalists"] = [{"label": _NASTY, "seconds": 1e-3}]
@@ -450,7 +450,7 @@ def test_names_and_reasons_are_text() -> None:
     key = replace(one.record.key, device_class=_NASTY, revisions=_NASTY)
     record = replace(one.record, key=key, plan=plan, provenance=provenance)
     trials = tuple(replace(t, reason=_NASTY if t.state != "complete" else "") for t in one.trials)
-    page = write(PlanStory(_NASTY, record, trials), title=_NASTY)
+    page = write(PlanSummary(_NASTY, record, trials), title=_NASTY)
     reader = read(page)
     assert "<b>" not in page
     assert "b" not in {tag for tag, _ in reader.found}
@@ -471,7 +471,7 @@ def test_names_and_reasons_are_text() -> None:
     ],
 )
 def test_nothing_is_taken_for_granted(provenance: dict[str, Any]) -> None:
-    bare = PlanStory("user", story(provenance=provenance, trials={}).record)
+    bare = PlanSummary("user", summary(provenance=provenance, trials={}).record)
     page = write(bare, growth=GhostGrowth(4, (GhostCurve("a", (0.5,), (1.0,)),), ("a note",)))
     read(page)
     assert "The database has no trials of these plans" in page
@@ -480,35 +480,35 @@ def test_nothing_is_taken_for_granted(provenance: dict[str, Any]) -> None:
 
 
 def test_a_plan_of_an_unknown_backend_is_no_more_than_of_no_use() -> None:
-    page = write(story(plan=make_plan(8, backend="abacus")))
+    page = write(summary(plan=make_plan(8, backend="abacus")))
     read(page)
     assert "cannot be used: unknown backend" in page
 
 
 def test_the_baseline_as_plan_gains_nothing() -> None:
-    words = " ".join(read(write(story(baseline_seconds=1e-3))).words)
+    words = " ".join(read(write(summary(baseline_seconds=1e-3))).words)
     assert "nothing beat the baseline beyond doubt, so it is the plan" in words
     assert "nothing is gained over the baseline" in words
 
 
 def test_ghosts_are_shown_beside_the_plan() -> None:
     curves = (GhostCurve("in order", (0.1, 0.2), (1.0, 1.05)), GhostCurve("compact", (0.05,), (1.0,)))
-    page = write(story(), growth=GhostGrowth(7, curves, ("7 blocks.",)))
+    page = write(summary(), growth=GhostGrowth(7, curves, ("7 blocks.",)))
     words = " ".join(read(page).words)
     assert "7 blocks." in words
     assert re.search(r"2\s+20%\s+1\.050\s+-\s+-", words)
     assert re.search(r"k=4x2.*: 1\.25", words), "the plan's own"
-    assert "Ghosts" not in write(story()), "only of a matrix that is there"
-    alone = write(story(), growth=GhostGrowth(7, (), ("The matrix has no entries.",)))
+    assert "Ghosts" not in write(summary()), "only of a matrix that is there"
+    alone = write(summary(), growth=GhostGrowth(7, (), ("The matrix has no entries.",)))
     assert "The matrix has no entries." in " ".join(read(alone).words)
 
 
 def test_stories_come_with_their_trials(tmp_path: Path) -> None:
-    one = story(key=make_key())
+    one = summary(key=make_key())
     with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
         database.put(one.record)
         database.add_trials(one.record.key, one.trials)
-        found = read_stories(database, database.entries())
+        found = read_summaries(database, database.entries())
     assert [item.trials for item in found] == [one.trials]
     record: PlanRecord = found[0].record
     assert record == one.record

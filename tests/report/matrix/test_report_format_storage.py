@@ -9,13 +9,15 @@ import scipy.sparse as sp
 from akx.core.matrix import Matrix
 from akx.formats.base import pattern_of
 from akx.formats.sell import sell_slots
-from akx.report.matrix.format_storage import Padding, hybrid_width, paddings
+from akx.report.matrix.format_storage import FormatStorage, format_storages, hybrid_width
 
 
-def of(A: sp.sparray, itemsize: int = 8) -> dict[str, Padding]:
+def of(A: sp.sparray, itemsize: int = 8) -> dict[str, FormatStorage]:
     csr = sp.csr_array(A)
     csr.sort_indices()
-    return {one.name: one for one in paddings(csr.indptr.astype(np.int32), csr.indices.astype(np.int32), itemsize)}
+    return {
+        one.name: one for one in format_storages(csr.indptr.astype(np.int32), csr.indices.astype(np.int32), itemsize)
+    }
 
 
 @pytest.fixture(scope="module")

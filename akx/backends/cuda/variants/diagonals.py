@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda import features
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray
+from akx.backends.cuda.matrix import features
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.value_compression.encodings import placed, values_of
 from akx.backends.cuda.value_compression.new_values import PlacedProgram, not_empty

@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda import features
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
+from akx.backends.cuda.matrix import features
+from akx.backends.cuda.matrix.transpose import counted
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.row_lengths import measured_rows, starts_of_rows
-from akx.backends.cuda.transpose import counted
 from akx.backends.cuda.value_compression.encodings import placed, values_of, way_of
 from akx.backends.cuda.variants.options import ROOMS
 from akx.backends.cuda.variants.slots import pattern_there

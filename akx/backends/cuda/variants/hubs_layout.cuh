@@ -7,7 +7,7 @@
 // Slot 8 l + u of chunk c is at place 256 c + 32 u + l. A slot has one plus the number of its entry, or 0 for padding,
 // which reads the first hub.
 #pragma once
-#include "team.cuh"
+#include "include/team.cuh"
 
 constexpr u32 FIRST_HUB = 0x80000000u, NO_ROW = 0xffffffffu, LANE_SLOTS = 8;
 

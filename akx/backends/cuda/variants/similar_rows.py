@@ -6,7 +6,7 @@ and the host is told how many rows are alike, or how many blocks each node has.
 
 from __future__ import annotations
 
-from akx.backends.cuda import features
+from akx.backends.cuda.matrix import features
 from akx.backends.cuda.variants.translate import found_nodes
 from akx.core.matrix import Matrix
 from akx.formats.base import pattern_of

@@ -6,7 +6,7 @@
 //
 // A slot has one plus the number of its entry, or 0 for padding, whose column is the last of its row.
 #pragma once
-#include "team.cuh"
+#include "include/team.cuh"
 
 // The row in a place of an order, or in its own where there is none.
 __device__ __forceinline__ u32 row_in(const u32 *order, u32 place) { return order == nullptr ? place : load(order + place); }

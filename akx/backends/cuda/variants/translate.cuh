@@ -19,7 +19,7 @@
 // Integers only, and everything is where the rows say, whatever the order of threads. Bytes: the indices are read four
 // times, once of each node where its rows are the same, and `entry` is written once.
 #pragma once
-#include "block_sort.cuh"
+#include "include/block_sort.cuh"
 
 constexpr u32 NODE_ROWS = 6;       // most rows of a node
 constexpr u32 ROWS_EACH = 4;       // rows of a thread where a block has a chunk of them

@@ -14,16 +14,17 @@ from math import ceil
 
 import numpy as np
 
-from akx.backends.cuda import features
 from akx.backends.cuda.cost.model import Work, multiply_cycles
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.matrix import features
 from akx.backends.cuda.schedules.wavefront import strips as fronts
 from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, asks_of
 from akx.backends.schedule import Traffic
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.partition.wavefront_blocks import ORDERS, Strips
+from akx.partition.level_order import ORDERS
+from akx.partition.wavefront_blocks import Strips
 
 __all__ = ["asks", "work"]
 

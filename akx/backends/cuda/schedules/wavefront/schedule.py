@@ -70,9 +70,7 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import CudaWavefront
 from akx.core.plan import Plan
-from akx.partition.wavefront_blocks import (
-    ORDERS,
-)
+from akx.partition.level_order import ORDERS
 
 __all__ = ["SCHEDULE", "Wavefront"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from akx.backends.cuda import features
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.matrix import features
 from akx.backends.cuda.schedules.wavefront import strips as fronts
 from akx.backends.cuda.schedules.wavefront.cost import asks
 from akx.backends.cuda.schedules.wavefront.options import BLOCKS, HELD_SLOTS, HELPERS, SLACKS, SLICES, VARIANTS
@@ -20,7 +20,7 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.formats.block_local import WARP
-from akx.partition.wavefront_blocks import ORDERS
+from akx.partition.level_order import ORDERS
 
 __all__ = ["offers", "plan_of", "space", "starts", "untuned_for"]
 

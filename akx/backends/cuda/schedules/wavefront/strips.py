@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda import features
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.matrix import features
 from akx.backends.cuda.schedules.wavefront.entries import lay_out
 from akx.backends.cuda.schedules.wavefront.layout import (
     LEAST_FETCHED,
@@ -34,18 +34,8 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.partition.wavefront_blocks import (
-    ORDERS,
-    LevelOrder,
-    Strips,
-    dealt,
-    fullest,
-    is_shallow,
-    learnt_rows,
-    level_order,
-    levels_of_period,
-    strips,
-)
+from akx.partition.level_order import ORDERS, LevelOrder, is_shallow, learnt_rows, level_order, levels_of_period
+from akx.partition.wavefront_blocks import Strips, dealt, fullest, strips
 
 __all__ = [
     "FEWEST_LEVELS",

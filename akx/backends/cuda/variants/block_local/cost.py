@@ -18,9 +18,9 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda import features
 from akx.backends.cuda.cost.model import SECTOR, Work, gathered_share, in_cache, multiply_cycles
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.matrix import features
 from akx.backends.cuda.value_compression.encodings import FULL, table_bytes
 from akx.backends.cuda.variants.block_local.clusters import likely_closure_and_work
 from akx.backends.cuda.variants.block_local.layout import STATIC, held_registers, slot_bytes, stage_bytes

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda import features
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
-from akx.backends.cuda.features import OnDevice
+from akx.backends.cuda.matrix import features
+from akx.backends.cuda.matrix.features import OnDevice
 from akx.backends.cuda.value_compression.new_values import not_empty
 from akx.backends.cuda.variants.block_local.shapes import nodes_there
 from akx.backends.cuda.variants.slots import pattern_there

@@ -12,7 +12,7 @@
 // Bytes: a node's row of the pattern read once, for each slot its columns and 4 for each entry written; in dense blocks
 // the pattern of all rows read besides. What a table has in a place depends on the order of threads, what is found does not.
 #pragma once
-#include "block_sort.cuh"
+#include "include/block_sort.cuh"
 
 constexpr u32 NO_ROW = 0xffffffffu;
 

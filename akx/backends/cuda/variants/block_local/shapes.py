@@ -8,8 +8,8 @@ from math import ceil, inf
 
 import numpy as np
 
-from akx.backends.cuda import features
-from akx.backends.cuda.features import OnDevice
+from akx.backends.cuda.matrix import features
+from akx.backends.cuda.matrix.features import OnDevice
 from akx.backends.cuda.row_lengths import Measured, measured, measured_rows
 from akx.backends.cuda.variants.options import LANES, SHAPES
 from akx.backends.cuda.variants.similar_rows import alike_share, natural_nodes_of, twin_share

@@ -1,0 +1,1 @@
+"""Preconditioners made and applied on the device."""

@@ -1,0 +1,81 @@
+"""The GPU: its driver, its compiler, its memory, and the backends that can be used."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+
+from akx.core.errors import AkxError
+from akx.report.doctor.check import Check
+from akx.report.units import counted, size
+
+__all__ = ["gpu", "gpu_memory", "nvidia_driver", "usable_backends"]
+
+
+def nvidia_driver() -> Check:
+    """The NVIDIA driver, asked through its own library: no CUDA package is needed for that."""
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            driver = ctypes.CDLL(name)
+        except OSError:
+            continue
+        devices = ctypes.c_int(0)
+        if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(devices)) == 0 and devices.value:
+            return Check("nvidia driver", "ok", counted(devices.value, "GPU"))
+        return Check("nvidia driver", "missing", "installed, but it sees no GPU", "see what nvidia-smi says")
+    return Check("nvidia driver", "missing", "no NVIDIA driver on this machine; the CPU backend needs none")
+
+
+def usable_backends() -> Check:
+    from akx.backends.registry import backends
+    from akx.backends.selection import is_usable
+
+    usable = [name for name in backends() if is_usable(name)]
+    lacking = [name for name in backends() if name not in usable]
+    return Check(
+        "backends", "ok", ", ".join(usable) + (f" (not on this machine: {', '.join(lacking)})" if lacking else "")
+    )
+
+
+def gpu() -> Iterator[Check]:
+    """The GPU that akx would use, its compiler, and what `akx bench` compares with."""
+    from akx.backends.cuda.device.compile import compiler_name, store_folder
+    from akx.backends.cuda.device.facts import cuda_device, cuda_missing
+    from akx.report.comparison.cusparse import cusparse_missing, cusparse_version
+
+    reason = cuda_missing()
+    if reason is not None:
+        yield Check("gpu", "missing", f"cannot be used: {reason}")
+    else:
+        device = cuda_device()
+        memory = f"{size(device.memory_bytes)} of memory, L2 {size(device.l2_bytes)}"
+        shared = f"{size(device.shared_per_block)} of shared memory per block"
+        yield Check("gpu", "ok", f"{device.name}, {device.arch}, {device.sms} multiprocessors, {memory}, {shared}")
+    compiler = compiler_name()
+    if compiler is None:
+        yield Check("cuda compiler", "missing", "neither NVRTC nor nvcc", "pip install 'cuda-bindings[all]'")
+    else:
+        yield Check("cuda compiler", "ok", f"{compiler}; machine code is kept in {store_folder()}")
+    hint = cusparse_missing()
+    if hint is not None:
+        yield Check("cusparse", "missing", "for `akx bench`, to compare with", hint)
+    else:
+        yield Check("cusparse", "ok", cusparse_version() or "version unknown")
+
+
+def gpu_memory() -> Iterator[Check]:
+    """What variables say about the GPU's memory, where they say anything."""
+    from akx.backends.cuda.device.pool import memory_pool
+
+    given = [name for name in ("AKX_GPU_MEMORY", "AKX_GPU_POOL") if os.environ.get(name, "").strip()]
+    if not given:
+        return
+    try:
+        pool = memory_pool()
+    except AkxError as error:
+        found = f"{error.what}, expected {error.expected}, found {error.found}"
+        yield Check("gpu memory", "problem", found, error.hint or f"unset {' and '.join(given)}")
+        return
+    most = "all there is" if pool.budget is None else f"at most {size(pool.budget)}"
+    yield Check("gpu memory", "ok", f"{most}{', nothing kept for later' * pool.exact} (from {', '.join(given)})")
