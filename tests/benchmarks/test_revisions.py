@@ -130,14 +130,12 @@ _TEXTS = {
     "formats/csr.py": "from akx.formats.base import Format  # of all\n",
     "formats/dia.py": "from akx.formats.base import Format\n",
 }
-_OF_BOTH = {"backends/schedule.py", "formats/base.py"}
-_SWEEP = {"backends/gpu/sweep.py", "backends/gpu/program.py", "formats/csr.py", "formats/__init__.py"}
-_FRONT = {
-    f"backends/gpu/{one}" for one in ("__init__.py", "front.py", "late.py", "front.cu", "front.cuh", "common.cuh")
-}
+_OF_BOTH = {"backends/schedule.py", "backends/gpu/__init__.py", "formats/__init__.py", "formats/base.py"}
+_SWEEP = {"backends/gpu/sweep.py", "backends/gpu/program.py", "formats/csr.py"}
+_FRONT = {f"backends/gpu/{one}" for one in ("front.py", "late.py", "front.cu", "front.cuh", "common.cuh")}
 _DEPENDS = {
     "gpu/sweep": _OF_BOTH | _SWEEP,
-    "gpu/front": _OF_BOTH | _FRONT | {"formats/dia.py", "backends/host/rows.py"},
+    "gpu/front": _OF_BOTH | _FRONT | {"formats/dia.py", "backends/host/__init__.py", "backends/host/rows.py"},
     f"gpu/{SOLVERS}": {"backends/gpu/nobodys.py"},
 }
 _DEPENDS[f"gpu/{ALL}"] = _DEPENDS["gpu/sweep"] | _DEPENDS["gpu/front"]
