@@ -21,8 +21,7 @@ from akx.backends.device import Device
 if TYPE_CHECKING:
     from akx.backends.device_model import Figures
     from akx.backends.program import PlainProducts
-    from akx.backends.traits import VariantTraits
-    from akx.backends.variant import AnyVariant
+    from akx.backends.variant import AnyVariant, VariantTraits
     from akx.backends.vectors import Vectors
 
 __all__ = ["Backend", "TrialVectors"]

@@ -19,8 +19,7 @@ from akx.backends.vectors import Vectors
 if TYPE_CHECKING:
     from akx.backends.cuda.device.clocks import ClockWatch
     from akx.backends.device_model import Figures
-    from akx.backends.traits import VariantTraits
-    from akx.backends.variant import AnyVariant
+    from akx.backends.variant import AnyVariant, VariantTraits
 
 __all__ = ["BACKEND", "CudaBackend"]
 
@@ -113,7 +112,7 @@ class CudaBackend(Backend):
 
     def variants(self) -> Mapping[str, VariantTraits]:
         from akx.backends.cuda.schedules.sweep.options import VARIANTS
-        from akx.backends.traits import VariantTraits
+        from akx.backends.variant import VariantTraits
 
         return dict.fromkeys(VARIANTS, VariantTraits())
 

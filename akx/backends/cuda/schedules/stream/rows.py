@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 from scipy import sparse
 
-from akx.backends.cpu.shared import block_of
+from akx.backends.cpu.layout import block_of
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.stream.host_share import Split, host_plan, split_of
 from akx.backends.cuda.schedules.stream.layout import (
