@@ -183,7 +183,7 @@ def test_what_a_search_chooses_from_is_none_of_a_plan(backend: str) -> None:
     texts = {name: (folder / name).read_text() for name in revisions.of_searches(backend)}
     for schedule, module in registry.modules(backend).items():
         assert "Parameter(" not in (_PACKAGE / revisions._file_of(module)).read_text(), schedule
-        assert any("Parameter(" in text for name, text in texts.items() if schedule in name or "choices" in name)
+        assert any("Parameter(" in text for name, text in texts.items() if schedule in name or "search_space" in name)
 
 
 @pytest.fixture
