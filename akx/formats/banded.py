@@ -177,8 +177,7 @@ def deal(
     tiers = _tiers(order, diagonals, warps, held_slices, held_slots, room, size)
     held, rest, nears, near_scattered = tiers.held, tiers.rest, tiers.nears, tiers.near_scattered
     scattered, far_scattered = tiers.scattered, tiers.scattered - near_scattered
-    near_uniform = nears - near_scattered
-    fars = rest - near_uniform
+    near_uniform, fars = nears - near_scattered, rest - (nears - near_scattered)
     rounded = -(-held_slots // 4) * 4 if held_slices else 0
     offset_held = 2 * held_slices * warps * rounded
     places = np.diff(cuts)
@@ -189,11 +188,8 @@ def deal(
     offsets = offset_held + -(-2 * sums_of(rest, cuts) // 4) * 4
     offset_start = pointers_of(offsets)
     span = bands.high - bands.low
-    if int(start[-1]) * WARP >= 2**32 - 1 or pattern.nnz >= 2**32 - 1 or pattern.rows >= 2**31 - 2**16:
-        raise InfeasibleError("the matrix is too large for 32-bit places")
     most = int(np.maximum(rest + scattered, number).max(initial=0))
-    if most >= 2**16 or (int(span.max(initial=0)) > 2**16 and scattered.any()):
-        raise InfeasibleError("a part has more slices, a slice more slots, or a window more rows than 16 bits count")
+    _check_sizes(pattern, int(start[-1]), most, int(span.max(initial=0)) if scattered.any() else 0)
     parts = np.zeros(count, dtype=BAND)
     parts["low"], parts["span"] = bands.low, span
     parts["row"] = bands.cuts[:-1] * WARP
@@ -224,6 +220,14 @@ def deal(
     given = (pattern.indptr, pattern.indices, *of_slices, *at, *offsets_at, columns, offset, entry)
     in_pieces(lambda first, last: _fill(*given, first, last), part_of.size, _SLICES)
     return Deal(parts, table, offset, columns, bands.neighbours, entry, int(far_total.sum()), int(scattered.sum()))
+
+
+def _check_sizes(pattern: Pattern, slots: int, most: int, span: int) -> None:
+    """Refuse more slots in all, slices or slots of one, or rows of a window with columns than their types count."""
+    if slots * WARP >= 2**32 - 1 or pattern.nnz >= 2**32 - 1 or pattern.rows >= 2**31 - 2**16:
+        raise InfeasibleError("the matrix is too large for 32-bit places")
+    if most >= 2**16 or span > 2**16:
+        raise InfeasibleError("a part has more slices, a slice more slots, or a window more rows than 16 bits count")
 
 
 class _Order(NamedTuple):

@@ -49,6 +49,18 @@ def _range_of_columns(node_ptr: Any, node_columns: Any, named: Any, nodes: Any) 
 
 
 @njit(cache=True, nogil=True)
+def _number_slots(slots: Any, held: int, nears: int, held_at: int, near_at: int, far_at: int) -> None:
+    """Where the slots of a slice are: those in registers, in shared memory, and beyond."""
+    for q in range(slots.size):
+        if q < held:
+            slots[q] = held_at + q
+        elif q - held < nears:
+            slots[q] = near_at + q - held
+        else:
+            slots[q] = far_at + q - held - nears
+
+
+@njit(cache=True, nogil=True)
 def fill_slots(
     indptr: Any,
     indices: Any,
@@ -102,13 +114,8 @@ def fill_slots(
                     return False
                 base[s] = low
             many = many_of[s]
-            for q in range(many):
-                if q < held[s]:
-                    slots[q] = part_held[g] + (s - first[g]) * held_slots + q
-                elif q - held[s] < nears[s]:
-                    slots[q] = part_near[g] + slice_near[s] + q - held[s]
-                else:
-                    slots[q] = slice_far[s] + q - held[s] - nears[s]
+            held_at = part_held[g] + (s - first[g]) * held_slots
+            _number_slots(slots[:many], held[s], nears[s], held_at, part_near[g] + slice_near[s], slice_far[s])
             for r in range(height):
                 block_row = top + r
                 i = block_row // per
