@@ -14,8 +14,7 @@ from akx.backends.base import Backend
 from akx.backends.plugins import Registered
 from akx.backends.schedule import Schedule
 from akx.backends.selection import BACKENDS, backend_of
-from akx.backends.traits import VariantTraits
-from akx.backends.variant import AnyVariant
+from akx.backends.variant import AnyVariant, VariantTraits
 from akx.core.errors import ArgumentError, ArgumentTypeError, brief
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

@@ -16,7 +16,8 @@ from numba import typeof
 import akx
 from akx.backends import registry
 from akx.backends.cpu.device import host_device
-from akx.backends.cpu.layout import VARIANTS, variants_for
+from akx.backends.cpu.feasibility import variants_for
+from akx.backends.cpu.variants import VARIANTS
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.schedule import Coefficients, Parameter, Program, Schedule, Traffic, as_coefficients, held_bytes
 from akx.backends.selection import BACKENDS

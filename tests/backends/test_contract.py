@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from akx.backends import reference, registry
 from akx.backends.cpu.device import HostDevice
-from akx.backends.cpu.layout import VARIANTS
+from akx.backends.cpu.variants import VARIANTS
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.schedule import Coefficients, Schedule, as_coefficients
 from akx.backends.selection import backend_of, device_of

@@ -531,7 +531,6 @@ def test_first_calls_on_a_gpu_import_no_planner() -> None:
         "akx.core.plan",
         "akx.core.options",
         "akx.backends.schedule",
-        "akx.backends.traits",
         "akx.backends.variant",
     }
     names = ("cuda.device.clocks", "device_model", "cpu.device", "device_similarity")

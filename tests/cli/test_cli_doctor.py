@@ -12,7 +12,7 @@ import pytest
 
 from akx import solvers
 from akx.backends.cpu.device import host_device
-from akx.backends.cpu.variant_table import VARIANTS
+from akx.backends.cpu.variants import VARIANTS
 from akx.backends.cuda.device.pool import memory_pool
 from akx.backends.revisions import ALL, sources
 from akx.cli import doctor

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import scipy.sparse as sp
 
-from akx.backends.cpu import ghost_space, wavefront_space
+from akx.backends.cpu.schedules.ghost import options as ghost_options
+from akx.backends.cpu.schedules.wavefront import options as wavefront_options
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -42,18 +43,18 @@ def test_more_choices_and_one_more_parameter_cost_no_trial(
     def search() -> TuneResult:
         return tune(matrix, 4, threads=2, db=db, settings=_QUICK, retune=True)
 
-    blocks = ghost_space._BLOCKS
-    monkeypatch.setattr(ghost_space, "_BLOCKS", blocks[:1])
+    blocks = ghost_options._BLOCKS
+    monkeypatch.setattr(ghost_options, "_BLOCKS", blocks[:1])
     first = search()
     assert len(tried(first)) > 3  # of which schedules depends on what else the machine does
 
-    space = wavefront_space.space
+    space = wavefront_options.space
 
     def longer(*arguments: Any) -> tuple[Parameter, ...]:
         return (*space(*arguments), Parameter("lag", (0, 1), 0, "rounds of slack"))
 
-    monkeypatch.setattr(ghost_space, "_BLOCKS", blocks)
-    monkeypatch.setattr(wavefront_space, "space", longer)
+    monkeypatch.setattr(ghost_options, "_BLOCKS", blocks)
+    monkeypatch.setattr(wavefront_options, "space", longer)
     second = search()
     known = {(plan.schedule, plan.label()) for plan in gone_on_from(second) | tried(second)}
     missed = [plan for plan in tried(first) if not any(_same(plan, label) for label in known)]

@@ -14,8 +14,7 @@ from akx.backends.vectors import Vectors
 if TYPE_CHECKING:
     from akx.backends.cpu.device import HostDevice
     from akx.backends.device_model import Figures
-    from akx.backends.traits import VariantTraits
-    from akx.backends.variant import AnyVariant
+    from akx.backends.variant import AnyVariant, VariantTraits
 
 __all__ = ["BACKEND", "CpuBackend"]
 
@@ -50,7 +49,7 @@ class CpuBackend(Backend):
         return likeness.of_hosts(one, other)
 
     def variants(self) -> Mapping[str, VariantTraits]:
-        from akx.backends.cpu.variant_table import VARIANTS
+        from akx.backends.cpu.variants import VARIANTS
 
         return VARIANTS
 

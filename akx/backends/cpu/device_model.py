@@ -5,18 +5,20 @@ Reading is timed on one buffer a thread, all threads at once, best of five.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from akx.backends.cpu.device import HostDevice
-from akx.backends.cpu.variant_table import VARIANTS
-from akx.backends.device_model import Figures
+from akx.backends.device_model import Figures, FormatCost
 
-__all__ = ["FORMATS", "derived_figures", "measured_figures"]
+__all__ = ["COEFFICIENTS", "FORMATS", "derived_figures", "measured_figures"]
 
 #: Careful figures of one core of a server: bytes a second from memory, from the last-level cache and from its own,
 #: sparse flops a second.
@@ -33,8 +35,11 @@ _READ_BYTES = 128 * _MIB
 #: Bytes at most that all threads read from memory.
 _MOST_READ = 1024 * _MIB
 
-#: What formats cost a core, where nobody has measured it.
-FORMATS = {name: one.cost for name, one in VARIANTS.items() if one.cost is not None}
+#: By SpMV variant, what it costs a core where nobody has measured it: as fitted on the processors that the file names.
+COEFFICIENTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("cost_coefficients.json").read_bytes())[
+    "variants"
+]
+FORMATS = {name: FormatCost(**one["cost"]) for name, one in COEFFICIENTS.items()}
 
 
 def derived_figures(device: HostDevice, threads: int) -> Figures:

@@ -1,4 +1,4 @@
-"""From a matrix and a plan to arrays: the order of the rows, and the variant's layout.
+"""From a matrix and a plan to arrays: the order of the rows, the variant's layout, and cuts on unit boundaries.
 
 Orders are memoised with the pattern (a permutation does not depend on values), so that the tuner pays for each once.
 """
@@ -6,14 +6,12 @@ Orders are memoised with the pattern (a permutation does not depend on values), 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cpu.variant_table import VARIANTS
-from akx.backends.cpu.variants import Given, Known, index_bits, layout_of
+from akx.backends.cpu.variants import Given, Known, index_bits, layout_of, made_by
 from akx.core.canonical import read_only
 from akx.core.errors import InfeasibleError
 from akx.core.features import dense_block_size
@@ -21,21 +19,23 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import Format, Pattern, pattern_of, unsigned
 from akx.partition.base import inverse_permutation
+from akx.partition.cuts import even_cuts
 from akx.partition.levels import levels, rcm
-from akx.partition.permutation import permute
+from akx.partition.permutation import block_dependencies, permute
 
 __all__ = [
-    "VARIANTS",
-    "Known",
     "Ordered",
-    "bytes_per_entry",
+    "aligned_cuts",
+    "block_of",
+    "block_size",
+    "dependencies",
     "given_of",
     "known_of",
+    "laid_out",
     "lay_out",
     "ordered",
-    "unknown_variant",
-    "variant_reason",
-    "variants_for",
+    "sigma_of",
+    "slots_before",
 ]
 
 #: Revisions of variants, where not 1 (:mod:`akx.backends.revisions`).
@@ -120,43 +120,62 @@ def given_of(plan: Plan, matrix: Matrix) -> Given:
     )
 
 
-def variant_reason(
-    variant: str, pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, block: int, known: Known
-) -> str | None:
-    """None where `pattern` can be laid out as `variant`, else why not."""
-    if variant not in VARIANTS:
-        return unknown_variant(variant)
-    given = Given(pattern, dtype, index_bits(variant, pattern.columns), sigma, block, known)
-    make = partial(layout_of(variant).reason_against, given)
-    reason: str | None = known.of("variant", variant, dtype.str, sigma, block, make=make)
-    return reason
+def sigma_of(plan: Plan) -> int:
+    """Rows of the sorting window of a plan; 1 where its variant has none."""
+    return plan.typed.sigma if layout_of(plan.variant).sorts else 1
 
 
-def unknown_variant(variant: str) -> str:
-    """Why a plan with it cannot be laid out."""
-    return f"unknown variant {variant!r}, known are {', '.join(VARIANTS)}"
+def block_of(plan: Plan, matrix: Matrix) -> int:
+    """The block size of a block variant; 1 for the others, which do not need the pattern searched for blocks."""
+    return block_size(matrix) if layout_of(plan.variant).has_blocks and plan.partitioner == "natural" else 1
 
 
-def variants_for(matrix: Matrix, partitioner: str, *, sigma: int = 1, threads: int = 1) -> tuple[str, ...]:
-    """The variants that `matrix` can be laid out as in the order of `partitioner`; so many threads may find out."""
-    pattern, known = ordered(matrix, partitioner).pattern, known_of(matrix, partitioner, threads)
-    block = block_size(matrix) if partitioner == "natural" else 1
-
-    def reason(variant: str) -> str | None:
-        window = sigma if layout_of(variant).sorts else 1
-        return variant_reason(variant, pattern, matrix.dtype, sigma=window, block=block, known=known)
-
-    return tuple(variant for variant in VARIANTS if reason(variant) is None)
+def laid_out(matrix: Matrix, plan: Plan) -> tuple[Ordered, Format]:
+    """The matrix in the plan's order, and its pattern in the plan's variant; values are zero."""
+    return ordered(matrix, plan.partitioner), layout_of(plan.variant).lay_out(given_of(plan, matrix))
 
 
 def lay_out(
     pattern: Pattern, dtype: np.dtype[Any], variant: str, *, sigma: int, block: int, known: Known | None = None
 ) -> Format:
-    """Lay `pattern` out as `variant`; the caller has asked :func:`variant_reason`. Values are not filled in."""
+    """Lay `pattern` out as a `variant` that it can have. Values are not filled in."""
     bits = index_bits(variant, pattern.columns)
     return layout_of(variant).lay_out(Given(pattern, dtype, bits, sigma, block, known or Known({}, "")))
 
 
-def bytes_per_entry(plan: Plan, matrix: Matrix) -> float:
-    """Modelled bytes of matrix data per entry, padding left out: exact for CSR."""
-    return layout_of(plan.variant).bytes_per_entry(given_of(plan, matrix))
+def aligned_cuts(pattern: Pattern, parts: int, align: int, layout: Format | None = None) -> NDArray[np.int64]:
+    """At most `parts` contiguous blocks of equal work, cut at multiples of `align` rows.
+
+    The work of a row is that of its entries and of two more; with a `layout` that pads, of the slots it is stored in.
+    """
+    units = -(-pattern.rows // align)
+    boundaries = np.minimum(np.arange(units + 1, dtype=np.int64) * align, pattern.rows)
+    slots = slots_before(boundaries, pattern, layout).astype(np.float64)
+    cuts: NDArray[np.int64] = boundaries[even_cuts(slots + 2.0 * boundaries, parts)]
+    return cuts
+
+
+def slots_before(rows: NDArray[np.int64], pattern: Pattern, layout: Format | None) -> NDArray[Any]:
+    """Slots stored for rows 0 .. i-1, for each i of `rows`, where a unit of the layout begins or the matrix ends."""
+    start = None if layout is None else made_by(layout).starts(layout.arrays)
+    if layout is None or start is None or layout.stored == 0:
+        return pattern.indptr[rows]
+    found: NDArray[Any] = start[-(-rows // layout.unit)] * (layout.stored / float(start[-1]))
+    return found
+
+
+def dependencies(
+    pattern: Pattern, layout: Format, cuts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and last block that each block of rows reads, inclusive, what the format's padding reads included."""
+    low, high = block_dependencies(pattern.indptr, pattern.indices, cuts)
+    reach = None if pattern.rows == 0 else made_by(layout).padding_reach(layout.arrays, pattern.columns)
+    if reach is None:
+        return low, high
+    first, last = reach
+    starts = np.minimum(cuts[:-1] // layout.align, first.size - 1)
+    first, last = np.minimum.reduceat(first, starts), np.maximum.reduceat(last, starts)
+    reads = last >= 0
+    low[reads] = np.minimum(low[reads], np.searchsorted(cuts, first[reads], side="right") - 1)
+    high[reads] = np.maximum(high[reads], np.searchsorted(cuts, last[reads], side="right") - 1)
+    return low, high

@@ -42,20 +42,29 @@ line 3T + 1           number of the last call handed out, or -1: everybody leave
 
 from __future__ import annotations
 
-import sys
-import time as time_module
-from collections.abc import Callable
 from typing import Any
 
 from akx.backends.cpu.jit import jit, jit_inner  # before Numba, which it imports sooner
 
 # isort: split
 import numpy as np
-from llvmlite import ir
-from numba import carray, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import carray
 from numpy.typing import NDArray
+
+from akx.backends.cpu.system_calls import (
+    CORE_WORDS,
+    acquire,
+    add,
+    current_core,
+    get_affinity,
+    give_way,
+    now,
+    pointer,
+    publish,
+    set_affinity,
+    sleep,
+    swap_if,
+)
 
 __all__ = [
     "LINE",
@@ -90,173 +99,21 @@ _PATIENCE, _LONGEST_SLEEP = 100_000, 1_000_000
 _STEPS, _HOLDER, _FULL = 32, 16, (1 << 32) - 1
 #: Calls of a row: their numbers have to fit beside the steps.
 _MOST_CALLS = 1 << 30
-#: Words of a set of cores as the system has it, 64 cores in each.
-_CORES = 16
 #: Where the number of the call begins in a thread's word of its core.
 _CALL = 16
 #: A member listens for so many looks (about 1 ns each), then for so many more that each offer the core to others first.
 _LOOKS, _OFFERS = 20_000, 1_000
 
 
-def _word(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    return builder.gep(context.make_array(kind)(context, builder, array).data, [index], inbounds=True)
-
-
-@intrinsic
-def _acquire(typingctx: Any, counters: Any, i: Any) -> Any:
-    """counters[i], loaded atomically with acquire ordering."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_word(context, builder, signature.args[0], args[0], args[1]), "acquire", 8)
-
-    return types.int64(counters, types.uintp), generate
-
-
-@intrinsic
-def _publish(typingctx: Any, counters: Any, i: Any, value: Any) -> Any:
-    """counters[i] = value, stored atomically with release ordering."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _word(context, builder, signature.args[0], args[0], args[1])
-        builder.store_atomic(args[2], address, "release", 8)
-        return context.get_dummy_value()
-
-    return types.void(counters, types.uintp, types.int64), generate
-
-
-@intrinsic
-def _swap_if(typingctx: Any, counters: Any, i: Any, old: Any, new: Any) -> Any:
-    """Make counters[i] `new` if it is `old`, atomically; whether it was."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _word(context, builder, signature.args[0], args[0], args[1])
-        pair = builder.cmpxchg(address, args[2], args[3], "acq_rel", "acquire")
-        return builder.extract_value(pair, 1)
-
-    return types.boolean(counters, types.uintp, types.int64, types.int64), generate
-
-
-@intrinsic
-def _add(typingctx: Any, counters: Any, i: Any, value: Any) -> Any:
-    """counters[i] += value, atomically; what it was before."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        at = _word(context, builder, signature.args[0], args[0], args[1])
-        return builder.atomic_rmw("add", at, args[2], "acq_rel")
-
-    return types.int64(counters, types.uintp, types.int64), generate
-
-
-@intrinsic
-def _pointer(typingctx: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
-
-    return types.voidptr(types.int64), generate
-
-
-@intrinsic
-def _give_way(typingctx: Any) -> Any:
-    """Offer the core to another thread where the system has a call for it."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if sys.platform != "win32":
-            function = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(ir.IntType(32), []), "sched_yield"
-            )
-            builder.call(function, [])
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
-@intrinsic
-def _now(typingctx: Any) -> Any:
-    """Nanoseconds of a clock that only goes forward; 0 on Windows."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word = ir.IntType(64)
-        if sys.platform == "win32":
-            return ir.Constant(word, 0)
-        time = cgutils.alloca_once(builder, ir.ArrayType(word, 2))
-        call = _system_call(builder, "clock_gettime", [ir.IntType(32), cgutils.voidptr_t])
-        clock = ir.Constant(ir.IntType(32), time_module.CLOCK_MONOTONIC)
-        builder.call(call, [clock, builder.bitcast(time, cgutils.voidptr_t)])
-        both = builder.load(time)
-        seconds = builder.mul(builder.extract_value(both, 0), ir.Constant(word, 1_000_000_000))
-        return builder.add(seconds, builder.extract_value(both, 1))
-
-    return types.int64(), generate
-
-
-@intrinsic
-def _sleep(typingctx: Any, nanoseconds: Any) -> Any:
-    """Let the thread sleep for so many nanoseconds, fewer than 10^9, or until a signal comes."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if sys.platform != "win32":
-            word = ir.IntType(64)
-            time = cgutils.alloca_once(builder, ir.ArrayType(word, 2))
-            builder.store(ir.Constant(ir.ArrayType(word, 2), [0, 0]), time)
-            zero, one = ir.Constant(ir.IntType(32), 0), ir.Constant(ir.IntType(32), 1)
-            builder.store(args[0], builder.gep(time, [zero, one]))
-            call = _system_call(builder, "nanosleep", [cgutils.voidptr_t, cgutils.voidptr_t])
-            builder.call(call, [builder.bitcast(time, cgutils.voidptr_t), ir.Constant(cgutils.voidptr_t, None)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), generate
-
-
-@intrinsic
-def _core(typingctx: Any) -> Any:
-    """The core that this thread is on, or -1 where the system does not say."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if sys.platform != "linux":
-            return ir.Constant(ir.IntType(32), -1)
-        return builder.call(_system_call(builder, "sched_getcpu", []), [])
-
-    return types.int32(), generate
-
-
-@intrinsic
-def _get_affinity(typingctx: Any, cores: Any) -> Any:
-    """Put the cores that this thread may run on into `cores`, (_CORES,) uint64; 0, or -1 where that fails."""
-    return types.int32(cores), _affinity("sched_getaffinity")
-
-
-@intrinsic
-def _set_affinity(typingctx: Any, cores: Any) -> Any:
-    """Have this thread run on one of `cores`, (_CORES,) uint64, from now on; 0, or -1 where that fails."""
-    return types.int32(cores), _affinity("sched_setaffinity")
-
-
-def _affinity(name: str) -> Callable[..., Any]:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if sys.platform != "linux":
-            return ir.Constant(ir.IntType(32), -1)
-        size = ir.IntType(context.address_size)
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        cores = builder.bitcast(array.data, cgutils.voidptr_t)
-        call = _system_call(builder, name, [ir.IntType(32), size, cgutils.voidptr_t])
-        return builder.call(call, [ir.Constant(ir.IntType(32), 0), ir.Constant(size, 8 * _CORES), cores])
-
-    return generate
-
-
-def _system_call(builder: Any, name: str, arguments: list[Any]) -> Any:
-    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.IntType(32), arguments), name)
-
-
 @jit
 def _say_core(calls: Any, thread: int) -> Any:
     """Leave word of the core that this thread is on in the call at hand; that word, or 0 where the system says none."""
-    core, at = _core(), np.uintp(thread * LINE + 1)
-    if core < 0 or core >= 64 * _CORES:
+    core, at = current_core(), np.uintp(thread * LINE + 1)
+    if core < 0 or core >= 64 * CORE_WORDS:
         return 0
-    word = (_acquire(calls, np.uintp(calls.size - LINE)) << _CALL) + core + 1
-    if _acquire(calls, at) != word:  # others look at this line again and again
-        _publish(calls, at, word)
+    word = (acquire(calls, np.uintp(calls.size - LINE)) << _CALL) + core + 1
+    if acquire(calls, at) != word:  # others look at this line again and again
+        publish(calls, at, word)
     return word
 
 
@@ -264,8 +121,8 @@ def _say_core(calls: Any, thread: int) -> Any:
 def _make_way(calls: Any, thread: int, other: int) -> None:
     """Let others have this core; where `other`, which is waited for, waited on it in this call, a member moves away."""
     word = _say_core(calls, thread)
-    if thread == 0 or word == 0 or _acquire(calls, np.uintp(other * LINE + 1)) != word or not _move(calls):
-        _give_way()
+    if thread == 0 or word == 0 or acquire(calls, np.uintp(other * LINE + 1)) != word or not _move(calls):
+        give_way()
     else:
         _say_core(calls, thread)
 
@@ -273,28 +130,28 @@ def _make_way(calls: Any, thread: int, other: int) -> None:
 @jit
 def _move(calls: Any) -> bool:
     """Go to a core that is allowed and where no thread of the team was last; False where there is none."""
-    allowed = np.zeros(_CORES, dtype=np.uint64)
-    if _get_affinity(allowed) != 0:
+    allowed = np.zeros(CORE_WORDS, dtype=np.uint64)
+    if get_affinity(allowed) != 0:
         return False
     free = allowed.copy()
     for one in range(calls.size // LINE // 3):
-        taken = (_acquire(calls, np.uintp(one * LINE + 1)) & ((1 << _CALL) - 1)) - 1
-        if 0 <= taken < 64 * _CORES:
+        taken = (acquire(calls, np.uintp(one * LINE + 1)) & ((1 << _CALL) - 1)) - 1
+        if 0 <= taken < 64 * CORE_WORDS:
             free[taken // 64] &= ~(np.uint64(1) << np.uint64(taken % 64))
-    if not free.any() or _set_affinity(free) != 0:
+    if not free.any() or set_affinity(free) != 0:
         return False
-    _set_affinity(allowed)
+    set_affinity(allowed)
     return True
 
 
 @jit_inner
 def _wait(calls: Any, thread: int, other: int, since: Any) -> None:
     """Wait a little, once more, for `other`; waiting has gone on since that time."""
-    past = _now() - since
+    past = now() - since
     if past <= _AWAKE:
         _make_way(calls, thread, other)
     else:
-        _sleep(min(past // 8, _LONGEST_SLEEP))
+        sleep(min(past // 8, _LONGEST_SLEEP))
 
 
 def new_calls(parts: int, running: int) -> NDArray[np.int64]:
@@ -343,15 +200,15 @@ def begin(calls: Any, thread: int, sent: bool, x: Any, out: Any) -> Any:
         _say_core(calls, thread)
     gate, last = np.uintp(calls.size - 2 * LINE), np.uintp(calls.size - LINE)
     if thread > 0:
-        looks, since = 0, _now()
+        looks, since = 0, now()
         while True:
-            number = _acquire(calls, last)
+            number = acquire(calls, last)
             if number != 0:
                 return max(number, 0)
             looks += 1
             if looks > _SPINS:
                 _wait(calls, thread, 0, since)
-    if calls[last] < 0 or (not sent and (_acquire(calls, gate) != 0 or calls[last] == _MOST_CALLS)):
+    if calls[last] < 0 or (not sent and (acquire(calls, gate) != 0 or calls[last] == _MOST_CALLS)):
         return 0
     number = calls[last] + 1
     if alone:  # every call is the first, or their numbers would not fit
@@ -362,8 +219,8 @@ def begin(calls: Any, thread: int, sent: bool, x: Any, out: Any) -> Any:
     calls[last + np.uintp(3)], calls[last + np.uintp(4)] = x.shape[0], x.shape[1]
     calls[2 * parts * LINE] = calls[2 * parts * LINE + 1] = calls[2 * parts * LINE + 2] = 0
     for part in range(parts):
-        _publish(calls, np.uintp((parts + part) * LINE), (number << _HOLDER) + (part < first_part(calls, 1)))
-    _publish(calls, last, number)
+        publish(calls, np.uintp((parts + part) * LINE), (number << _HOLDER) + (part < first_part(calls, 1)))
+    publish(calls, last, number)
     return number
 
 
@@ -371,8 +228,8 @@ def begin(calls: Any, thread: int, sent: bool, x: Any, out: Any) -> Any:
 def hold(calls: Any, thread: int, number: int, part: int) -> Any:
     """Whether this thread holds the part from now on, or did before."""
     at, nobody = np.uintp((part_count(calls) + part) * LINE), number << _HOLDER
-    holder = _acquire(calls, at)
-    return holder == nobody + thread + 1 or (holder == nobody and _swap_if(calls, at, nobody, nobody + thread + 1))
+    holder = acquire(calls, at)
+    return holder == nobody + thread + 1 or (holder == nobody and swap_if(calls, at, nobody, nobody + thread + 1))
 
 
 @jit_inner
@@ -385,19 +242,19 @@ def hold_undone(calls: Any, thread: int, number: int, part: int) -> Any:
 def let_go(calls: Any, thread: int, number: int, part: int) -> None:
     """The caller lets go of a part that is a member's; others keep what they hold."""
     if thread == 0 and part >= first_part(calls, 1):
-        _publish(calls, np.uintp((part_count(calls) + part) * LINE), number << _HOLDER)
+        publish(calls, np.uintp((part_count(calls) + part) * LINE), number << _HOLDER)
 
 
 @jit_inner
 def position(calls: Any, number: int, part: int) -> Any:
     """Steps of a part that are done in this call."""
-    return max(_acquire(calls, np.uintp(part * LINE)) - (number << _STEPS), 0)
+    return max(acquire(calls, np.uintp(part * LINE)) - (number << _STEPS), 0)
 
 
 @jit_inner
 def reached(calls: Any, number: int, part: int, steps: int) -> Any:
     """Whether so many steps of a part are done, and their results can be read."""
-    return _acquire(calls, np.uintp(part * LINE)) >= (number << _STEPS) + steps
+    return acquire(calls, np.uintp(part * LINE)) >= (number << _STEPS) + steps
 
 
 @jit_inner
@@ -412,7 +269,7 @@ def all_reached(calls: Any, number: int, steps: int) -> bool:
 @jit
 def advanced(calls: Any, number: int, part: int, steps: int, total: int) -> None:
     """Let others know that so many steps of all of a part's are done."""
-    _publish(calls, np.uintp(part * LINE), (number << _STEPS) + (steps if steps < total else _FULL))
+    publish(calls, np.uintp(part * LINE), (number << _STEPS) + (steps if steps < total else _FULL))
 
 
 @jit
@@ -427,14 +284,14 @@ def turn(calls: Any, thread: int, number: int, part: int, idle: int) -> int:
     if idle == 0:
         _count_wait(calls, own)
     if idle > _SPINS:
-        if _acquire(calls, np.uintp(calls.size - LINE)) < 0:
+        if acquire(calls, np.uintp(calls.size - LINE)) < 0:
             return -1
         since = calls[own]
         if since == 0:
-            since = calls[own] = _now()
+            since = calls[own] = now()
     found = _unfinished(calls, number, part, first, end)
     if thread == 0 and end < parts:
-        if (since != 0 and _now() - since > _PATIENCE) or idle > 1000 * _SPINS:
+        if (since != 0 and now() - since > _PATIENCE) or idle > 1000 * _SPINS:
             calls[own + np.uintp(2)] = 1
         if found < 0 or calls[own + np.uintp(2)] != 0:
             found = _unfinished(calls, number, part, 0, parts)
@@ -451,7 +308,7 @@ def turn(calls: Any, thread: int, number: int, part: int, idle: int) -> int:
 def _count_wait(calls: Any, own: Any) -> None:
     """A thread whose words are at `own` no longer waits."""
     if calls[own] != 0:
-        calls[own + np.uintp(1)] += _now() - calls[own]
+        calls[own + np.uintp(1)] += now() - calls[own]
         calls[own] = 0
 
 
@@ -471,32 +328,32 @@ def finish(calls: Any, thread: int, number: int) -> Any:
     """Behind all parts. Thread 0: 0, or -1 where the call was given up. A member listens: the next call, or 0."""
     gate, last = np.uintp(calls.size - 2 * LINE), np.uintp(calls.size - LINE)
     if thread == 0:
-        return min(_acquire(calls, last), 0)
+        return min(acquire(calls, last), 0)
     looks = 0
     while True:
-        now = _acquire(calls, last)
+        now = acquire(calls, last)
         if now != number:
             return max(now, 0)
         looks += 1
         if looks > _LOOKS:
             _make_way(calls, thread, 0)
             if looks > _LOOKS + _OFFERS:
-                _add(calls, gate, 1)
-                if _acquire(calls, last) == number:
+                add(calls, gate, 1)
+                if acquire(calls, last) == number:
                     return 0
-                _add(calls, gate, -1)  # the call was handed out before
+                add(calls, gate, -1)  # the call was handed out before
 
 
 @jit
 def next_piece(counters: Any, i: int) -> Any:
     """The number of a piece that no other thread gets, by counters[i], which begins at 0."""
-    return _add(counters, np.uintp(i), 1)
+    return add(counters, np.uintp(i), 1)
 
 
 @jit_inner
 def array_at(address: int, size: int, like: Any) -> Any:
     """The flat array of so many entries at an address, of the type of `like`; who calls keeps it alive."""
-    return carray(_pointer(address), (size,), like.dtype)
+    return carray(pointer(address), (size,), like.dtype)
 
 
 @jit_inner
@@ -505,6 +362,6 @@ def arrays_of(calls: Any, powers: int, x: Any, out: Any) -> Any:
     word = calls.size - LINE
     b, n = calls[word + 3], calls[word + 4]
     return (
-        carray(_pointer(calls[word + 1]), (b, n), x.dtype),
-        carray(_pointer(calls[word + 2]), (powers * b * n,), out.dtype),
+        carray(pointer(calls[word + 1]), (b, n), x.dtype),
+        carray(pointer(calls[word + 2]), (powers * b * n,), out.dtype),
     )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from akx.backends.cpu import simd
 from akx.backends.cpu.jit import jit, jit_inner
-from akx.backends.cpu.shared import slots_before
+from akx.backends.cpu.layout import slots_before
 from akx.backends.cpu.thread_sync import (
     advanced,
     array_at,

@@ -19,8 +19,7 @@ from akx.backends.vectors import Vectors
 if TYPE_CHECKING:
     from akx.backends.cuda.device.clocks import ClockWatch
     from akx.backends.device_model import Figures
-    from akx.backends.traits import VariantTraits
-    from akx.backends.variant import AnyVariant
+    from akx.backends.variant import AnyVariant, VariantTraits
 
 __all__ = ["BACKEND", "CudaBackend"]
 
@@ -82,6 +81,37 @@ class CudaBackend(Backend):
         found: NDArray[Any] = values.get()
         return found
 
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        from akx.backends.cuda.device.memory import empty
+
+        return empty(shape, dtype)
+
+    def synchronize(self) -> None:
+        from akx.backends.cuda.device.streams import synchronize
+
+        synchronize()
+
+    def trim(self) -> None:
+        from akx.backends.cuda.device.pool import memory_pool
+
+        if memory_pool.is_made:
+            memory_pool().trim()
+
+    def interchange(self) -> Any:
+        from akx.backends.cuda.device import interchange
+
+        return interchange
+
+    def all_finite(self, values: Any) -> bool:
+        from akx.backends.cuda.value_compression.new_values import all_finite
+
+        return all_finite(values)
+
+    def finite_watch(self, powers: int) -> Any:
+        from akx.backends.cuda.value_compression.new_values import FiniteWatch
+
+        return FiniteWatch(powers)
+
     def free_bytes(self) -> int:
         from akx.backends.cuda.timing import free_bytes
 
@@ -113,7 +143,7 @@ class CudaBackend(Backend):
 
     def variants(self) -> Mapping[str, VariantTraits]:
         from akx.backends.cuda.schedules.sweep.options import VARIANTS
-        from akx.backends.traits import VariantTraits
+        from akx.backends.variant import VariantTraits
 
         return dict.fromkeys(VARIANTS, VariantTraits())
 
@@ -190,6 +220,11 @@ class CudaBackend(Backend):
         from akx.backends.cuda.cost.rates import link_rates
 
         return link_rates()
+
+    def scaling(self, diagonal: NDArray[Any]) -> Any:
+        from akx.backends.cuda.preconditioners.scaling import Scaling
+
+        return Scaling(diagonal)
 
     def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
         from akx.backends.cuda.vectors.solver_vectors import CudaVectorWork

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 #: What refusals say that go by the values, which are no part of the key
-#: (:mod:`akx.backends.cuda.value_compression.encodings`).
+#: (value compression).
 _SAME = " is the same as "
 #: Seconds between two changes of the database, and how many times what the last one took, if that is more.
 _PAUSE, _PAUSE_SHARE = 2.0, 20.0

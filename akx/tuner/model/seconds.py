@@ -14,13 +14,13 @@ cores read from the last-level cache: what a pass reads, once for all its powers
 the matrix and all vectors which the own caches of the plan's cores do not hold, the size a factor that depends on the
 bytes of a value. Formats without column indices ask for nothing that has not been fetched ahead: the larger of both
 takes the place of the root. Slots are the values that the format stores, padding included, over all powers, redundant
-ones too; what a slot and a row take a core is known for each format (:class:`akx.backends.traits.FormatCost`), and what
-a row takes more whose end the processor does not foresee (:mod:`akx.tuner.model.rows`), or where rows are sorted, and
-an entry whose entry of x is not in the nearest cache. Where start vectors are done in groups (`Schedule.at_once`), the
-matrix comes once for a group, which has a price of its own; threads share the groups, and vectors are moved once more,
-since they are side by side meanwhile. Where a price is not known, seconds are the largest of slow bytes / slow
-bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and what waits. It is a roofline with a price
-list, so it is optimistic; it ranks plans.
+ones too; what a slot and a row take a core is known for each format (:class:`akx.backends.device_model.FormatCost`),
+and what a row takes more whose end the processor does not foresee (:mod:`akx.tuner.model.rows`), or where rows are
+sorted, and an entry whose entry of x is not in the nearest cache. Where start vectors are done in groups
+(`Schedule.at_once`), the matrix comes once for a group, which has a price of its own; threads share the groups, and
+vectors are moved once more, since they are side by side meanwhile. Where a price is not known, seconds are the largest
+of slow bytes / slow bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and what waits. It is a
+roofline with a price list, so it is optimistic; it ranks plans.
 
 On a GPU, formats and schedules differ in more than that, and each schedule says what a plan makes the device do
 (`Work`; `work`): bytes by tier, cycles of the busiest multiprocessor,
@@ -39,8 +39,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
 from akx.backends import registry
+from akx.backends.device_model import FormatCost
 from akx.backends.schedule import Traffic, Work
-from akx.backends.traits import FormatCost, VariantTraits
+from akx.backends.variant import VariantTraits
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner.history.result import Roofline

@@ -22,6 +22,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from akx.backends.selection import BACKENDS
 from akx.core.plan import Plan
 from akx.tuner.sandbox import pipes as processes
 from akx.tuner.sandbox.pipes import receive, send
@@ -191,10 +192,10 @@ def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any, program: Any = None
 
 def _trim() -> None:
     """Give the memory of programs that are gone back to the device: others need it."""
-    pool = sys.modules.get("akx.backends.cuda.device.pool")
-    if pool is not None:
-        with contextlib.suppress(Exception):
-            pool.memory_pool().trim()
+    with contextlib.suppress(Exception):
+        for backend in BACKENDS:
+            if backend.may_crash:
+                backend.trim()
 
 
 def main(parent: int | None = None) -> None:

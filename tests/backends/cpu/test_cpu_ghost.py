@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from akx.backends.cpu.device import host_device
+from akx.backends.cpu.schedules.ghost import layout
 from akx.backends.cpu.schedules.ghost import schedule as ghost
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -18,7 +19,7 @@ def test_blocks_that_would_need_most_of_the_matrix_are_not_even_cut(monkeypatch:
     def never(*_: object) -> None:
         raise AssertionError("a partitioner was asked")
 
-    monkeypatch.setattr(ghost, "_parts", never)
+    monkeypatch.setattr(layout, "_parts", never)
     n, rng = 150_000, np.random.default_rng(5)
     rows = np.repeat(np.arange(n), 8)
     anywhere = sp.csr_array((np.ones(rows.size), (rows, rng.integers(0, n, rows.size))), shape=(n, n))

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 import akx
 from akx.backends.cpu import thread_team as team_module
+from akx.backends.cpu.system_calls import CORE_WORDS
 from akx.backends.cpu.thread_sync import (
     _CALL,
-    _CORES,
     LINE,
     _make_way,
     _move,
@@ -642,7 +642,7 @@ def test_it_stays_where_the_other_has_said_nothing_since_the_last_call(allowed: 
 @_AFFINITY
 def test_cores_beyond_those_that_fit_a_set_do_not_matter() -> None:
     before = os.sched_getaffinity(0)
-    calls = _words([0, 0, 64 * _CORES, (1 << _CALL) - 2])
+    calls = _words([0, 0, 64 * CORE_WORDS, (1 << _CALL) - 2])
     calls[LINE] = 7  # a counter beside the word, which is to be as it was
     _move(calls)
     assert os.sched_getaffinity(0) == before

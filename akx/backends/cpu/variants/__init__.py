@@ -1,26 +1,49 @@
-"""The layouts of the CPU, one module each: a new one is a module here, its line below, and its traits.
+"""The SpMV variants of the CPU, one format a module: its loops, what is asked of it, and what others must know of it.
 
-What others must know of the variants that they make is declared in :mod:`akx.backends.cpu.variant_table`, for which
-nothing is compiled.
+A new variant is a module here, imported and named in `_MODULES`, in the order in which ties are decided. It defines
+
+LAYOUTS : tuple of Layout
+    The format with its loops, and other ways to go through it.
+VARIANTS : dict of str to VariantTraits
+    By the name in plans; that of a layout, or with 16 behind it where columns are 16 bits wide.
+
+What a variant costs a core is in ``cost_coefficients.json`` once it was measured; without that, its bytes and flops
+are all that predictions go by.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
+from akx.backends.cpu.device_model import COEFFICIENTS
+from akx.backends.cpu.variants import bell, csr, dia, inode, sell
 from akx.backends.cpu.variants.base import Given, Known, Layout
-from akx.backends.cpu.variants.bell import Bell
-from akx.backends.cpu.variants.csr import Csr, CsrAhead
-from akx.backends.cpu.variants.dia import Dia
-from akx.backends.cpu.variants.inode import Inode
-from akx.backends.cpu.variants.sell import Sell
+from akx.backends.device_model import FormatCost
+from akx.backends.variant import VariantTraits
 from akx.formats.base import Format
 
-__all__ = ["LAYOUTS", "Given", "Known", "Layout", "by_arrays", "index_bits", "layout_of", "made_by"]
+__all__ = ["LAYOUTS", "VARIANTS", "Given", "Known", "Layout", "by_arrays", "index_bits", "layout_of", "made_by"]
 
-LAYOUTS: dict[str, Layout] = {one.name: one for one in (Csr(), CsrAhead(), Sell(), Dia(), Bell(), Inode())}
-_BY_ARRAYS: dict[Any, Layout] = {one.arrays: one for one in LAYOUTS.values()}
+_MODULES: tuple[ModuleType, ...] = (csr, sell, dia, bell, inode)
 _NARROW = "16"
+
+
+def _with_costs(name: str, traits: VariantTraits) -> VariantTraits:
+    known = COEFFICIENTS.get(name)
+    if known is None:
+        return traits
+    sizes = {int(octets): factor for octets, factor in known["sizes"].items()}
+    together = {int(count): FormatCost(**cost) for count, cost in known.get("together", {}).items()}
+    return replace(traits, cost=FormatCost(**known["cost"]), sizes=sizes, together=together)
+
+
+LAYOUTS: dict[str, Layout] = {one.name: one for module in _MODULES for one in module.LAYOUTS}
+VARIANTS: dict[str, VariantTraits] = {
+    name: _with_costs(name, traits) for module in _MODULES for name, traits in module.VARIANTS.items()
+}
+_BY_ARRAYS: dict[Any, Layout] = {one.arrays: one for one in LAYOUTS.values()}
 
 
 def layout_of(variant: str) -> Layout:

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from akx.backends.cpu import simd
 from akx.backends.cpu.variants.base import Given, Layout
+from akx.backends.variant import VariantTraits
 from akx.formats import bell
 from akx.formats.base import Format, lanes_of
 from akx.formats.bell import BellArrays
 
-__all__ = ["Bell"]
+__all__ = ["LAYOUTS", "VARIANTS", "Bell"]
 
 _1 = np.uintp(1)
 
@@ -91,3 +92,10 @@ class Bell(Layout):
     def starts(self, arrays: Any) -> NDArray[Any]:
         found: NDArray[Any] = arrays.start
         return found
+
+
+LAYOUTS = (Bell(),)
+VARIANTS = {
+    "bell": VariantTraits("block sliced ELL, one index per dense block", narrow="bell16"),
+    "bell16": VariantTraits("block sliced ELL, one 16-bit index per dense block"),
+}

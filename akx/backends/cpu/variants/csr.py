@@ -9,11 +9,12 @@ import numpy as np
 
 from akx.backends.cpu import simd
 from akx.backends.cpu.variants.base import Given, Layout, rows_per
+from akx.backends.variant import VariantTraits
 from akx.formats import csr
 from akx.formats.base import Format
 from akx.formats.csr import GROUP, CsrAheadArrays, CsrArrays
 
-__all__ = ["Csr", "CsrAhead"]
+__all__ = ["LAYOUTS", "VARIANTS", "Csr", "CsrAhead"]
 
 _1, _2, _3, _4 = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
 _GROUP = np.uintp(GROUP)
@@ -117,3 +118,13 @@ class CsrAhead(Csr):
 
     def lay_out(self, given: Given) -> Format:
         return csr.from_csr(given.pattern, given.dtype, bits=given.bits, ahead=True)
+
+
+LAYOUTS = (Csr(), CsrAhead())
+VARIANTS = {
+    "csr": VariantTraits("compressed sparse rows", narrow="csr16"),
+    "csr-ahead": VariantTraits(
+        "compressed sparse rows, entries of x asked for ahead of use, for columns far apart", asks_ahead=True
+    ),
+    "csr16": VariantTraits("compressed sparse rows, 16-bit column indices relative to a base per 64 rows"),
+}

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from akx.backends.cpu import simd
 from akx.backends.cpu.jit import jit
 from akx.backends.cpu.variants.base import Given, Layout
+from akx.backends.variant import VariantTraits
 from akx.formats import dia
 from akx.formats.base import Format
 from akx.formats.dia import DiaArrays, dia_reach, slice_rows
 
-__all__ = ["Dia"]
+__all__ = ["LAYOUTS", "VARIANTS", "Dia"]
 
 _1 = np.uintp(1)
 
@@ -117,3 +118,7 @@ class Dia(Layout):
 
     def padding_reach(self, arrays: Any, columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return dia_reach(arrays, columns)
+
+
+LAYOUTS = (Dia(),)
+VARIANTS = {"dia": VariantTraits("sliced diagonals, no column indices", has_columns=False)}

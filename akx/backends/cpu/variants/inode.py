@@ -8,12 +8,13 @@ import numpy as np
 
 from akx.backends.cpu import simd
 from akx.backends.cpu.variants.base import Given, Layout
+from akx.backends.variant import VariantTraits
 from akx.formats import inode
 from akx.formats.base import Format
 from akx.formats.csr import GROUP
 from akx.formats.inode import InodeArrays
 
-__all__ = ["Inode"]
+__all__ = ["LAYOUTS", "VARIANTS", "Inode"]
 
 #: Nodes may have at most this many columns, together, per entry of the matrix: else hardly any two rows share theirs.
 _MOST_COLUMNS = 0.6
@@ -90,3 +91,10 @@ class Inode(Layout):
 
     def rows_together(self, given: Given) -> int:
         return GROUP
+
+
+LAYOUTS = (Inode(),)
+VARIANTS = {
+    "inode": VariantTraits("rows of a node share one list of columns, nodes of 1 to 8 rows", narrow="inode16"),
+    "inode16": VariantTraits("the same, 16-bit column indices relative to a base per 64 rows"),
+}

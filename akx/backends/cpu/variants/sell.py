@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from akx.backends.cpu import simd
 from akx.backends.cpu.variants.base import Given, Layout, rows_per
+from akx.backends.variant import VariantTraits
 from akx.formats import sell
 from akx.formats.base import Format, lanes_of
 from akx.formats.sell import SellArrays
 
-__all__ = ["Sell"]
+__all__ = ["LAYOUTS", "VARIANTS", "Sell"]
 
 _1 = np.uintp(1)
 
@@ -86,3 +87,12 @@ class Sell(Layout):
     def starts(self, arrays: Any) -> NDArray[Any]:
         found: NDArray[Any] = arrays.start
         return found
+
+
+LAYOUTS = (Sell(),)
+VARIANTS = {
+    "sell": VariantTraits("sliced ELL with a sorting window", narrow="sell16", sorts=True),
+    "sell16": VariantTraits(
+        "sliced ELL with a sorting window, 16-bit column indices relative to a base per chunk", sorts=True
+    ),
+}

@@ -21,17 +21,9 @@ from numpy.typing import NDArray
 
 from akx.backends import registry
 from akx.backends.cpu.device import HostDevice, host_device
+from akx.backends.cpu.feasibility import basic_reason, outside_reason
+from akx.backends.cpu.layout import aligned_cuts, dependencies, laid_out
 from akx.backends.cpu.program import TaskProgram
-from akx.backends.cpu.shared import (
-    aligned_cuts,
-    basic_reason,
-    dependencies,
-    laid_out,
-    largest_share,
-    multiplied,
-    outside_reason,
-    stored_bytes,
-)
 from akx.backends.cpu.spmm import LEAST, coefficient_rows, fits_groups, group_code, group_powers, lanes_for, work_size
 from akx.backends.cpu.task_graph import ascending, schedule_tasks
 from akx.backends.result_pool import rows_of
@@ -55,9 +47,9 @@ class Sweep(Schedule):
     description = "k products one after another (the baseline)"
 
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
-        from akx.backends.cpu import sweep_space
+        from akx.backends.cpu.schedules.sweep import options
 
-        return sweep_space.space(matrix, device, k)
+        return options.space(matrix, device, k)
 
     def untuned(self, k: int, threads: int) -> Plan:
         """Plain CSR products: right for any matrix, laid out at no cost."""
@@ -72,18 +64,9 @@ class Sweep(Schedule):
         return basic_reason(plan, matrix, ("natural", "rcm", "levels"))
 
     def traffic(self, plan: Plan, matrix: Matrix, device: HostDevice) -> Traffic:
-        other = _other(plan)
-        once = stored_bytes(plan, matrix) if other is None else other.stored_bytes(matrix)
-        vector = matrix.n * matrix.dtype.itemsize
-        resident = once + 2 * vector <= 0.8 * device.l3_bytes
-        moved = 0.0 if plan.partitioner == "natural" else 3.0 * vector * (plan.k + 1)
-        return Traffic(
-            matrix_bytes=once * (1 if resident else plan.k),
-            vector_bytes=plan.k * vector * (2 if resident else 3) + vector + moved,
-            flops=2.0 * matrix.nnz * plan.k,
-            cache_bytes=(once + 2 * vector) * plan.k,
-            synchronisations=float(plan.k * (plan.threads - 1)),
-        )
+        from akx.backends.cpu.schedules.sweep import cost
+
+        return cost.traffic(plan, matrix, device, _other(plan))
 
     def at_once(self, plan: Plan, matrix: Matrix, vectors: int) -> int:
         if vectors < LEAST or not _is_for_groups(plan):
@@ -91,9 +74,13 @@ class Sweep(Schedule):
         return lanes_for(matrix.nnz, matrix.n, vectors, plan.threads)
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
+        from akx.backends.cpu.cost import multiplied
+
         return 1.0 if _other(plan) else multiplied(plan, matrix)
 
     def largest_share(self, plan: Plan, matrix: Matrix) -> float:
+        from akx.backends.cpu.cost import largest_share
+
         return 1.0 if _other(plan) else largest_share(plan, matrix)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:

@@ -21,20 +21,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.backends.cpu.cost import front_share, has_front, multiplied
 from akx.backends.cpu.device import HostDevice, host_device
-from akx.backends.cpu.layout import Ordered
+from akx.backends.cpu.feasibility import basic_reason, block_plan_reason
+from akx.backends.cpu.layout import Ordered, aligned_cuts, dependencies, laid_out
 from akx.backends.cpu.program import TaskProgram
-from akx.backends.cpu.shared import (
-    aligned_cuts,
-    basic_reason,
-    block_plan_reason,
-    dependencies,
-    front,
-    has_front,
-    laid_out,
-    multiplied,
-    stored_bytes,
-)
 from akx.backends.cpu.task_graph import ascending, mirrored, schedule_tasks
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic, check_feasible
 from akx.core.matrix import Matrix
@@ -42,10 +33,7 @@ from akx.core.options import CpuWavefront
 from akx.core.plan import Plan
 from akx.formats.base import Format
 
-__all__ = ["BLOCK", "SCHEDULE", "Wavefront"]
-
-#: Bytes of a block to begin with; on the gallery the best are 256 KiB to 1 MiB, and near one another.
-BLOCK = 512 * 1024
+__all__ = ["SCHEDULE", "Wavefront"]
 
 
 class Wavefront(Schedule):
@@ -58,12 +46,14 @@ class Wavefront(Schedule):
     description = "blocks run diagonally through the powers while they are in cache"
 
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
-        from akx.backends.cpu import wavefront_space
+        from akx.backends.cpu.schedules.wavefront import options
 
-        return wavefront_space.space(matrix, device, k)
+        return options.space(matrix, device, k)
 
     def untuned(self, k: int, threads: int) -> Plan:
         """All powers in one pass, blocks of 512 KiB, CSR in the order the rows have."""
+        from akx.backends.cpu.schedules.wavefront.options import BLOCK
+
         return Plan(self.backend, self.name, "csr", k=k, k_per_pass=k, block_bytes=BLOCK, threads=threads)
 
     def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
@@ -75,31 +65,14 @@ class Wavefront(Schedule):
         if reason is not None:
             return reason
         if not has_front(matrix, plan.partitioner):
-            share = front(matrix, plan.partitioner)
+            share = front_share(matrix, plan.partitioner)
             return f"rows reach over {share:.0%} of the matrix in {plan.partitioner} order, so that no front forms"
         return None
 
     def traffic(self, plan: Plan, matrix: Matrix, device: HostDevice) -> Traffic:
-        once = stored_bytes(plan, matrix)
-        vector = matrix.n * matrix.dtype.itemsize
-        everything = once + (plan.k + 1) * vector
-        passes = -(-plan.k // plan.k_per_pass)
-        moved = 0.0 if plan.partitioner == "natural" else 3.0 * vector * (plan.k + 1)
-        share = front(matrix, plan.partitioner) / 2
-        fronts = plan.threads if plan.typed.split == "contiguous" else 1
-        live = min(1.0, fronts * share * plan.k_per_pass) * everything + fronts * plan.k_per_pass * plan.block_bytes
-        cache = max(device.l3_bytes, plan.threads * device.l2_bytes)
-        reread = 1.0 if live <= 0.8 * cache else float(plan.k_per_pass)
-        resident = everything <= 0.8 * device.l3_bytes
-        blocks = everything / max(plan.block_bytes, 1)
-        shared = plan.typed.split == "interleaved"
-        return Traffic(
-            matrix_bytes=once * (1.0 if resident else min(passes * reread, float(plan.k))),
-            vector_bytes=vector * (plan.k * (1 if resident else 2) + passes) + moved,
-            flops=2.0 * matrix.nnz * plan.k,
-            cache_bytes=(once + 2 * vector) * plan.k,
-            synchronisations=(blocks * plan.k if shared else 2.0 * plan.k) * (plan.threads - 1),
-        )
+        from akx.backends.cpu.schedules.wavefront import cost
+
+        return cost.traffic(plan, matrix, device)
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
         return multiplied(plan, matrix)

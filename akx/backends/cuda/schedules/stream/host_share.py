@@ -26,9 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from akx.backends.cpu.layout import known_of, lay_out, ordered
+from akx.backends.cpu.cost import has_front
+from akx.backends.cpu.feasibility import basic_reason
+from akx.backends.cpu.layout import block_of, known_of, lay_out, ordered
 from akx.backends.cpu.program import TaskProgram
-from akx.backends.cpu.shared import basic_reason, block_of, has_front
 from akx.backends.cpu.task_graph import ascending, mirrored, schedule_tasks
 from akx.backends.cpu.task_loop import Tasks
 from akx.backends.cuda.schedules.stream.layout import reach

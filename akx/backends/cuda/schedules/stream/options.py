@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from akx.backends.cpu.shared import padding_of
+from akx.backends.cpu.cost import padding_of
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.stream import schedule as stream
 from akx.backends.cuda.schedules.stream.host_share import FRONTS, host_plan, host_reason

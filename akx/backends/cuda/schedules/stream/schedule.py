@@ -31,7 +31,7 @@ import numpy as np
 from scipy import sparse
 
 from akx.backends.cpu.device import default_threads
-from akx.backends.cpu.shared import block_of
+from akx.backends.cpu.layout import block_of
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.schedules.stream.host_share import HostShare, Split, host_plan, host_reason, split_of
 from akx.backends.cuda.schedules.stream.layout import BACKS, Window, choose_window, reach, smallest_window, stored_bytes

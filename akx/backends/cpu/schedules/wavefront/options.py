@@ -1,19 +1,20 @@
-"""The space of `wavefront` on the CPU: the size of blocks, powers per pass, and how threads share the work."""
+"""The options of `wavefront` on the CPU: the size of blocks, powers per pass, and how threads share the work."""
 
 from __future__ import annotations
 
-from akx.backends.cpu.choices import common_parameters, per_pass_choices, without_variants
+from akx.backends.cpu.cost import has_front
 from akx.backends.cpu.device import HostDevice
-from akx.backends.cpu.schedules.wavefront.schedule import BLOCK
-from akx.backends.cpu.shared import has_front
-from akx.backends.cpu.variant_table import VARIANTS
+from akx.backends.cpu.search_space import common_parameters, per_pass_choices, without_variants
+from akx.backends.cpu.variants import VARIANTS
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 from akx.core.options import CpuWavefront
 
-__all__ = ["space"]
+__all__ = ["BLOCK", "space"]
 
 KIB = 1024
+#: Bytes of a block to begin with; on the gallery the best are 256 KiB to 1 MiB, and near one another.
+BLOCK = 512 * 1024
 _BLOCKS = (64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB)
 
 

@@ -1,7 +1,7 @@
-"""What parameters of the CPU schedules may be; each schedule says in its ``*_space`` module which of them it has.
+"""The tuning parameters that the schedules of the CPU share: variant, order of the rows, threads, powers per pass.
 
-No program depends on what is in these modules: plans and trials stay valid where a search has more to choose from
-(:mod:`akx.backends.revisions`). What an option means where a plan does not mention it is therefore not here.
+What an option means where a plan does not mention it is not here: plans and trials stay valid where a search has more
+to choose from (:mod:`akx.backends.revisions`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from akx.backends.cpu.device import HostDevice
-from akx.backends.cpu.layout import VARIANTS, variants_for
-from akx.backends.cpu.variants import layout_of
+from akx.backends.cpu.feasibility import variants_for
+from akx.backends.cpu.variants import VARIANTS, layout_of
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 from akx.formats.base import lanes_of

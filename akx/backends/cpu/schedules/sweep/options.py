@@ -1,4 +1,4 @@
-"""The space of `sweep` on the CPU: every variant, order of the rows and number of threads."""
+"""The options of `sweep` on the CPU: every variant, order of the rows and number of threads."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from akx.backends import registry
-from akx.backends.cpu.choices import common_parameters
 from akx.backends.cpu.device import HostDevice
+from akx.backends.cpu.search_space import common_parameters
 from akx.backends.schedule import Parameter
 from akx.backends.variant import AnyVariant
 from akx.core.matrix import Matrix

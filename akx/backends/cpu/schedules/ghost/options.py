@@ -1,11 +1,11 @@
-"""The space of `ghost` on the CPU: how rows are dealt to blocks, their size, and how many steps they do alone."""
+"""The options of `ghost` on the CPU: how rows are dealt to blocks, their size, and how many steps they do alone."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-from akx.backends.cpu.choices import common_parameters, per_pass_choices, without_variants
 from akx.backends.cpu.device import HostDevice
+from akx.backends.cpu.search_space import common_parameters, per_pass_choices, without_variants
 from akx.backends.cpu.variants import layout_of
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
