@@ -186,7 +186,7 @@ def _csr(matrix: Matrix, k: int, threads: int) -> Plan:
 
 def _csr_of_gpu(matrix: Matrix, k: int) -> Plan:
     from akx.backends.cuda.device.facts import cuda_device
-    from akx.backends.cuda.schedules.sweep.options import preferred
+    from akx.backends.cuda.schedules.sweep.search import preferred
 
     variant = next(one for one in preferred(matrix, cuda_device()) if one.startswith("csr-"))
     return Plan("cuda", "sweep", variant, k=k)

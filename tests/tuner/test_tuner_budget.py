@@ -17,7 +17,7 @@ from akx.backends import registry
 from akx.backends.cuda import timing as gpu
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.runtime import cuda_missing
-from akx.backends.cuda.schedules.stream import schedule as stream
+from akx.backends.cuda.schedules.stream import rows as stream_rows
 from akx.backends.memory_budget import within
 from akx.backends.schedule import Program
 from akx.core.errors import ArgumentError, BudgetError
@@ -80,7 +80,7 @@ def test_a_small_budget_leaves_what_streams(matrix: Matrix) -> None:
     assert feasible["stream"]
     for plan in feasible["stream"][:: max(1, len(feasible["stream"]) // 40)]:
         assert plan.typed.budget == budget
-        window = stream.window_of(plan, matrix, GPU)
+        window = stream_rows.window_of(plan, matrix, GPU)
         assert window is not None
         assert window.nbytes + 3 * 6 * 8 <= budget
     baselines = usable(space, matrix)
