@@ -35,8 +35,8 @@ from typing import Any
 
 from akx.backends import registry
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.schedules.resident import schedule as resident
-from akx.backends.cuda.variants.block_local.program import shape_of
+from akx.backends.cuda.schedules.resident import layout as resident_layout
+from akx.backends.cuda.variants.block_local.shapes import shape_of
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -160,7 +160,7 @@ def _can_be_laid_out(plan: Plan, matrix: Matrix, space: Space) -> bool:
         return True
     parts = space.device.sms * plan.typed.blocks_per_sm
     try:
-        resident.part_nodes(matrix, plan.partitioner, shape_of(plan), parts, plan.typed.depth)
+        resident_layout.part_nodes(matrix, plan.partitioner, shape_of(plan), parts, plan.typed.depth)
     except InfeasibleError:
         return False
     return True
@@ -171,7 +171,7 @@ def work(matrix: Matrix, k: int, plans: Sequence[Plan], bar: float, log: Path, l
     from akx.backends.cuda.timing import DeviceProblem
 
     done = {one["plan"] for one in _lines(log.parent.glob(f"{log.stem}.*"))}
-    resident.lay_out_resident = _once(resident.lay_out_resident)  # of plans that follow one another here
+    resident_layout.lay_out_resident = _once(resident_layout.lay_out_resident)  # of plans that follow one another here
     problem = Problem(matrix, k, basis="monomial", start_vectors=1, seed=0)
     with _alone(lock):
         device = DeviceProblem(problem)

@@ -44,6 +44,7 @@ from akx.tuner import Recording, measure, predict
 from akx.tuner.history.result import COMPLETE
 from akx.tuner.measure import Precision
 from akx.tuner.model.calibration import find_calibration
+from akx.tuner.model.predict import predicted
 from akx.tuner.space import build_space, is_baseline
 from benchmarks import gpu, markdown, record, solving
 from benchmarks.calls import in_places
@@ -185,7 +186,7 @@ def _csr(matrix: Matrix, k: int, threads: int) -> Plan:
 
 def _csr_of_gpu(matrix: Matrix, k: int) -> Plan:
     from akx.backends.cuda.device.facts import cuda_device
-    from akx.backends.cuda.schedules.sweep.options import preferred
+    from akx.backends.cuda.schedules.sweep.search import preferred
 
     variant = next(one for one in preferred(matrix, cuda_device()) if one.startswith("csr-"))
     return Plan("cuda", "sweep", variant, k=k)
@@ -211,7 +212,7 @@ def look_up(recording: Recording, matrix: Matrix) -> Json:
     """
     model = model_of(recording, matrix)
     begin = time.perf_counter()
-    plan = model.predicted()
+    plan = predicted(model)
     seconds = time.perf_counter() - begin
     space = build_space(
         matrix,

@@ -35,7 +35,7 @@ _SUFFIXES = frozenset({".py", ".cu", ".cuh"})
 _OF_SEARCHES = re.compile(
     r"(?:.*/)?(?:\w+_(?:space|offers|work)|backend|choices|timing|variants|work)\.py"
     r"|(?:.*/)?cpu/(?:cost|device_model|search_space|schedules/\w+/(?:options|cost))\.py"
-    r"|(?:.*/)?cuda/(?:cost/[a-z]\w*|(?:\w+/)+(?:options|cost|\w+_cost|heuristic_plans))\.py"
+    r"|(?:.*/)?cuda/(?:cost/[a-z]\w*|(?:\w+/)+(?:options|cost|\w+_cost|search))\.py"
 )
 
 #: In the text of a source: ``from akx... import ...``, a file beside it, an include.

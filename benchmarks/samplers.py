@@ -65,6 +65,7 @@ from akx.tuner.measure import Precision
 from akx.tuner.model.calibration import figures_of
 from akx.tuner.model.figures import derived_figures
 from akx.tuner.model.predict import Model
+from akx.tuner.model.predict import predicted as predicted_plan
 from akx.tuner.space import Space, build_space, is_baseline
 from akx.tuner.trace.recording import RecordedTrial, Run
 from benchmarks import markdown, portion, record, solving
@@ -255,7 +256,7 @@ def modelled(recording: Recording, matrix: Matrix) -> Recording:
         matrix, recording.key.k, device, backend=header["backend"], threads=threads, start_vectors=vectors
     )
     model = Model(matrix, space, figures_of(space.device, threads), vectors)
-    predicted = space.inside(model.predicted()).to_json()
+    predicted = space.inside(predicted_plan(model)).to_json()
 
     def anew(run: Run) -> Run:
         said = (replace(one, model_seconds=_finite(model.seconds(one.trial.plan))) for one in run.trials)

@@ -78,8 +78,8 @@ _TESTS_OF_VECTORS = "tests.backends.test_cuda_vectors::"
 _OF_FRONTS, _TESTS_OF_FRONTS = ("schedules/wavefront/",), "wavefront"
 _OF_STREAMS, _TESTS_OF_STREAMS = ("schedules/stream/",), ("stream", "cuda_hybrid")
 _OF_SWEEP = (
-    *("schedules/sweep/", "include/swept.cuh", "block_sort", "features"),
-    *("variants/hot_columns", "variants/hubs", "variants/lengths", "variants/outside", "variants/row_lengths"),
+    *("schedules/sweep/", "include/swept.cuh", "include/block_sort", "matrix/features"),
+    *("variants/hot_columns", "variants/hubs", "lengths", "row_lengths", "variants/outside"),
     *("variants/similar_rows", "variants/slots", "variants/swept", "variants/translate", "variants/vbell"),
 )
 #: Of these what others include, which are of both groups: `long_rows` is a step of `sweep` and more.
@@ -89,11 +89,9 @@ _OF_RATES, _TESTS_OF_RATES = ("cost/rates",), "tests.backends.test_cuda_rates::"
 #: What all have in common, what fronts have with others, and what products have.
 _OF_ALL = ("include/common.cuh", "program.py")
 _OF_BOTH = tuple(f"value_compression/{name}" for name in ("encodings", "on_device", "program", "stored"))
-_OF_PRODUCTS = ("value_compression/", "device_matrix", "team", "transpose")
+_OF_PRODUCTS = ("value_compression/", "matrix/device_matrix", "include/team", "matrix/transpose")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
-_NO_DRIVERS = re.compile(
-    r"backend\.py|timing\.py|cost/(?!rates)\w+\.py|(?:\w+/)+(?:options|cost|\w+_cost|heuristic_plans)\.py"
-)
+_NO_DRIVERS = re.compile(r"backend\.py|timing\.py|cost/(?!rates)\w+\.py|(?:\w+/)+(?:options|cost|\w+_cost|search)\.py")
 _REVISION = re.compile(r"\s+revision = \d+$")
 _CHOOSING = ("offers", "space", "starts", "traffic", "untuned", "untuned_for", "waste", "work")
 

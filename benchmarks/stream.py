@@ -73,6 +73,7 @@ def timed(call: Callable[[], None]) -> float:
 def measure(case: Case, matrix: Matrix, powers: Sequence[int], fraction: float) -> list[dict[str, Any]]:
     """The entries of one matrix. Raises ValueError for a wrong result."""
     from akx.backends.cuda.device.facts import cuda_device
+    from akx.backends.cuda.schedules.stream import rows as stream_rows
     from akx.backends.cuda.schedules.stream import schedule as stream
     from benchmarks.streamed import StreamedProducts
 
@@ -100,7 +101,7 @@ def measure(case: Case, matrix: Matrix, powers: Sequence[int], fraction: float) 
         plans[plan.label()] = plan
         seconds = timed(lambda: program.queue(1, by))
         check(program.pinned_vectors(1), plan.label())
-        limit = stream.bound(plan, matrix)
+        limit = stream_rows.bound(plan, matrix)
         print(
             f"{case.name} {plan.label()} chunks {program.window.chunks}: streamed products {baseline * 1e3:.3f} ms  "
             f"stream {seconds * 1e3:.3f} ms  {baseline / seconds:.2f}x  bound {limit:.2f} "
@@ -152,7 +153,7 @@ def measure(case: Case, matrix: Matrix, powers: Sequence[int], fraction: float) 
         rivals = tuple(close)
         while base.k_per_pass > 1 and stream.SCHEDULE.feasible(base, matrix, device) is not None:
             base = base.replace(k_per_pass=-(-base.k_per_pass // 2))
-        window = stream.window_of(base, matrix, device)
+        window = stream_rows.window_of(base, matrix, device)
         chosen = base
         for name, choices in _TUNED.items():  # one setting after another, each from the best so far
             tried = []
@@ -196,6 +197,7 @@ def measure_large(case: Case, matrix: Matrix, k: int, fraction: float) -> dict[s
     from akx.backends import registry
     from akx.backends.cuda.device.facts import cuda_device
     from akx.backends.cuda.schedules.stream import schedule as stream
+    from akx.backends.cuda.schedules.stream.rows import budget_of
 
     device, coefficients = cuda_device(), as_coefficients(np.ones(k), np.zeros(k), np.zeros(k), matrix.dtype)
     x = np.random.default_rng(11).standard_normal((1, matrix.n))
@@ -215,7 +217,7 @@ def measure_large(case: Case, matrix: Matrix, k: int, fraction: float) -> dict[s
         "matrix": case.name,
         "k": k,
         "partitions": program.window.chunks,
-        "budget_bytes": stream.budget_of(plan, matrix, device) + 3 * k * matrix.dtype.itemsize,
+        "budget_bytes": budget_of(plan, matrix, device) + 3 * k * matrix.dtype.itemsize,
         "device_bytes": program.nbytes,
         "matrix_bytes": matrix.csr_bytes,
         "equal_bits": same,

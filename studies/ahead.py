@@ -23,7 +23,7 @@ from unittest import mock
 
 from akx.tuner import tune
 from akx.tuner.search import tune as tuning
-from akx.tuner.warmup import compile_ahead as forerunners
+from akx.tuner.warmup import compile_ahead
 from benchmarks import gpu, markdown, samplers, solving
 
 __all__ = ["compare", "main", "table"]
@@ -41,7 +41,7 @@ def compare(name: str, k: int, seed: int = 0) -> Json:
     """The two searches of one matrix: ``alone`` and ``ahead``, with ``processes`` of the latter."""
     matrix = samplers.made(name)
     found: Json = {"matrix": name, "rows": matrix.n, "nnz": matrix.nnz, "k": k}
-    real = forerunners.processes_ahead
+    real = compile_ahead.processes_ahead
 
     def none(*given: Any) -> int:
         return 0

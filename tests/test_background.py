@@ -61,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     for module in (precompile, warmup):
         monkeypatch.setattr(module, "note_of", note_of)
-    monkeypatch.setattr(warmup.processes, "command", lambda _: [sys.executable, "-c", _COMPILER, str(tmp_path)])
+    monkeypatch.setattr(warmup.sandbox, "command", lambda _: [sys.executable, "-c", _COMPILER, str(tmp_path)])
     return tmp_path
 
 
@@ -168,7 +168,7 @@ from akx.tuner.warmup import gpu_code as precompile
 from akx.tuner.warmup import host_code as warmup
 import scipy.sparse as sp, pathlib
 precompile.note_of = warmup.note_of = lambda code, _: pathlib.Path({str(tmp_path)!r}, "-".join(code) + ".compiled")
-warmup.processes.command = lambda _: [sys.executable, "-c", {_COMPILER!r}, {str(tmp_path)!r}]
+warmup.sandbox.command = lambda _: [sys.executable, "-c", {_COMPILER!r}, {str(tmp_path)!r}]
 try:
     background_compile.look((("one",), "akx", "none", None), Matrix.from_any(sp.eye_array(5, format="csr")))
 except background_compile.Coming as coming:

@@ -420,7 +420,7 @@ class Ran:
 def test_what_may_crash_runs_elsewhere_first(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process for all candidates, also where values change; none for schedules that cannot crash."""
     log: list[str] = []
-    monkeypatch.setattr(first_runs, "Canary", lambda problem: Ran(problem, log))
+    monkeypatch.setattr(first_runs, "Sandbox", lambda problem: Ran(problem, log))
     matrix = case.P._prepared.values.of(DTYPE)
     runs = first_runs.FirstRuns(matrix, K, "monomial", 1, "cuda")
     runs.know()

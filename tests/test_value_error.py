@@ -36,12 +36,12 @@ from akx.report.comparison import bench
 from akx.report.plans import verification
 from akx.solvers import tuning as solver_tuning
 from akx.solvers.preconditioners import chebyshev
-from akx.tuner import TuneResult, plan_key
+from akx.tuner import TuneResult, plan_key, sandbox
 from akx.tuner import space as spaces
 from akx.tuner.fallback import answer as ladder
 from akx.tuner.history.result import COMPLETE, FAILED
 from akx.tuner.measure import Precision
-from akx.tuner.sandbox import process as canary
+from akx.tuner.search import outcome as outcomes
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space
 from akx.tuner.trial import problem as verify
@@ -261,8 +261,8 @@ def tuned(monkeypatch: pytest.MonkeyPatch, matrix: Any, db: Any, **how: Any) -> 
 
     asked: dict[str, Any] = {}
 
-    def search(bench: Any, model: Any, *_: Any, given: Any, seeds: Any, **__: Any) -> Any:
-        asked.update(matrix=bench.matrix, given=given, seeds=seeds)
+    def search(bench: Any, model: Any, *_: Any, given: Any, warm_start: Any, **__: Any) -> Any:
+        asked.update(matrix=bench.matrix, given=given, warm_start=warm_start)
         raise Begun
 
     for module in (tuning, spaces):
@@ -290,7 +290,7 @@ def test_the_plan_for_exact_values_takes_part_in_the_search(
     db.put(record(matrix.with_value_error(ALLOWED), INEXACT))
     asked = tuned(monkeypatch, matrix, db, value_error=1e-3)
     assert [plan.schedule for plan in asked["given"]] == ["sweep"]
-    assert not asked["seeds"].like
+    assert not asked["warm_start"].like
     again = akx.tune(matrix, 4, backend="cuda", db=db, value_error=ALLOWED)
     assert (again.reused, again.plan) == (True, INEXACT)
     off = error_of(matrix.with_value_error(ALLOWED), HALF)
@@ -308,9 +308,9 @@ def test_a_search_with_an_allowance_begins_where_one_without_does(
     """With plans of like devices, of which those for an allowance are none."""
     here = record(matrix, EXACT)
     db.put(replace(here, key=replace(here.key, device_class=OTHER_GPU.device_class)))
-    seeds = tuned(monkeypatch, matrix, db)["seeds"]
-    assert [(plan.schedule, plan.variant) for plan in seeds.like] == [("sweep", "sell-2")]
-    assert tuned(monkeypatch, matrix, db, value_error=ALLOWED)["seeds"] == seeds
+    warm_start = tuned(monkeypatch, matrix, db)["warm_start"]
+    assert [(plan.schedule, plan.variant) for plan in warm_start.like] == [("sweep", "sell-2")]
+    assert tuned(monkeypatch, matrix, db, value_error=ALLOWED)["warm_start"] == warm_start
 
 
 def test_where_it_has_no_effect_results_are_judged_without(db: PlanDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,13 +327,13 @@ def test_where_it_has_no_effect_results_are_judged_without(db: PlanDatabase, mon
 def test_the_note_is_for_plans_that_store_values_so(matrix: Matrix) -> None:
     fields = {field.name: None for field in dataclasses.fields(TuneResult)}
     result = TuneResult(**{**fields, "notes": ("x",), "plan": INEXACT})  # type: ignore[arg-type]
-    assert tuning._with_value_error(result, matrix, GPU) is result
+    assert outcomes.with_value_error(result, matrix, GPU) is result
     allowed = matrix.with_value_error(ALLOWED)
-    told = tuning._with_value_error(result, allowed, GPU)
+    told = outcomes.with_value_error(result, allowed, GPU)
     assert (told.notes[1], told.stored_error) == ("x", error_of(allowed, HALF))
     for plan in (EXACT, Plan("cpu", "sweep", "csr", k=4)):
         other = replace(result, plan=plan)
-        assert tuning._with_value_error(other, allowed, GPU) is other
+        assert outcomes.with_value_error(other, allowed, GPU) is other
 
 
 def test_a_plan_is_verified_with_its_allowance(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,12 +554,12 @@ def test_a_verdict_for_an_allowance_is_none_for_values_as_they_are(
 
 def test_the_process_that_may_be_lost_has_the_allowance(matrix: Matrix) -> None:
     program = (
-        "from akx.tuner.sandbox import process; "
+        "from akx.tuner import sandbox as process; "
         "process._run = lambda plan, matrix, *_: repr(matrix.value_error); process.main()"
     )
     for allowed in (ALLOWED, 0.0):
         problem = Problem(matrix.with_value_error(allowed), 2)
-        runner = canary.Canary(problem, command=[sys.executable, "-c", program])
+        runner = sandbox.Sandbox(problem, command=[sys.executable, "-c", program])
         try:
             assert runner.reason_against(EXACT) == repr(allowed)
         finally:
@@ -570,7 +570,7 @@ def test_preparing_is_timed_with_the_allowance(matrix: Matrix, monkeypatch: pyte
     seen: list[Matrix] = []
     space = space_of_schedules()
     monkeypatch.setattr(space.schedules["full"], "prepare", lambda matrix, plan: seen.append(matrix))
-    tuning._cold_prepare_seconds(space, matrix.with_value_error(ALLOWED), EXACTLY, 0.0)
+    outcomes._cold_prepare_seconds(space, matrix.with_value_error(ALLOWED), EXACTLY, 0.0)
     assert [one.value_error for one in seen] == [ALLOWED]
     assert seen[0].pattern_cache is not matrix.pattern_cache
 

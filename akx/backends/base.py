@@ -155,6 +155,16 @@ class Backend(ABC):
         """An array of the device as one of the host."""
         return np.asarray(values)
 
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Room for an array in the device's memory, not filled."""
+        return np.empty(shape, dtype)
+
+    def synchronize(self) -> None:  # noqa: B027
+        """Wait for all work on the device."""
+
+    def trim(self) -> None:  # noqa: B027
+        """Give memory of the device that is kept for later back to it: others may need it."""
+
     def free_bytes(self) -> int:
         """Bytes of the device's memory that other processes of a search may share; 0 where akx may not take all."""
         return 0
@@ -162,6 +172,20 @@ class Backend(ABC):
     def is_memory_limited(self) -> bool:
         """Whether somebody has limited what akx may take of the device's memory."""
         return False
+
+    # Arrays of other libraries in the device's memory, of a backend that `takes_arrays`.
+
+    def interchange(self) -> Any:
+        """The module that reads them, makes results of their kind, and orders work behind that of their streams."""
+        raise NotImplementedError(f"the backend {self.name} takes no arrays of other libraries")
+
+    def all_finite(self, values: Any) -> bool:
+        """Whether all values of an array of the device are finite."""
+        return bool(np.isfinite(values).all())
+
+    def finite_watch(self, powers: int) -> Any:
+        """What looks, beside the host, for the first of so many powers in V that is not finite."""
+        raise NotImplementedError(f"the backend {self.name} takes no arrays of other libraries")
 
     # Timing.
 
@@ -242,6 +266,10 @@ class Backend(ABC):
         None, the default, where the host does.
         """
         return None
+
+    def scaling(self, diagonal: NDArray[Any]) -> Any:
+        """A diagonal matrix (n,) on the device; its ``apply(x, out)`` does out = D x, both (n,) and there."""
+        raise NotImplementedError(f"the backend {self.name} does not queue work on vectors")
 
     @abstractmethod
     def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:

@@ -123,10 +123,11 @@ def budgeted_backend(backend: str, budget: int | None) -> str:
     if backend == "auto":
         return next(name for name in BACKENDS.own if backend_of(name).keeps_budgets)
     if not backend_of(backend).keeps_budgets:
+        others = " or ".join(name for name in BACKENDS.own if backend_of(name).keeps_budgets)
         raise ArgumentError(
             "a memory budget is for the GPU",
-            expected="the backend cuda",
+            expected=f"the backend {others}",
             found=brief(backend),
-            hint="leave the budget out, or use the backend cuda",
+            hint=f"leave the budget out, or use the backend {others}",
         )
     return backend

@@ -2,7 +2,7 @@
 
 The variants of akx's own backends are compiled into their kernels. One from outside gives a product y = A v, rows in
 the order of the user, which the `sweep` of the backend ``cpu`` does k times, with the recurrence of the basis behind
-each; for the backend ``cuda`` it gives a kernel (`outside`). It is part of that schedule's space,
+each; for a GPU it gives a kernel (`outside`). It is part of that schedule's space,
 and a baseline like every other variant.
 """
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 __all__ = ["MOST_ROWS", "HostVectors", "Vectors"]
 
-#: Rows that an array may have on the host.
+#: Rows that an array may have.
 MOST_ROWS = 64
 
 

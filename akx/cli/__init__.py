@@ -1,4 +1,4 @@
-"""The command ``akx``. :func:`main` is its entry point; each command is a module of its own, imported when used."""
+"""The command ``akx``. :func:`main` is its entry point; each command is a module of its own."""
 
 from __future__ import annotations
 

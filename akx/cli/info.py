@@ -95,8 +95,7 @@ def info(
         }
         emit_json({**data, **found.to_json()})
         return 0
-    from akx.report.matrix.matrix_tables import print_matrix_report, print_spy
-    from akx.report.tables import print_advice, print_features
+    from akx.report.matrix.matrix_tables import print_advice, print_features, print_matrix_report, print_spy
 
     console = data_console()
     print_features(file, features, console)

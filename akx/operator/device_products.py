@@ -6,6 +6,7 @@ next call while the caller's matrix is what it was (:mod:`akx.operator.cache`).
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from akx.backends.program import Coefficients, PlainProducts, Program
-from akx.backends.selection import HOST, backend_of
+from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.basis import Basis, make_basis
 from akx.core.canonical import check_shape, check_value_error, target_dtype
 from akx.core.errors import DeviceMemoryError
@@ -279,13 +280,12 @@ class _Call:
 
     def captured(self, operator: PlainOperator) -> Any:
         """V, whose kernels go into the graph that the caller records on the stream of x."""
-        from akx.backends.cuda.device.runtime import runtime
         from akx.operator.device_calls import in_place, stream_for
 
         block, powers, answer = in_place(self.x, self.out, self.start, self.single, self.dtype, self.k + 1)
         program: Any
         program, coefficients = operator.program(self.shape[1], self.basis)
-        with runtime().active():
+        with _interchange().runtime().active():
             program.capture_for(stream_for(self.x, self.start), block, powers, coefficients)
         return answer
 
@@ -339,8 +339,7 @@ class _Call:
         return answer
 
 
+@cache
 def _interchange() -> Any:
     """What reads arrays of the device, where there is one."""
-    from akx.backends.cuda.device import interchange as arrays
-
-    return arrays
+    return backend_of(array_backend()).interchange()

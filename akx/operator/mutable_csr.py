@@ -3,7 +3,7 @@
 A call that looks like one before, by CuPy's and PyTorch's own attributes (the arrays of the matrix where they were, x
 of the same kind), is queued on the stream of x without a word to the device:
 
-    tier 0    the products of the arrays as they are (:mod:`akx.backends.cuda.csr.powers`): there is nothing to be stale
+    tier 0    the products of the arrays as they are (`CsrPowers`): there is nothing to be stale
     prepared  1. the checksums of the arrays, and whether they are those of what is kept *then*, in a word of the device
               2. the kept program
               3. where the word says so, the products of the arrays as they are, in V once more; else that kernel ends

@@ -75,9 +75,9 @@ class OverflowWatch:
         calls, watch = self._calls, self._on_device
         self._calls = calls + 1
         if watch is None:
-            from akx.backends.cuda.value_compression.new_values import FiniteWatch
+            from akx.backends.selection import array_backend, backend_of
 
-            watch = self._on_device = FiniteWatch(self._k + 1)
+            watch = self._on_device = backend_of(array_backend()).finite_watch(self._k + 1)
         first = watch.first
         if first:  # else there is none, or x itself was not finite
             self._on_device = None

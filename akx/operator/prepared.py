@@ -21,7 +21,7 @@ from scipy import sparse
 from akx.backends import registry
 from akx.backends.result_pool import new_result
 from akx.backends.schedule import Coefficients, Program, check_feasible, held_bytes
-from akx.backends.selection import array_backend
+from akx.backends.selection import array_backend, backend_of
 from akx.core.errors import (
     AkxWarning,
     BudgetError,
@@ -44,7 +44,6 @@ from akx.operator.start_vectors import wrong_layout
 from akx.operator.tuned import Tuned
 
 if TYPE_CHECKING:
-    from akx.backends.cuda.device.memory import DeviceArray
     from akx.tuner.online.calls import Online
 
 __all__ = ["Prepared", "result_for"]
@@ -71,7 +70,7 @@ class Prepared(Tuned):
         backend; calls with arrays on a device are there by what these look like too.
     captured : dict
         Programs that callers have in graphs of theirs, by id: they stay as long as this does.
-    known : DeviceArray, optional
+    known : array on the device, optional
         What :meth:`know` has been told.
     online : dict
         By call, what tunes it while it is made.
@@ -94,7 +93,7 @@ class Prepared(Tuned):
         self.stale: set[tuple[np.dtype[Any], Plan]] = set()
         self.ready: dict[tuple[Any, Any, str], Any] = {}
         self.captured: dict[int, Program] = {}
-        self.known: DeviceArray | None = None
+        self.known: Any = None
         self.online: dict[Call, Online] = {}
         self.seconds = 0.0
 
@@ -185,19 +184,17 @@ class Prepared(Tuned):
 
     # ------------------------------------------------------------------------------------------------- new values
 
-    def know(self, sums: Sequence[int]) -> DeviceArray:
+    def know(self, sums: Sequence[int]) -> Any:
         """Where the device has the checksums of the caller's arrays that the values of all programs are of.
 
         Calls and graphs compare with what is there when the device comes to them. While new values are laid out, and
         until they are known again, these are the sums of nothing, and so they are for ever where a graph has values
         that are not renewed.
         """
-        from akx.backends.cuda.device.memory import to_device
-
         there = np.array(sums, dtype=np.uint64)
         with self.lock:
             if self.known is None:
-                self.known = to_device(there)
+                self.known = backend_of(array_backend()).to_device(there)
             else:
                 self.known.set(there)
             return self.known
@@ -231,12 +228,9 @@ class Prepared(Tuned):
 
     def update_on_device(self, values: Any, *, check_finite: bool) -> None:
         """Take values from an array on the GPU, one for each entry."""
-        from akx.backends.cuda.device import interchange
-        from akx.backends.cuda.value_compression.new_values import all_finite
-
-        matrix = self.values.matrix
-        data = interchange.values_of(values, matrix.nnz, matrix.dtype)
-        if check_finite and not all_finite(data):
+        matrix, gpu = self.values.matrix, backend_of(array_backend())
+        data = gpu.interchange().values_of(values, matrix.nnz, matrix.dtype)
+        if check_finite and not gpu.all_finite(data):
             raise MatrixError(
                 "the matrix is not finite", found="NaN or Inf among its new values", hint="replace or remove them"
             )
@@ -266,14 +260,12 @@ class Prepared(Tuned):
             return None
         if not same_pattern(A, matrix):
             return None
-        from akx.backends.cuda.device.memory import to_device
-        from akx.backends.cuda.value_compression.new_values import all_finite
-
+        gpu = backend_of(array_backend())
         try:
-            data = to_device(np.ascontiguousarray(values[: matrix.nnz]))
+            data = gpu.to_device(np.ascontiguousarray(values[: matrix.nnz]))
         except DeviceMemoryError:
             return None
-        return data if all_finite(data) else None  # what is wrong is said by those who look at it here
+        return data if gpu.all_finite(data) else None  # what is wrong is said by those who look at it here
 
     def _are_there(self) -> bool:
         """Whether all plans so far, of which there is one, lay values from the memory of the GPU out in place."""
@@ -306,9 +298,7 @@ class Prepared(Tuned):
 
     def _wait_for_captured(self) -> None:
         if self.captured:
-            from akx.backends.cuda.device.launch import synchronize
-
-            synchronize()
+            backend_of(array_backend()).synchronize()
 
     def _predict_again(self) -> None:
         """Forget predicted plans whose programs have to keep these values otherwise: the next call predicts anew."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.core import device_arrays
 from akx.core.arguments import numbers_of
 from akx.core.errors import ArgumentError
 from akx.core.matrix import Matrix, there
@@ -21,9 +22,7 @@ def is_on_device(x: Any) -> bool:
     """Whether x is an array on a GPU."""
     if type(x) is np.ndarray or isinstance(x, Matrix):  # which have nothing that could be looked for
         return False
-    from akx.backends.cuda.device import interchange
-
-    return interchange.is_on_device(x)
+    return device_arrays.is_on_device(x)
 
 
 def is_matrix_there(A: Any) -> bool:

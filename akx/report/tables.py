@@ -1,4 +1,4 @@
-"""Results as text and tables for people; what scripts read is the JSON beside it."""
+"""Tables for people in one look, and what ``akx tune`` says; what scripts read is the JSON beside it."""
 
 from __future__ import annotations
 
@@ -12,33 +12,27 @@ from rich.text import Text
 
 from akx.core.errors import shown
 from akx.plandb.layers import USER, origin
-from akx.report.units import BEYOND_BOUND, ID_DIGITS, count, counted, duration, half_width, over_untuned, ratio, share
+from akx.report.units import BEYOND_BOUND, count, counted, duration, half_width, over_untuned, ratio, share
 
 if TYPE_CHECKING:
-    from akx.core.matrix import Features
-    from akx.report.comparison.bench import BenchResult
-    from akx.report.doctor.check import Check
-    from akx.report.matrix.advice import Advice
-    from akx.report.plans.verification import Verification
     from akx.tuner import TuneResult
 
 __all__ = [
-    "print_advice",
-    "print_bench",
-    "print_checks",
-    "print_features",
+    "LONGEST_CELL",
+    "LONGEST_LINE",
+    "print_line",
     "print_pairs",
     "print_rows",
+    "print_table",
     "print_tuning",
-    "print_verifications",
 ]
 
 
 #: The most characters of a cell of a table, and of a value or a line by itself.
-_CELL, _LINE = 200, 2000
+LONGEST_CELL, LONGEST_LINE = 200, 2000
 
 
-def _print(table: Table, console: Console) -> None:
+def print_table(table: Table, console: Console) -> None:
     """Print a table; without the blanks that fill its last column where nobody looks at a terminal."""
     if console.is_terminal:
         console.print(table)
@@ -49,14 +43,19 @@ def _print(table: Table, console: Console) -> None:
         console.print(Text(line.rstrip()), soft_wrap=True)
 
 
+def print_line(text: str, console: Console) -> None:
+    """One line of text, cut where it is very long."""
+    console.print(Text(shown(text, LONGEST_LINE)), soft_wrap=True)
+
+
 def print_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
     """A list of names and values in two columns."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs:
-        grid.add_row(Text(shown(name, _CELL)), Text(shown(value, _LINE)))
-    _print(grid, console)
+        grid.add_row(Text(shown(name, LONGEST_CELL)), Text(shown(value, LONGEST_LINE)))
+    print_table(grid, console)
 
 
 def print_rows(columns: Mapping[str, str], rows: Iterable[Sequence[str]], console: Console) -> None:
@@ -65,8 +64,8 @@ def print_rows(columns: Mapping[str, str], rows: Iterable[Sequence[str]], consol
     for heading, side in columns.items():
         table.add_column(heading, justify="right" if side == "right" else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(cell, _CELL)) for cell in row))
-    _print(table, console)
+        table.add_row(*(Text(shown(cell, LONGEST_CELL)) for cell in row))
+    print_table(table, console)
 
 
 def print_tuning(result: TuneResult, file: str, console: Console) -> None:
@@ -155,125 +154,3 @@ def _why_the_baseline(result: TuneResult) -> str:
     if result.stopped == FEW_CALLS and all(is_baseline(trial.plan) for trial in result.trials):
         return "too few calls to search on: nothing was tried but the baseline, so it is the plan"
     return "nothing beat the baseline, so it is the plan"
-
-
-def print_features(file: str, features: Features, console: Console) -> None:
-    """What ``akx info`` says of the structure."""
-    f = features
-    print_pairs(
-        [
-            ("matrix", file),
-            ("rows", count(f.rows)),
-            ("entries", f"{count(f.nnz)} ({f.dtype})"),
-            ("row lengths", f"{f.row_min} to {count(f.row_max)}, mean {f.row_mean:.2f}, deviation {f.row_std:.2f}"),
-            ("empty rows", count(f.empty_rows)),
-            ("bandwidth", f"{count(f.bandwidth)}, profile {count(f.profile)}"),
-            ("levels", f"{count(f.level_count)}, the widest of {counted(f.level_width_max, 'row')}"),
-            ("components", count(f.components)),
-            (
-                "symmetry",
-                f"pattern {'symmetric' if f.pattern_symmetric else 'not symmetric'}, values "
-                f"{'not symmetric' if f.value_symmetry == 'none' else f.value_symmetry}",
-            ),
-            ("blocks", f"{f.block_size} x {f.block_size}, {share(f.block_fill)} full"),
-            ("diagonals", f"{count(f.diagonal_count)}, {share(f.diagonal_fill)} full"),
-        ],
-        console,
-    )
-
-
-def print_advice(advice: Sequence[Advice], console: Console) -> None:
-    """What ``akx info`` suggests."""
-    print_pairs([(item.topic, item.text) for item in advice], console)
-
-
-def print_bench(result: BenchResult, file: str, console: Console) -> None:
-    """What ``akx bench`` says: one table per k, the fastest first."""
-    shape = f"{counted(result.rows, 'row')}, {counted(result.nnz, 'entry')}, {result.dtype}"
-    print_pairs(
-        [("matrix", f"{file}: {shape}"), ("device", f"{result.device}, {counted(result.threads, 'thread')}")], console
-    )
-    for power in result.powers:
-        console.print()
-        rows = [
-            (
-                row.name,
-                f"k = {power.k}",
-                duration(row.seconds),
-                f"+-{100 * row.spread:.1f}%",
-                ratio(power.baseline_seconds / row.seconds),
-                row.detail,
-            )
-            for row in sorted(power.rows, key=lambda row: row.seconds)
-        ]
-        heading = f"over {power.baseline_name}"
-        print_rows(
-            {"code": "left", "powers": "left", "median": "right", "spread": "right", heading: "right", "how": "left"},
-            rows,
-            console,
-        )
-    for text in result.notes:
-        console.print(Text(shown(f"note: {text}", _LINE)))
-
-
-def print_verifications(found: Sequence[Verification], console: Console) -> None:
-    """What ``akx plans verify`` says: a line for each plan, and why where one does not hold or is aged."""
-    from akx.plandb import aged
-
-    rows = []
-    for one in found:
-        key, speedup = one.record.key, "-" if one.speedup is None else ratio(one.speedup)
-        rows.append(
-            (
-                one.record.id[:ID_DIGITS],
-                str(key.k),
-                key.basis,
-                "-" if one.seconds is None else duration(one.seconds),
-                duration(one.record.seconds),
-                speedup + half_width(one.spread),
-                ratio(one.record.speedup),
-                one.state,
-                one.record.plan.label(),
-            )
-        )
-    columns = {
-        "id": "left", "k": "right", "basis": "left", "time now": "right", "time then": "right",
-        "speed-up now": "right", "speed-up then": "right", "state": "left", "plan": "left",
-    }  # fmt: skip
-    print_rows(columns, rows, console)
-    said: dict[str, list[str]] = {}
-    for one in found:
-        reasons = [f"aged: {'; '.join(why)}"] if (why := aged(one.record)) else []
-        for text in [*reasons, *([f"{one.state}: {one.reason}"] if one.reason else [])]:
-            said.setdefault(text, []).append(one.record.id[:ID_DIGITS])
-    for text, ids in said.items():
-        console.print(Text(shown(f"{', '.join(ids)} {text}", _LINE)), soft_wrap=True)
-
-
-def print_checks(groups: Mapping[str, Sequence[Check]], console: Console) -> None:
-    """What ``akx doctor`` says: one line per check, in groups."""
-    first = True
-    for title, checks in groups.items():
-        if not first:
-            console.print()
-        first = False
-        console.print(Text(title, style="bold"))
-        rows = [(f"  {check.name}", _MARKS[check.state], _with_hint(check)) for check in checks]
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(no_wrap=True, min_width=14)
-        grid.add_column(no_wrap=True)
-        grid.add_column(overflow="fold")
-        for name, mark, text in rows:
-            grid.add_row(Text(shown(name, _CELL)), mark, Text(shown(text, _LINE)))
-        _print(grid, console)
-
-
-_MARKS = {
-    "ok": Text("ok", style="green"),
-    "missing": Text("missing", style="yellow"),
-    "problem": Text("problem", style="bold red"),
-}
-
-
-def _with_hint(check: Check) -> str:
-    return f"{check.found}; {check.hint}" if check.hint else check.found

@@ -96,8 +96,7 @@ class GivenVector:
         self.name = name
         self.on_device = type(v) is not np.ndarray and is_on_device(v)
         if self.on_device:
-            from akx.backends.cuda.device import interchange
-
+            interchange = backend_of(array_backend()).interchange()
             self.v, self.shape, self.dtype = v, interchange.shape_of(v), interchange.dtype_of(v)
         else:
             self.v = _numbers(v, name)
@@ -121,11 +120,10 @@ class GivenVector:
                     held = work.from_host(self.v.reshape(-1).astype(work.dtype))
             norm = float(work.norm(held))
         else:
-            from akx.backends.cuda.device import interchange
-
+            gpu = array_backend()
             if not work.on_device:
-                raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint="use backend='cuda'")
-            held = interchange.vector_of(self.v, prod(self.shape), work.dtype, self.name)
+                raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint=f"use backend={gpu!r}")
+            held = backend_of(gpu).interchange().vector_of(self.v, prod(self.shape), work.dtype, self.name)
             norm = float(work.norm(held))
         exponent = exponent_of(norm) if math.isfinite(norm) else None
         if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say

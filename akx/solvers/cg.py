@@ -354,7 +354,7 @@ class AheadSteps(Steps):
     With a callback they are queued one by one.
 
     The device ends by itself where the norm is reached or a step cannot be done, and where `quota` steps are done, so
-    that vectors are those after the last step that was reported; see :mod:`akx.backends.cuda.vectors.conjugate`.
+    that vectors are those after the last step that was reported; see `StepQueue`.
 
     Attributes
     ----------

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.backends.selection import array_backend, backend_of
 from akx.core.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.operator.start_vectors import is_on_device
 
@@ -22,8 +23,7 @@ def of_host(v: Any, name: str) -> Any:
     """A vector of the GPU copied to the host; anything else as it is."""
     if not is_on_device(v):
         return v
-    from akx.backends.cuda.device import interchange
-
+    interchange = backend_of(array_backend()).interchange()
     shape = interchange.shape_of(v)
     return interchange.vector_of(v, prod(shape), interchange.dtype_of(v), name).get().reshape(shape)
 
@@ -32,10 +32,8 @@ def answer_in_kind(given: Any, x: NDArray[Any]) -> Any:
     """x where the caller's right-hand side was, and in kind; x itself where `given` is None."""
     if given is None:
         return x
-    from akx.backends.cuda.device.interchange import answer_like
-    from akx.backends.cuda.device.memory import to_device
-
-    return answer_like(given, to_device(x.reshape(-1)), x.shape)
+    gpu = backend_of(array_backend())
+    return gpu.interchange().answer_like(given, gpu.to_device(x.reshape(-1)), x.shape)
 
 
 def callback_in_kind(given: Any, callback: Callable[[Any], object] | None) -> Callable[[Any], object] | None:

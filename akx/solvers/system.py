@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.selection import HOST
+from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.errors import ArgumentError
 from akx.operator import tiers
 from akx.operator.cache import CACHE
@@ -237,9 +237,7 @@ class System(Products):
             return (x if x.base is None else x.copy()).reshape(shape)  # not a row that keeps all others
         if self.like is None:
             return self.work.to_host(x).reshape(shape)
-        from akx.backends.cuda.device.interchange import answer_like
-
-        return answer_like(self.like, x, shape)
+        return backend_of(array_backend()).interchange().answer_like(self.like, x, shape)
 
     def finish(
         self,

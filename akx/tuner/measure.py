@@ -76,7 +76,7 @@ class Clock(Protocol):
 class Watch(Protocol):
     """What looks at the machine after each round, and says which of them it spoilt.
 
-    :class:`akx.backends.cuda.device.clocks.ClockWatch` on a GPU, :class:`akx.backends.cpu.cores.CoreWatch` for threads
+    `ClockWatch` on a GPU, :class:`akx.backends.cpu.cores.CoreWatch` for threads
     of a host.
     """
 

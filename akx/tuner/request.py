@@ -1,15 +1,23 @@
-"""How a search spends its budget."""
+"""What is asked of the tuner, as :func:`akx.tuner.tune` takes it, and how a search spends its budget."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from akx.backends.selection import backend_of
 from akx.core.arguments import ANY_COUNT, check_count, check_number
 from akx.core.errors import ArgumentError, brief
 from akx.tuner.measure import Precision
 
-__all__ = ["Settings"]
+if TYPE_CHECKING:
+    from akx.core.plan import Plan
+    from akx.plandb import PlanDatabase
+    from akx.tuner.history.result import Progress
+
+__all__ = ["Settings", "TuneRequest"]
 
 #: Seconds by default where there is a GPU beside the host.
 _BOTH_SECONDS = 60.0
@@ -105,3 +113,35 @@ class Settings:
             seed=self.seed if seed is None else seed,
             calls=self.calls if calls is None else calls,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """All that :func:`akx.tuner.tune` is asked for beside the matrix; its arguments say what the fields mean."""
+
+    k: int
+    basis: str = "monomial"
+    start_vectors: int = 1
+    backend: str = "auto"
+    threads: int | None = None
+    trials: int | None = None
+    seconds: float | None = None
+    db: PlanDatabase | str | os.PathLike[str] | Literal[False] | None = None
+    retune: bool = False
+    seed: int | None = None
+    name: str = ""
+    callback: Callable[[Progress], object] | None = None
+    space_filter: Callable[[Plan], bool] | None = None
+    settings: Settings | None = None
+    memory_budget: int | str | None = None
+    fraction: float | None = None
+    value_error: float | None = None
+    storage: Any = None
+    calls: int | None = None
+    record: str | os.PathLike[str] | None = None
+    fresh: bool = False
+
+    def settings_on(self, backend: str) -> Settings:
+        """The settings of a search on a backend, with what the request itself says of budgets and the seed."""
+        base = (self.settings or Settings()).on(backend)
+        return base.but(trials=self.trials, seconds=self.seconds, seed=self.seed, calls=self.calls)

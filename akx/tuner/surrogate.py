@@ -47,7 +47,7 @@ from scipy.special import ndtr
 
 from akx.core.plan import Option, Plan
 from akx.tuner.history.result import FAILED, Trial
-from akx.tuner.model.budget import Meter
+from akx.tuner.model.budget import ModelBudget
 from akx.tuner.model.seconds import Model
 from akx.tuner.space import Space
 
@@ -112,13 +112,13 @@ class Surrogate:
         Of the matrix and the space.
     amplitudes : Amplitudes
         Of the kernel.
-    meter : Meter, optional
+    budget : ModelBudget, optional
         Of the time that the model takes.
     """
 
-    def __init__(self, model: Model, amplitudes: Amplitudes = _AMPLITUDES, meter: Meter | None = None) -> None:
+    def __init__(self, model: Model, amplitudes: Amplitudes = _AMPLITUDES, budget: ModelBudget | None = None) -> None:
         self._model = model
-        self._meter = meter or Meter()
+        self._budget = budget or ModelBudget()
         self._space = model.space
         self._amplitudes = amplitudes
         self._schedules = {name: place for place, name in enumerate(self._space.parameters)}
@@ -198,8 +198,8 @@ class Surrogate:
         """Seconds by the traffic model, asked once for a plan; infinite where models of its kind take too long."""
         if plan not in self._modelled:
             self._modelled[plan] = math.inf
-            if self._meter.allows(plan):
-                with self._meter.on(plan):
+            if self._budget.allows(plan):
+                with self._budget.on(plan):
                     self._modelled[plan] = self._model.seconds(plan)
         return self._modelled[plan]
 

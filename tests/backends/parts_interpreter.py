@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from akx.backends.cuda.value_compression.encodings import HALF, TABLE
-from akx.backends.cuda.variants.block_local.program import ALONE, CLUSTER, GLOBAL, SHARED, LaidOut
+from akx.backends.cuda.variants.block_local.layout import ALONE, CLUSTER, GLOBAL, SHARED, LaidOut
 from akx.backends.schedule import Coefficients
 from akx.formats.block_local import NOWHERE, SLICE
 from akx.formats.halo_exchange import published

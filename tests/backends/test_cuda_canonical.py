@@ -19,6 +19,7 @@ from test_cuda_layouts import H100
 
 import akx
 from akx.backends import reference
+from akx.backends.cuda import row_lengths as lengths
 from akx.backends.cuda.csr import plain
 from akx.backends.cuda.csr import powers as csr_powers
 from akx.backends.cuda.device import callers, dlpack, interchange, memory
@@ -28,7 +29,6 @@ from akx.backends.cuda.schedules.sweep import schedule as sweeps
 from akx.backends.cuda.value_compression import program as stored_program
 from akx.backends.cuda.value_compression.encodings import HALF, STORED, TABLE, encoded, error_of, ways_of
 from akx.backends.cuda.value_compression.new_values import entry_map
-from akx.backends.cuda.variants import row_lengths as lengths
 from akx.backends.cuda.variants import slots, swept, translate, vbell
 from akx.backends.schedule import Coefficients
 from akx.core import checksum, device_arrays

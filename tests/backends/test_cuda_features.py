@@ -16,15 +16,15 @@ from program_on_host import CompiledDevice
 from test_cuda_layouts import H100
 from test_cuda_lengths import rows_of_lengths
 
+from akx.backends.cuda import row_lengths as lengths
 from akx.backends.cuda.cost import model as work
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray, to_device
 from akx.backends.cuda.matrix import device_matrix, features, transpose
 from akx.backends.cuda.matrix.device_matrix import Arrays, DeviceMatrix
 from akx.backends.cuda.matrix.features import LANES, OnDevice
-from akx.backends.cuda.schedules.resident import cost as resident_offers
+from akx.backends.cuda.schedules.resident import search
 from akx.backends.cuda.variants import diagonals, slots, translate
-from akx.backends.cuda.variants import row_lengths as lengths
 from akx.core.matrix import Matrix, Pattern
 from akx.formats.base import pattern_of
 from akx.formats.blocked import Blocked, full_blocks
@@ -244,7 +244,7 @@ def predicts_the_same(name: str, send: Any) -> None:
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Patterns that are small, as if they were large: METIS is not worth a thought, and few rows tell."""
-    monkeypatch.setattr(resident_offers, "_SOON_CUT", 0)
+    monkeypatch.setattr(search, "_SOON_CUT", 0)
     monkeypatch.setattr(diagonals, "_SAMPLE", 5)
     monkeypatch.setattr(work, "_SAMPLE", 9)
 

@@ -16,8 +16,9 @@ from nvcc import named
 from test_contract import make_coefficients, random_numbers
 
 from akx.backends import reference
-from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front, lay_out
-from akx.backends.cuda.schedules.wavefront.schedule import macros
+from akx.backends.cuda.schedules.wavefront.entries import lay_out
+from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front
+from akx.backends.cuda.schedules.wavefront.program import macros
 from akx.backends.cuda.value_compression.encodings import FULL, HALF, STORED, TABLE, encoded
 from akx.backends.schedule import Coefficients
 from akx.core.errors import InfeasibleError

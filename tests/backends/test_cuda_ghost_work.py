@@ -14,8 +14,9 @@ from test_cuda_parts import h100, make
 from akx.backends import registry
 from akx.backends.cuda.cost.model import Work
 from akx.backends.cuda.schedules.ghost import cost as ghost_offers
+from akx.backends.cuda.schedules.ghost import layout as ghost_layout
 from akx.backends.cuda.schedules.ghost import schedule as ghost
-from akx.backends.cuda.variants.block_local.program import filled_rows, shape_of
+from akx.backends.cuda.variants.block_local.shapes import filled_rows, shape_of
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
@@ -65,7 +66,7 @@ def test_as_many_blocks_are_priced_as_are_laid_out(name: str, depth: int, order:
     matrix = Matrix.from_any(source.to_scipy())  # with nothing known of its pattern
     plan = plan_of(order, 8, depth)
     likely = blocks_of(plan, matrix)
-    laid_out, _, _ = ghost.lay_out_ghost(matrix, plan, h100())
+    laid_out, _, _ = ghost_layout.lay_out_ghost(matrix, plan, h100())
     blocks = laid_out.parts.parts.size
     assert blocks / 2 <= likely <= 2 * blocks
     assert blocks_of(plan, matrix) == blocks
@@ -83,7 +84,7 @@ def test_blocks_that_would_be_nothing_but_ghosts_cost_what_fewer_cost() -> None:
 def test_zones_that_were_refused_are_not_guessed_again() -> None:
     """Once a matrix has been laid out in fewer blocks than were asked for, these are what is priced."""
     matrix, plan = cube(24), plan_of("metis", 8, 4, blocks_per_sm=4)
-    laid_out, _, _ = ghost.lay_out_ghost(matrix, plan, h100())
+    laid_out, _, _ = ghost_layout.lay_out_ghost(matrix, plan, h100())
     assert laid_out.parts.parts.size < 4 * 132
     assert blocks_of(plan, matrix) == laid_out.parts.parts.size
 
@@ -105,20 +106,20 @@ def test_plans_that_would_be_refused_have_no_price(order: str, sms: int, kib: in
     with pytest.raises(InfeasibleError):
         work_of(plan, matrix, **room)  # before anything is known of the pattern, and after
     with pytest.raises(InfeasibleError):
-        ghost.lay_out_ghost(matrix, plan, h100(**room))
+        ghost_layout.lay_out_ghost(matrix, plan, h100(**room))
     with pytest.raises(InfeasibleError):
         work_of(plan, matrix, **room)
 
 
 def test_plans_whose_larger_blocks_do_not_fit_are_refused_without_their_zones(monkeypatch: pytest.MonkeyPatch) -> None:
     """To make zones takes seconds where matrices are large, and smaller blocks have been refused."""
-    plan, made, real = plan_of("natural", 8), [], ghost._zones
+    plan, made, real = plan_of("natural", 8), [], ghost_layout.zones_of
 
     def zones(*given: Any) -> Any:
         made.append(given[3])
         return real(*given)
 
-    monkeypatch.setattr(ghost, "_zones", zones)
+    monkeypatch.setattr(ghost_layout, "zones_of", zones)
     matrix = Matrix.from_any(cube(24).to_scipy())  # with nothing known of its pattern
     room = {"sms": 16, "shared_per_block": 24 * 1024, "shared_per_sm": 25 * 1024}
     for _ in range(2):
@@ -126,7 +127,7 @@ def test_plans_whose_larger_blocks_do_not_fit_are_refused_without_their_zones(mo
             work_of(plan, matrix, **room)
     assert set(made) == {16}
     with pytest.raises(InfeasibleError):
-        ghost.lay_out_ghost(matrix, plan, h100(**room))
+        ghost_layout.lay_out_ghost(matrix, plan, h100(**room))
 
 
 def test_blocks_that_do_not_fit_are_more_and_come_one_after_another() -> None:
@@ -143,7 +144,10 @@ def test_a_full_matrix_has_few_blocks() -> None:
     rows = np.repeat(np.arange(90), 90)
     full = Matrix.from_any(sp.csr_array((np.ones(8100), (rows, np.tile(np.arange(90), 90))), shape=(90, 90)))
     for order in ("natural", "metis"):
-        assert blocks_of(plan_of(order), full) == ghost.lay_out_ghost(full, plan_of(order), h100())[0].parts.parts.size
+        assert (
+            blocks_of(plan_of(order), full)
+            == ghost_layout.lay_out_ghost(full, plan_of(order), h100())[0].parts.parts.size
+        )
         assert np.isfinite(work_of(plan_of(order), full).cycles)
 
 

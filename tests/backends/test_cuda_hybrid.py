@@ -13,7 +13,8 @@ from test_cuda_stream import GPU, POISON, gallery_matrix, interpret_pass, on_gpu
 
 import akx
 from akx.backends import reference, registry
-from akx.backends.cuda.schedules.stream import host_share as hybrid
+from akx.backends.cuda.schedules.stream import options as hybrid_options
+from akx.backends.cuda.schedules.stream import rows as stream_rows
 from akx.backends.cuda.schedules.stream import schedule as stream
 from akx.backends.cuda.schedules.stream.host_share import HostShare, device_part, passes, split_of
 from akx.backends.cuda.schedules.stream.layout import pack
@@ -44,7 +45,7 @@ def together(plan: Plan, matrix: Matrix, b: int, threads: int, seed: int = 0, ki
     coefficients = make_coefficients(kind, plan.k, matrix.dtype.name, rng)
     x = random_numbers(rng, (b, matrix.n), matrix.dtype.name)
     assert stream.SCHEDULE.feasible(plan, matrix, GPU) is None, stream.SCHEDULE.feasible(plan, matrix, GPU)
-    split, window = stream.border(plan, matrix), stream.window_of(plan, matrix, GPU)
+    split, window = stream_rows.border(plan, matrix), stream_rows.window_of(plan, matrix, GPU)
     assert split is not None
     assert window is not None
     part, first, others = device_part(matrix, split)
@@ -84,7 +85,7 @@ def together(plan: Plan, matrix: Matrix, b: int, threads: int, seed: int = 0, ki
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("host", hybrid.VARIANTS)
+@pytest.mark.parametrize("host", hybrid_options.HOST_VARIANTS)
 def test_both_sides_make_the_gallery(name: str, host: str) -> None:
     matrix = gallery_matrix(name)
     tried = 0
@@ -148,7 +149,7 @@ def test_traffic_of_a_share() -> None:
     plain = shared.replace(options={**shared.options, "front": "none", "host": "csr16"})
     three = stream.SCHEDULE.traffic(plain, matrix, GPU)
     assert three.matrix_bytes == pytest.approx(0.7 * one.matrix_bytes + 8 * once * 10 / 12, rel=0.05)
-    assert stream.bound(shared, matrix) == stream.bound(alone, matrix)
+    assert stream_rows.bound(shared, matrix) == stream_rows.bound(alone, matrix)
 
 
 def test_reasons() -> None:
@@ -248,7 +249,7 @@ class TestOnTheGpu:
     @pytest.mark.parametrize("name", NAMES)
     def test_gallery(self, name: str) -> None:
         matrix = gallery_matrix(name)
-        for host, order in zip(hybrid.VARIANTS, ("natural", "rcm") * 3, strict=True):
+        for host, order in zip(hybrid_options.HOST_VARIANTS, ("natural", "rcm") * 3, strict=True):
             for depth, front in ((4, "own"), (4, "shared"), (4, "none"), (2, "own"), (2, "shared"), (1, "none")):
                 plan = plan_of(matrix, 4, "sell16-2", depth, budget=2**28, share=0.4, host=host, front=front)
                 plan = plan.replace(partitioner=order)
@@ -287,7 +288,7 @@ class TestOnTheGpu:
 
         matrix = make_matrix("band", 200_003, "float64", 1)
         plan = plan_of(matrix, 6, budget=2**26)
-        window = stream.window_of(plan, matrix, GPU)
+        window = stream_rows.window_of(plan, matrix, GPU)
         assert window is not None
         assert window.kept == window.chunks
         pool = memory_pool()

@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from program_on_host import CompiledDevice
 from test_cuda_layouts import H100
 
+from akx.backends.cuda import row_lengths as lengths
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import to_device
 from akx.backends.cuda.matrix import transpose
-from akx.backends.cuda.variants import row_lengths as lengths
 from akx.core import features
 from akx.core.matrix import Matrix
 from akx.formats import pcsr, sell

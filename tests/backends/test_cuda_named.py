@@ -18,7 +18,7 @@ from test_cuda_stream import GPU
 
 from akx.backends import reference, registry
 from akx.backends.cuda.device.facts import cuda_device, cuda_missing
-from akx.backends.cuda.schedules.resident.schedule import lay_out_resident
+from akx.backends.cuda.schedules.resident.layout import lay_out_resident
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 

@@ -19,10 +19,11 @@ from test_cuda_parts import NODES, basis, h100, make, small_gpu
 from akx.backends import reference
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.schedules.ghost import schedule as ghost
+from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident
-from akx.backends.cuda.schedules.resident.cost import offers
-from akx.backends.cuda.variants.block_local import program as parts
-from akx.backends.cuda.variants.block_local.program import (
+from akx.backends.cuda.schedules.resident.search import offers
+from akx.backends.cuda.variants.block_local import shapes as block_shapes
+from akx.backends.cuda.variants.block_local.shapes import (
     best_shape,
     blocked_of,
     column_shapes,
@@ -169,7 +170,7 @@ def test_a_call_may_take_them_unseen() -> None:
     assert {plan.variant[:3] for plan in found} == {"3x3", "1x1"}
     assert {plan.typed.x for plan in found if plan.variant[0] == "3"} == {"shared", "global"}
     for plan in found:
-        laid_out, _ = resident.lay_out_resident(matrix, plan, h100())
+        laid_out, _ = resident_layout.lay_out_resident(matrix, plan, h100())
         assert (laid_out.parts.blocked.listed is not None) == plan.variant.startswith("3x3")
     assert resident.SCHEDULE.untuned_for(matrix, h100(), 8).variant.startswith("3x3")
 
@@ -265,7 +266,7 @@ def nodes_in_pieces() -> sp.csr_array:
 
 def test_pieces_are_in_the_order_of_their_rows_where_these_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a part would not wait for all that its blocks read."""
-    monkeypatch.setattr(parts, "alike_share", lambda matrix: 0.0)  # supervariables are looked for
+    monkeypatch.setattr(block_shapes, "alike_share", lambda matrix: 0.0)  # supervariables are looked for
     A = nodes_in_pieces()
     A.data = np.random.default_rng(0).standard_normal(A.nnz) / 3
     matrix = Matrix.from_any(A)
@@ -283,7 +284,7 @@ def test_pieces_are_in_the_order_of_their_rows_where_these_follow(monkeypatch: p
     for order, x in product(("natural", "metis"), ("shared", "global")):
         plan = Plan("cuda", "resident", "3x3-1", order, 4, 4, options={"block": 256, "x": x})
         assert resident.SCHEDULE.feasible(plan, matrix, small_gpu()) is None
-        laid_out, _ = resident.lay_out_resident(matrix, plan, small_gpu())
+        laid_out, _ = resident_layout.lay_out_resident(matrix, plan, small_gpu())
         start, coefficients = np.random.default_rng(1).standard_normal((1, matrix.n)), basis(4, matrix.dtype)
         out = interpret(laid_out, laid_out.parts.values(matrix.data), start, coefficients, (4,))
         assert reference.error_ratio(matrix, out, start, coefficients) <= 1

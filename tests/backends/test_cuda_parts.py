@@ -15,25 +15,25 @@ from test_cuda_front import NOT_FULL, storable
 
 from akx.backends import reference
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.schedules.ghost import layout as ghost_layout
 from akx.backends.cuda.schedules.ghost import schedule as ghost
-from akx.backends.cuda.schedules.resident import cost as resident_offers
+from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident
+from akx.backends.cuda.schedules.resident import search as resident_offers_search
 from akx.backends.cuda.value_compression.encodings import FULL, HALF, STORED, TABLE, encoded, table_bytes, way_of
 from akx.backends.cuda.variants.block_local import clusters
 from akx.backends.cuda.variants.block_local import cost as parts_work
-from akx.backends.cuda.variants.block_local.program import (
+from akx.backends.cuda.variants.block_local.layout import (
     ALONE,
     CLUSTER,
     STATIC,
     LaidOut,
     active_slices,
-    column_shapes,
     entry_bytes,
     held_registers,
-    padding,
-    shape_of,
     slot_bytes,
 )
+from akx.backends.cuda.variants.block_local.shapes import column_shapes, padding, shape_of
 from akx.backends.schedule import as_coefficients
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
@@ -128,7 +128,7 @@ def test_resident_layouts(name: str, variant: str, options: Any, partitioner: st
     options = {"block": 256, "vectors": 2, **options}
     plan = Plan("cuda", "resident", variant, partitioner, k, k, options=options)
     assert resident.SCHEDULE.feasible(plan, matrix, device) is None
-    laid_out, zones = resident.lay_out_resident(matrix, plan, device)
+    laid_out, zones = resident_layout.lay_out_resident(matrix, plan, device)
     assert laid_out.shared <= device.shared_per_block
     x, coefficients = start(matrix, 2, 1), basis(k, matrix.dtype)
     depth = int(options.get("depth", 1))
@@ -143,7 +143,7 @@ def test_resident_layouts(name: str, variant: str, options: Any, partitioner: st
 
 def powers(matrix: Matrix, plan: Plan, device: CudaDevice, x: Any, coefficients: Any) -> tuple[LaidOut, Any]:
     """A matrix in parts, and the powers by these, with values stored as the plan says."""
-    laid_out, zones = resident.lay_out_resident(matrix, plan, device)
+    laid_out, zones = resident_layout.lay_out_resident(matrix, plan, device)
     assert laid_out.way == way_of(plan)
     depth = plan.typed.depth
     active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
@@ -233,7 +233,7 @@ def test_more_slots_are_near_where_values_take_less(x: str) -> None:
     nears, fars, rooms = [], [], []
     for way in STORED:
         plan = Plan("cuda", "resident", "1x1-1", k=3, k_per_pass=3, options={"block": 256, "x": x, "stored": way})
-        laid_out, _ = resident.lay_out_resident(matrix, plan, device)
+        laid_out, _ = resident_layout.lay_out_resident(matrix, plan, device)
         nears.append(int(laid_out.parts.parts["nears"].sum()))
         fars.append(laid_out.parts.far_slots)
         rooms.append(device.shared_per_block - laid_out.shared - STATIC)
@@ -343,8 +343,8 @@ def test_a_table_has_to_fit_beside_x(vectors: int, per_sm: int) -> None:
         assert resident.SCHEDULE.waste(plan, matrix, device) == reason
         assert resident.SCHEDULE.waste(in_full, matrix, device) is None
     with pytest.raises(InfeasibleError, match="x does not fit the shared memory"):
-        resident.lay_out_resident(matrix, plan, device)
-    resident.lay_out_resident(matrix, in_full, device)
+        resident_layout.lay_out_resident(matrix, plan, device)
+    resident_layout.lay_out_resident(matrix, in_full, device)
 
 
 @pytest.mark.parametrize("shared", [6_000, 12_000, 227 * 1024])
@@ -354,7 +354,7 @@ def test_tiers(shared: int) -> None:
     for held in (0, 1):
         options = {"block": 256, "held_slices": held, "held_slots": 3 if held else 1}
         plan = Plan("cuda", "resident", "1x1-1", k=3, k_per_pass=3, options=options)
-        laid_out, _ = resident.lay_out_resident(matrix, plan, device)
+        laid_out, _ = resident_layout.lay_out_resident(matrix, plan, device)
         assert (laid_out.parts.far_slots == 0) == (shared > 200_000)
         x, coefficients = start(matrix, 1, 1), basis(3, matrix.dtype)
         out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, (3,))
@@ -391,7 +391,7 @@ def test_ghost_layouts(name: str, variant: str, k: int, depth: int, options: Any
     options = {"block": 256, "vectors": 1, **options}
     plan = Plan("cuda", "ghost", variant, partitioner, k, depth, options=options)
     assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
-    laid_out, active, steps = ghost.lay_out_ghost(matrix, plan, device)
+    laid_out, active, steps = ghost_layout.lay_out_ghost(matrix, plan, device)
     cluster = int(options.get("cluster", 1))
     assert laid_out.mode == (ALONE if cluster == 1 else CLUSTER)
     x, coefficients = start(matrix, 2, 1), basis(k, matrix.dtype)
@@ -402,13 +402,13 @@ def test_ghost_layouts(name: str, variant: str, k: int, depth: int, options: Any
 def test_blocks_that_do_not_fit_are_made_smaller() -> None:
     matrix = make("pentadiagonal", "float64")
     plan = Plan("cuda", "ghost", "1x1-1", k=2, k_per_pass=2, options={"block": 128})
-    whole = ghost.lay_out_ghost(matrix, plan, small_gpu(1, 227 * 1024))[0]
-    cut = ghost.lay_out_ghost(matrix, plan, small_gpu(1, 3000))[0]
+    whole = ghost_layout.lay_out_ghost(matrix, plan, small_gpu(1, 227 * 1024))[0]
+    cut = ghost_layout.lay_out_ghost(matrix, plan, small_gpu(1, 3000))[0]
     assert whole.parts.parts.size == 1
     assert cut.parts.parts.size == 2
     assert cut.shared <= 3000
     with pytest.raises(InfeasibleError):
-        ghost.lay_out_ghost(matrix, plan, small_gpu(1, 400))
+        ghost_layout.lay_out_ghost(matrix, plan, small_gpu(1, 400))
 
 
 def test_dense_blocks_are_found() -> None:
@@ -431,7 +431,7 @@ def test_awkward_matrices(kind: str, n: int) -> None:
                 continue
             depth = int(options.get("depth", 1))
             try:
-                laid_out, zones = resident.lay_out_resident(matrix, plan, device)
+                laid_out, zones = resident_layout.lay_out_resident(matrix, plan, device)
             except InfeasibleError:
                 assert depth > 1
                 continue
@@ -442,7 +442,7 @@ def test_awkward_matrices(kind: str, n: int) -> None:
         options = {"block": 128, "cluster": cluster}
         plan = Plan("cuda", "ghost", "1x1-1", partitioner, k, 3, options=options)
         assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
-        laid_out, active, steps = ghost.lay_out_ghost(matrix, plan, device)
+        laid_out, active, steps = ghost_layout.lay_out_ghost(matrix, plan, device)
         values = laid_out.parts.values(matrix.data)
         out = interpret(laid_out, values, x, coefficients, steps, active, cluster=cluster)
         assert truth.error_ratio(out) <= 1, plan.label()
@@ -508,7 +508,7 @@ def test_searches_begin_with_values_in_few_bytes(way: str, dtype: str, name: str
     for plan in plans:
         assert resident.SCHEDULE.feasible(plan, matrix, device) is None, plan.label()
         assert resident.SCHEDULE.waste(plan, matrix, device) is None, plan.label()
-        assert resident_offers.too_many_slots(matrix, plan) is None, plan.label()
+        assert resident_offers_search.too_many_slots(matrix, plan) is None, plan.label()
         assert space.feasible(space.inside(plan), matrix) is None, plan.label()
     if plans:
         assert {(plan.partitioner, plan.typed.held_slices) for plan in plans} >= {
@@ -676,9 +676,9 @@ def test_a_refusal_that_is_remembered_holds_nothing() -> None:
     alone = Plan("cuda", "ghost", "1x1-1", k=4, k_per_pass=4, options={"block": 128})
     for _ in range(2):
         with pytest.raises(InfeasibleError):
-            resident.lay_out_resident(matrix, plan, device)
+            resident_layout.lay_out_resident(matrix, plan, device)
         with pytest.raises(InfeasibleError):
-            ghost._zones(matrix, "natural", shape_of(alone), 300, 4)
+            ghost_layout.zones_of(matrix, "natural", shape_of(alone), 300, 4)
         kept = [value for value in matrix.pattern_cache.values() if isinstance(value, InfeasibleError)]
         assert len(kept) == 2
         assert all(one.__traceback__ is None for one in kept)
@@ -701,15 +701,18 @@ def test_each_block_has_a_table_of_its_own() -> None:
         plan = plan.replace(options={**plan.options, "blocks_per_sm": blocks})
         table = plan.replace(options={**plan.options, "stored": TABLE})
         entries = few.nnz * padding(few, 1, 1) * (10.0 - 4.0)
-        assert resident._again(plan, few, gpu) - resident._again(table, few, gpu) == entries - 132 * blocks * size
+        assert (
+            resident_layout.bytes_read_again(plan, few, gpu) - resident_layout.bytes_read_again(table, few, gpu)
+            == entries - 132 * blocks * size
+        )
         why = resident.SCHEDULE.waste(table, few, gpu)
         if blocks == 4:
             assert why == "stored=table is the same as full here: its table does not fit beside x"
             with pytest.raises(InfeasibleError):
-                resident.lay_out_resident(few, table, gpu)
+                resident_layout.lay_out_resident(few, table, gpu)
         else:
             assert why is None
-            resident.lay_out_resident(few, table, gpu)
+            resident_layout.lay_out_resident(few, table, gpu)
 
 
 def test_values_that_cannot_be_stored_so_cost_what_they_do_in_full() -> None:
@@ -763,13 +766,17 @@ def test_rows_that_read_too_far_have_x_in_shared_memory() -> None:
 def test_ghost_zones_that_are_surely_too_large_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in random order: what one step reads of other blocks says enough, and takes one pass."""
     made: list[int] = []
-    zones = ghost._zones
-    monkeypatch.setattr(ghost, "_zones", lambda *given: made.append(given[3]) or zones(*given))
+    zones = ghost_layout.zones_of
+    monkeypatch.setattr(ghost_layout, "zones_of", lambda *given: made.append(given[3]) or zones(*given))
     near, far = make("pentadiagonal", "float64"), make_matrix("random", 5000, "float64", 0)
     shape = Shape(1, 1, 1, 8, 0, 1)
-    assert ghost._redundancy(near, "natural", shape, 4, 3) < 2.0
+    assert ghost_layout.redundancy_of(near, "natural", shape, 4, 3) < 2.0
     assert made == [4]
-    assert ghost._redundancy(far, "natural", shape, 100, 1) == ghost._redundancy(far, "natural", shape, 100, 8) == 8.0
+    assert (
+        ghost_layout.redundancy_of(far, "natural", shape, 100, 1)
+        == ghost_layout.redundancy_of(far, "natural", shape, 100, 8)
+        == 8.0
+    )
     assert made == [4]
     with pytest.raises(InfeasibleError, match="ghost zones are too large"):
         zones(far, "natural", shape, 100, 1)

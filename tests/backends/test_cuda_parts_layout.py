@@ -13,20 +13,22 @@ from nightly import mostly_nightly
 from program_on_host import CompiledDevice
 from test_cuda_parts import RESIDENT, make, small_gpu
 
+from akx.backends.cuda import row_lengths as lengths
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device, cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.matrix import device_matrix, features, transpose
 from akx.backends.cuda.matrix.device_matrix import Arrays, DeviceMatrix
 from akx.backends.cuda.matrix.features import OnDevice
-from akx.backends.cuda.schedules.ghost import schedule as ghost
+from akx.backends.cuda.schedules.ghost import layout as ghost_layout
+from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.value_compression.encodings import FULL, TABLE
-from akx.backends.cuda.variants import row_lengths as lengths
 from akx.backends.cuda.variants import slots
 from akx.backends.cuda.variants.block_local import layout_on_device as parts_layout
 from akx.backends.cuda.variants.block_local import program as parts
-from akx.backends.cuda.variants.block_local.program import LaidOut, column_shapes, shape_of
+from akx.backends.cuda.variants.block_local.layout import LaidOut
+from akx.backends.cuda.variants.block_local.shapes import column_shapes, shape_of
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
@@ -90,13 +92,13 @@ def compare_resident(name: str, variant: str, options: dict[str, Option], facts:
         for way in (FULL, TABLE) if single else (FULL,):
             plan = resident_plan(variant, partitioner, {**options, "stored": way})
             room = facts if way == FULL else small_gpu(shared=120_000)
-            found = [resident.lay_out_resident(matrix, plan, room, there=there)[0] for there in (False, True)]
+            found = [resident_layout.lay_out_resident(matrix, plan, room, there=there)[0] for there in (False, True)]
             is_the_hosts(*found)
 
 
 def compare_ghost(name: str, variant: str, depth: int, options: dict[str, Option], facts: CudaDevice) -> None:
     plan = Plan("cuda", "ghost", variant, "natural", 4, depth, options={"block": 256, **options})
-    found = [ghost.lay_out_ghost(make(name, "float64"), plan, facts, there=there)[0] for there in (False, True)]
+    found = [ghost_layout.lay_out_ghost(make(name, "float64"), plan, facts, there=there)[0] for there in (False, True)]
     is_the_hosts(*found)
 
 
@@ -121,8 +123,8 @@ def test_parts_of_a_matrix_on_the_device(device: CompiledDevice, name: str, vari
     matrix, plan = make(name, "float64"), resident_plan(variant, "natural", options)
     there = sent(matrix)
     is_the_hosts(
-        resident.lay_out_resident(matrix, plan, device.facts)[0],
-        resident.lay_out_resident(there, plan, device.facts, there=True)[0],
+        resident_layout.lay_out_resident(matrix, plan, device.facts)[0],
+        resident_layout.lay_out_resident(there, plan, device.facts, there=True)[0],
     )
     if plan.typed.depth == 1:
         resident.SCHEDULE.prepare(there, plan)
@@ -165,7 +167,7 @@ def test_columns_that_16_bits_do_not_hold(device: CompiledDevice) -> None:
     matrix, plan = Matrix.from_any(A.tocsr()), resident_plan("1x1-1", "natural", {"x": "global"})
     for there in (False, True):
         with pytest.raises(InfeasibleError, match=r"more than 65,535 nodes apart"):
-            resident.lay_out_resident(matrix, plan, small_gpu(5, 227 * 1024), there=there)
+            resident_layout.lay_out_resident(matrix, plan, small_gpu(5, 227 * 1024), there=there)
 
 
 @on_the_host
@@ -174,9 +176,9 @@ def test_there_are_more_parts_than_rows(device: CompiledDevice) -> None:
     matrix = Matrix.from_any(gallery.pentadiagonal(3))
     for x in ("shared", "global"):
         plan = resident_plan("1x1-1", "natural", {"x": x})
-        here = resident.lay_out_resident(matrix, plan, device.facts)[0]
+        here = resident_layout.lay_out_resident(matrix, plan, device.facts)[0]
         for one in (matrix, sent(matrix)):
-            is_the_hosts(here, resident.lay_out_resident(one, plan, device.facts, there=True)[0])
+            is_the_hosts(here, resident_layout.lay_out_resident(one, plan, device.facts, there=True)[0])
 
 
 @on_a_gpu
@@ -193,10 +195,10 @@ def test_slots_are_the_hosts_on_a_gpu(name: str) -> None:
             plan = resident_plan(variant, "natural", {"x": x})
             if resident.SCHEDULE.feasible(plan, matrix, facts) is None:
                 try:
-                    here = resident.lay_out_resident(matrix, plan, facts)[0]
+                    here = resident_layout.lay_out_resident(matrix, plan, facts)[0]
                 except InfeasibleError:
                     continue
                 for one in (matrix, on_device):
-                    is_the_hosts(here, resident.lay_out_resident(one, plan, facts, there=True)[0])
+                    is_the_hosts(here, resident_layout.lay_out_resident(one, plan, facts, there=True)[0])
                 met += 1
     assert met

@@ -30,6 +30,7 @@ from akx.backends import registry
 from akx.backends.cuda import program as programs
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.program import C_TYPES
+from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.value_compression import new_values as values
 from akx.backends.cuda.value_compression import on_device as stored_values
@@ -45,9 +46,11 @@ from akx.backends.cuda.value_compression.encodings import (
     ways_of,
 )
 from akx.backends.cuda.variants.block_local import exchange
+from akx.backends.cuda.variants.block_local import layout as block_layout
 from akx.backends.cuda.variants.block_local import layout_on_device as parts_layout
 from akx.backends.cuda.variants.block_local import program as parts
-from akx.backends.cuda.variants.block_local.program import SHARED, STATIC, LaidOut, PartsProgram, slot_bytes
+from akx.backends.cuda.variants.block_local.layout import SHARED, STATIC, LaidOut, slot_bytes
+from akx.backends.cuda.variants.block_local.program import PartsProgram
 from akx.backends.schedule import Coefficients
 from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
@@ -220,7 +223,7 @@ def prepared(matrix: Matrix, plan: Plan) -> Any:
 def needed(matrix: Matrix, plan: Plan) -> int:
     """Bytes of shared memory that a block takes without any slots."""
     with pytest.raises(InfeasibleError, match="x does not fit") as refusal:
-        resident.lay_out_resident(matrix, plan, small_gpu(3, 100))
+        resident_layout.lay_out_resident(matrix, plan, small_gpu(3, 100))
     return int(refusal.value.found.split()[0])
 
 
@@ -380,7 +383,7 @@ FAILURES: dict[str, Callable[[pytest.MonkeyPatch, Callable[..., Any]], None]] = 
     "empty": lambda broken, fails: broken.setattr(programs, "empty", fails),
     "load": lambda broken, fails: broken.setattr(parts, "load", fails),
     "layout": lambda broken, fails: broken.setattr(resident, "lay_out_resident", fails),
-    "parts": lambda broken, fails: broken.setattr(parts, "lay_out", fails),
+    "parts": lambda broken, fails: broken.setattr(block_layout, "lay_out", fails),
     "feasible": lambda broken, fails: broken.setattr(resident, "check_feasible", fails),
 }
 
@@ -626,7 +629,7 @@ def test_what_is_read_in_each_step_is_counted_as_it_is_stored(device: Device) ->
     device.facts, keep = facts_for(matrix, plan_of(TABLE)), 2_000 / 2**20
     for way in (FULL, TABLE):
         plan = plan_of(way)
-        laid_out, _ = resident.lay_out_resident(matrix, plan, device.facts)
+        laid_out, _ = resident_layout.lay_out_resident(matrix, plan, device.facts)
         plan = plan.replace(options={**plan.options, "keep": keep})
         far = laid_out.parts.far_slots * slot_bytes(laid_out.parts.shape, matrix.dtype, way_of(plan))
         found.append(PartsProgram(matrix, laid_out, plan, (4,), {}, 1, way, lambda data: found[0]))

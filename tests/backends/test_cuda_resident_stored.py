@@ -23,9 +23,10 @@ from akx.backends import reference, registry
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device, cuda_missing
 from akx.backends.cuda.device.launch import default_stream
 from akx.backends.cuda.device.memory import empty, to_device
+from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.value_compression.encodings import in_full, way_of
-from akx.backends.cuda.variants.block_local.program import slot_bytes
+from akx.backends.cuda.variants.block_local.layout import slot_bytes
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
@@ -141,8 +142,8 @@ def facts_for(case: Case, matrix: Matrix) -> CudaDevice:
         return device
     none, roomy = (replace(device, shared_per_block=size, shared_per_sm=8 * size) for size in (100, 2**26))
     with pytest.raises(InfeasibleError, match="x does not fit") as refusal:
-        resident.lay_out_resident(matrix, plan, none)
-    parts = resident.lay_out_resident(matrix, plan, roomy)[0].parts
+        resident_layout.lay_out_resident(matrix, plan, none)
+    parts = resident_layout.lay_out_resident(matrix, plan, roomy)[0].parts
     slots = 2 * int(parts.parts["nears"].max()) // 3
     room = int(str(refusal.value.found).split()[0]) + slots * slot_bytes(parts.shape, matrix.dtype, way_of(plan))
     assert room <= device.shared_per_block
@@ -158,7 +159,7 @@ def laid_out(monkeypatch: pytest.MonkeyPatch) -> Callable[[Case, Matrix], None]:
         facts = facts_for(case, matrix)
         monkeypatch.setattr(resident, "cuda_device", lambda: facts)
         assert resident.SCHEDULE.feasible(plan_of(case), matrix, facts) is None
-        parts = resident.lay_out_resident(matrix, plan_of(case), facts)[0].parts
+        parts = resident_layout.lay_out_resident(matrix, plan_of(case), facts)[0].parts
         assert (parts.far_slots > 0) == case[5]
         assert parts.parts["nears"].any() or not case[5]
 

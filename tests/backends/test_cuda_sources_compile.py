@@ -11,27 +11,30 @@ from pathlib import Path
 import numpy as np
 from nvcc import KERNELS, TIDY, Macros, complaints, named, needs_nvcc
 
+from akx.backends.cuda.variants.block_local import layout as parts_layout
 from akx.backends.cuda.variants.block_local import program as parts
 from akx.formats.block_local import Shape
 
 #: By source; those of solvers and preconditioners are compiled from their own file elsewhere.
 _ENDS: dict[str, list[Macros]] = {
     "parts.cu": [
-        parts.macros(Shape(3, 3, 1, 8, 1, 9), np.dtype("float64"), 4, mode=parts.SHARED, stream=True),
-        parts.macros(Shape(1, 1, 8, 32, 8, 2), np.dtype("float32"), 1, mode=parts.GLOBAL, stream=True, blocks=1),
-        parts.macros(Shape(1, 1, 1, 16, 8, 5), np.dtype("complex64"), 2, mode=parts.ALONE, stream=False, blocks=2),
+        parts.macros(Shape(3, 3, 1, 8, 1, 9), np.dtype("float64"), 4, mode=parts_layout.SHARED, stream=True),
+        parts.macros(Shape(1, 1, 8, 32, 8, 2), np.dtype("float32"), 1, mode=parts_layout.GLOBAL, stream=True, blocks=1),
+        parts.macros(
+            Shape(1, 1, 1, 16, 8, 5), np.dtype("complex64"), 2, mode=parts_layout.ALONE, stream=False, blocks=2
+        ),
         *(
             parts.macros(
                 shape, np.dtype(dtype), vectors, mode=mode, stream=stream, blocks=blocks, stored=np.dtype(kind)
             )
             for shape, dtype, kind, vectors, mode, stream, blocks in (
-                (Shape(3, 3, 1, 8, 1, 9), "float64", "float32", 4, parts.SHARED, True, 1),
-                (Shape(3, 6, 8, 32, 0, 1), "complex128", "complex64", 2, parts.GLOBAL, True, 1),
-                (Shape(1, 1, 1, 16, 4, 9), "complex128", "complex64", 1, parts.SHARED, False, 1),
-                (Shape(1, 1, 1, 8, 8, 9), "float32", "uint16", 4, parts.SHARED, True, 1),
-                (Shape(1, 1, 8, 32, 8, 2), "float64", "uint16", 1, parts.GLOBAL, True, 1),
-                (Shape(1, 1, 4, 16, 6, 7), "complex64", "uint16", 2, parts.GLOBAL, False, 2),
-                (Shape(1, 1, 2, 8, 0, 1), "complex128", "uint16", 4, parts.SHARED, True, 4),
+                (Shape(3, 3, 1, 8, 1, 9), "float64", "float32", 4, parts_layout.SHARED, True, 1),
+                (Shape(3, 6, 8, 32, 0, 1), "complex128", "complex64", 2, parts_layout.GLOBAL, True, 1),
+                (Shape(1, 1, 1, 16, 4, 9), "complex128", "complex64", 1, parts_layout.SHARED, False, 1),
+                (Shape(1, 1, 1, 8, 8, 9), "float32", "uint16", 4, parts_layout.SHARED, True, 1),
+                (Shape(1, 1, 8, 32, 8, 2), "float64", "uint16", 1, parts_layout.GLOBAL, True, 1),
+                (Shape(1, 1, 4, 16, 6, 7), "complex64", "uint16", 2, parts_layout.GLOBAL, False, 2),
+                (Shape(1, 1, 2, 8, 0, 1), "complex128", "uint16", 4, parts_layout.SHARED, True, 4),
             )
         ),
     ],

@@ -14,22 +14,19 @@ import scipy.sparse as sp
 from parts_interpreter import shared_bytes
 from test_cuda_parts import h100, large, make, small_gpu
 
+from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.value_compression.encodings import FULL, TABLE
-from akx.backends.cuda.variants.block_local.program import (
+from akx.backends.cuda.variants.block_local.layout import STATIC, chunk_bytes, chunk_nodes, flag_words, staging
+from akx.backends.cuda.variants.block_local.program import macros
+from akx.backends.cuda.variants.block_local.shapes import (
     DIRECT,
     FLAGS,
     STAGED,
-    STATIC,
     VALUES,
-    chunk_bytes,
-    chunk_nodes,
-    flag_words,
     is_staged,
-    macros,
     may_wait_for_values,
     shape_of,
-    staging,
     waits_for_values,
 )
 from akx.core.errors import InfeasibleError, PlanError
@@ -73,7 +70,7 @@ def test_where_results_are_in_the_stage(name: str, variant: str, more: dict[str,
     matrix, device, plan = make(name, dtype), small_gpu(sms=7, shared=200_000), plan_of(variant, **more)
     assert SCHEDULE.feasible(plan, matrix, device) is None
     assert SCHEDULE.waste(plan.replace(options={"block": 256, "results": STAGED}), matrix, device) is None
-    laid_out = resident.lay_out_resident(matrix, plan, device)[0]
+    laid_out = resident_layout.lay_out_resident(matrix, plan, device)[0]
     parts, bc = laid_out.parts, shape_of(plan).bc
     listed = parts.blocked.listed is not None
     assert listed == name.startswith(("mixed", "shuffled"))
@@ -120,7 +117,7 @@ def test_a_chunk_has_room_in_shared_memory(dtype: str, variant: str, vectors: in
     sizes = {}
     for results in (DIRECT, STAGED):
         plan = plan_of(variant, results=results, vectors=vectors)
-        laid_out = resident.lay_out_resident(matrix, plan, device)[0]
+        laid_out = resident_layout.lay_out_resident(matrix, plan, device)[0]
         values = laid_out.values(matrix.data)
         assert laid_out.shared == shared_bytes(laid_out, values, plan.k, dtype)
         assert laid_out.shared + STATIC <= device.shared_per_block
@@ -135,9 +132,9 @@ def test_a_chunk_has_room_in_shared_memory(dtype: str, variant: str, vectors: in
 def test_results_that_have_no_room(scattered: Matrix) -> None:
     matrix = make("delaunay", "float64")
     tight = small_gpu(sms=2, shared=int(11.0 * matrix.n))  # x twice takes 8 bytes a row and some, a chunk 5 more
-    resident.lay_out_resident(matrix, plan_of(results=DIRECT), tight)
+    resident_layout.lay_out_resident(matrix, plan_of(results=DIRECT), tight)
     with pytest.raises(InfeasibleError, match="x does not fit the shared memory"):
-        resident.lay_out_resident(matrix, plan_of(), tight)
+        resident_layout.lay_out_resident(matrix, plan_of(), tight)
     each = scattered.n * 8 / 100
     gpu = h100(sms=100, shared_per_block=int(2.5 * each), shared_per_sm=int(2.5 * each) + 1024)
     assert SCHEDULE.feasible(plan_of(results=DIRECT), scattered, gpu) is None
@@ -196,7 +193,9 @@ def test_searches_of_matrices_in_random_order_begin_with_a_stage_and_without(sca
 def test_a_stage_is_begun_with_where_there_very_likely_is_room(scattered: Matrix) -> None:
     """Parts that METIS makes are a little uneven, and have a halo: in a tight place `feasible` does not know."""
     plan, begins = SCHEDULE._plain(scattered, h100(), 4), []
-    laid_out = resident.lay_out_resident(scattered, plan.replace(options={**plan.options, "results": STAGED}), h100())
+    laid_out = resident_layout.lay_out_resident(
+        scattered, plan.replace(options={**plan.options, "results": STAGED}), h100()
+    )
     nodes = np.diff(laid_out[0].parts.parts["node"], append=laid_out[0].parts.rows.size)
     needed = 2 * int(nodes.max()) * 8 + chunk_bytes(chunk_nodes(scattered.n, 132), 1, 1, 8)
     for fraction in (0.9, 1.4):
@@ -217,8 +216,12 @@ def test_what_a_stage_costs_and_saves(scattered: Matrix) -> None:
     direct, staged = (plan_of(results=results, k=8, block=1024) for results in (DIRECT, STAGED))
     vector = scattered.n * 8.0
     figures = [SCHEDULE.traffic(plan, scattered, h100()) for plan in (direct, staged)]
-    rest = [max(0.0, resident._again(plan, scattered, h100())) for plan in (direct, staged)]
-    assert resident._again(staged, scattered, h100()) - resident._again(direct, scattered, h100()) == vector
+    rest = [max(0.0, resident_layout.bytes_read_again(plan, scattered, h100())) for plan in (direct, staged)]
+    assert (
+        resident_layout.bytes_read_again(staged, scattered, h100())
+        - resident_layout.bytes_read_again(direct, scattered, h100())
+        == vector
+    )
     assert figures[1].cache_bytes - figures[0].cache_bytes == 8 * (2 * vector + rest[1] - rest[0])
     work: list[Any] = [SCHEDULE.work(plan, scattered, h100(), 1) for plan in (direct, staged)]
     assert work[1].cache_bytes < 0.6 * work[0].cache_bytes
@@ -241,7 +244,7 @@ def test_a_table_beside_a_chunk() -> None:
     many = large("float64")
     few = many.with_values(np.random.default_rng(0).choice(np.random.default_rng(1).standard_normal(4000), many.nnz))
     plans = [plan_of(results=results, stored=TABLE) for results in (DIRECT, STAGED)]
-    least = [int(resident._least_shared(plan, few, h100(sms=20))) for plan in plans]
+    least = [int(resident_layout.least_shared(plan, few, h100(sms=20))) for plan in plans]
     assert least[1] - least[0] == chunk_bytes(chunk_nodes(few.n, 20), 1, 1, 8)
     gpu = h100(sms=20, shared_per_block=least[0], shared_per_sm=least[0] + 1024)
     reasons = [SCHEDULE.waste(plan, few, gpu) for plan in plans]

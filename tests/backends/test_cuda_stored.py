@@ -35,7 +35,9 @@ from test_cuda_stream import GPU
 from akx.backends import registry
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.program import C_TYPES
+from akx.backends.cuda.schedules.wavefront import program as wavefront_program
 from akx.backends.cuda.schedules.wavefront import schedule as wavefront
+from akx.backends.cuda.schedules.wavefront import strips as wavefront_strips
 from akx.backends.cuda.value_compression import encodings as stored
 from akx.backends.cuda.value_compression.encodings import (
     FULL,
@@ -373,7 +375,7 @@ class Device(program_on_host.Device):
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
     found = Device(SMALL)
-    found.install(monkeypatch, tmp_path, [wavefront])
+    found.install(monkeypatch, tmp_path, [wavefront, wavefront_program])
     return found
 
 
@@ -381,7 +383,7 @@ class Call(program_on_host.Call):
     """A front on the device, called again and again with the same arrays."""
 
     def __init__(self, device: Device, matrix: Matrix, plan: Plan) -> None:
-        device.front = wavefront.front_of(matrix, plan, device.facts)
+        device.front = wavefront_strips.front_of(matrix, plan, device.facts)
         super().__init__(SCHEDULE.prepare(matrix, plan), matrix)
 
 
@@ -439,7 +441,7 @@ def test_the_host_places_values_where_the_device_has_no_memory_for_the_map(
     matrix = storable(matrix_of("float64"), way, 0)
     plan = plan_of(way)
     there = SCHEDULE.prepare(matrix, plan)
-    monkeypatch.setattr(wavefront, "to_device", spent)
+    monkeypatch.setattr(wavefront_program, "to_device", spent)
     call = Call(device, matrix, plan)
     assert (call.program.entry, there.entry is None) == (None, False)
     assert call.program.nbytes == there.nbytes - there.entry.nbytes
@@ -497,7 +499,7 @@ def test_new_values_that_cannot_be_had_change_nothing(device: Device, monkeypatc
     }
     for name in ("to_device", "load"):
         with monkeypatch.context() as broken:
-            broken.setattr(wavefront, name, fails)
+            broken.setattr(wavefront_program, name, fails)
             with pytest.raises(DeviceError, match="there is none"):
                 call.program.update_values(other.data)
         now = vars(call.program)
@@ -546,7 +548,9 @@ def test_values_that_a_plan_cannot_store_as_it_says_are_stored_in_full(device: D
         call.program.update_values(fresh.data)
         call.is_right(fresh)
     assert len(device.loaded) == 1
-    assert wavefront.front_of(matrix, plan_of(way), SMALL) is wavefront.front_of(matrix, plan_of(FULL), SMALL)
+    assert wavefront_strips.front_of(matrix, plan_of(way), SMALL) is wavefront_strips.front_of(
+        matrix, plan_of(FULL), SMALL
+    )
 
 
 @pytest.mark.parametrize("way", [HALF, TABLE])
@@ -580,24 +584,26 @@ def test_a_front_has_room_for_full_values_later(way: str, dtype: str) -> None:
     # Near slots of all powers: with full values these take more than a table does.
     plan = plan_of(way, held_slots=0)
     size, stored = matrix.dtype.itemsize, stored_bytes(way, matrix.dtype)
-    front = wavefront.front_of(matrix, plan, SMALL)
+    front = wavefront_strips.front_of(matrix, plan, SMALL)
     full, now = front.shared(4, size, size, 0), front.shared(4, size, stored, table_bytes(matrix, way))
     assert now < full
-    needed = full + wavefront._STATIC
-    assert wavefront.front_of(matrix, plan, replace(SMALL, shared_per_block=needed)) is front
+    needed = full + wavefront_strips.STATIC
+    assert wavefront_strips.front_of(matrix, plan, replace(SMALL, shared_per_block=needed)) is front
     with pytest.raises(InfeasibleError, match=rf"found {full} bytes"):
-        wavefront.front_of(matrix, plan, replace(SMALL, shared_per_block=needed - 1))
+        wavefront_strips.front_of(matrix, plan, replace(SMALL, shared_per_block=needed - 1))
 
 
 def test_types_of_one_pattern_have_fronts_of_their_own() -> None:
     """Offsets are in bytes; values of one size share a front, as they do however they are stored."""
     matrix = matrix_of("float64")
     others = (matrix.with_values(matrix.data.astype(dtype)) for dtype in DTYPES)
-    fronts = [wavefront.front_of(other, plan_of(FULL), SMALL) for other in others]
+    fronts = [wavefront_strips.front_of(other, plan_of(FULL), SMALL) for other in others]
     assert [int(front.meta[0, 0, 4 + 4 + 16 + 1] & 0xFFFF) for front in fronts] == [4, 8, 8, 16]  # of the second row
     assert fronts[1] is fronts[2]
-    assert wavefront.front_of(matrix, plan_of(TABLE), SMALL) is not fronts[1]  # only the last one is kept
-    assert wavefront.front_of(matrix, plan_of(FULL), SMALL) is wavefront.front_of(matrix, plan_of(TABLE), SMALL)
+    assert wavefront_strips.front_of(matrix, plan_of(TABLE), SMALL) is not fronts[1]  # only the last one is kept
+    assert wavefront_strips.front_of(matrix, plan_of(FULL), SMALL) is wavefront_strips.front_of(
+        matrix, plan_of(TABLE), SMALL
+    )
 
 
 def test_a_front_has_room_for_its_table(device: Device) -> None:
@@ -605,24 +611,24 @@ def test_a_front_has_room_for_its_table(device: Device) -> None:
     matrix = matrix_of("float32")
     plan = plan_of(TABLE)
     assert table_bytes(matrix, TABLE) > 2000 * 4
-    front = wavefront.front_of(matrix, plan, SMALL)
+    front = wavefront_strips.front_of(matrix, plan, SMALL)
     now = front.shared(4, 4, 2, table_bytes(matrix, TABLE))
     assert now > front.shared(4, 4, 4, 0)
     for less, dtype in ((0, "uint16"), (1, "float32")):  # without room for it values are in full
-        device.facts = replace(SMALL, shared_per_block=now + wavefront._STATIC - less)
+        device.facts = replace(SMALL, shared_per_block=now + wavefront_strips.STATIC - less)
         call = Call(device, matrix, plan)
         call.is_right(matrix)
         assert call.program._values.dtype == dtype
     # Which is known before anything is laid out, where much is missing.
     full = front.shared(4, 4, 4, 0)
     assert full > table_bytes(matrix, TABLE)
-    tight = replace(SMALL, shared_per_block=full + wavefront._STATIC)
+    tight = replace(SMALL, shared_per_block=full + wavefront_strips.STATIC)
     assert SCHEDULE.feasible(plan, matrix, tight) is None
     assert SCHEDULE.waste(plan, matrix, SMALL) is None
     assert SCHEDULE.waste(plan, matrix, tight) == "stored=table is the same as full here: their table does not fit"
-    tight = replace(SMALL, shared_per_block=full + wavefront._STATIC - 1)
+    tight = replace(SMALL, shared_per_block=full + wavefront_strips.STATIC - 1)
     with pytest.raises(InfeasibleError, match=rf"found {full} bytes"):
-        wavefront.front_of(matrix, plan, tight)
+        wavefront_strips.front_of(matrix, plan, tight)
 
 
 @pytest.mark.parametrize("variant", ["sell16-1", "sell16-4"])
@@ -634,29 +640,32 @@ def test_what_a_front_takes_at_least(name: str, variant: str) -> None:
         for way, dtype in ((FULL, "float32"), (FULL, "complex128"), (HALF, "float64"), (TABLE, "float64")):
             matrix = storable(make(name, dtype), way, 0) if way != FULL else make(name, dtype)
             plan = plan_of(way, powers, slices=slices, held_slots=held, slack=slack).replace(variant=variant)
-            least, front = wavefront._least(matrix, plan, roomy), wavefront.front_of(matrix, plan, roomy)
+            least, front = (
+                wavefront_strips.least_shape(matrix, plan, roomy),
+                wavefront_strips.front_of(matrix, plan, roomy),
+            )
             for one in ("lag", "ring", "slices", "room"):
                 assert getattr(least, one) == getattr(front, one)
             assert least.fetched <= front.fetched
             assert least.near_slots <= front.near_slots
-            below, taken = (wavefront._shared(shape, plan, matrix) for shape in (least, front))
+            below, taken = (wavefront_strips.shared_bytes(shape, plan, matrix) for shape in (least, front))
             assert 0.6 * taken < below <= taken
-            tight = replace(SMALL, shared_per_block=below + wavefront._STATIC)
+            tight = replace(SMALL, shared_per_block=below + wavefront_strips.STATIC)
             assert "shared ones" not in str(SCHEDULE.feasible(plan, matrix, tight))
-            tight = replace(SMALL, shared_per_block=below + wavefront._STATIC - 1)
+            tight = replace(SMALL, shared_per_block=below + wavefront_strips.STATIC - 1)
             assert SCHEDULE.feasible(plan, matrix, tight) is not None or way == TABLE
 
 
 def pairs() -> dict[tuple[str, str], Any]:
     """What `wavefront` and `resident` call a value and what it may be stored as, with the type of the latter."""
-    front = wavefront.front_of(matrix_of("float64"), plan_of(FULL), SMALL)
+    front = wavefront_strips.front_of(matrix_of("float64"), plan_of(FULL), SMALL)
     shape, found = Shape(1, 1, 1, 8, 0, 1), {}
     for dtype, way in product(map(np.dtype, DTYPES), STORED):
         if (few := encoded(np.ones(3, dtype), way)) is None:
             continue
         word = np.dtype(np.uint32) if way == TABLE else few.stored.dtype
         for macros, kind in (
-            (wavefront.macros(front, dtype, few.stored.dtype, 4, 8, 128), few.stored.dtype),
+            (wavefront_program.macros(front, dtype, few.stored.dtype, 4, 8, 128), few.stored.dtype),
             (parts.macros(shape, dtype, 1, mode=0, stream=False, stored=few.stored.dtype), word),
         ):
             found[str(macros["AKX_VALUE"]), str(macros["AKX_STORED"])] = kind

@@ -256,7 +256,7 @@ def made(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
 
         return by_parts
     front = test_cuda_stored.Device(test_cuda_stored.SMALL)
-    front.install(monkeypatch, tmp_path, [test_cuda_stored.wavefront])
+    front.install(monkeypatch, tmp_path, [test_cuda_stored.wavefront, test_cuda_stored.wavefront_program])
     return lambda matrix, way: test_cuda_stored.Call(front, matrix, test_cuda_stored.plan_of(way))
 
 

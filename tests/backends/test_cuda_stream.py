@@ -16,6 +16,7 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.pool import _rounded
 from akx.backends.cuda.device.runtime import cuda_missing
 from akx.backends.cuda.schedules.stream import options as stream_space
+from akx.backends.cuda.schedules.stream import rows as stream_rows
 from akx.backends.cuda.schedules.stream import schedule as stream
 from akx.backends.cuda.schedules.stream.layout import Chunks, Window, pack
 from akx.backends.schedule import Coefficients
@@ -133,9 +134,9 @@ def interpreted_ratio(plan: Plan, matrix: Matrix, b: int = 2, seed: int = 0) -> 
     rng = np.random.default_rng(seed)
     coefficients = make_coefficients("chebyshev", plan.k, matrix.dtype.name, rng)
     x = random_numbers(rng, (b, matrix.n), matrix.dtype.name)
-    window = stream.window_of(plan, matrix, GPU)
+    window = stream_rows.window_of(plan, matrix, GPU)
     assert window is not None
-    assert window.nbytes <= stream.budget_of(plan, matrix, GPU)
+    assert window.nbytes <= stream_rows.budget_of(plan, matrix, GPU)
     chunks = pack(matrix, window, 16 if plan.variant.startswith("sell16") else 32)
     chunks.data.view(matrix.dtype)[chunks.slot] = matrix.data
     out = interpret(plan, matrix, window, chunks, x, coefficients)
@@ -171,11 +172,11 @@ def test_what_is_left_of_a_budget_is_filled_with_chunks_that_stay() -> None:
     for fraction in (0.1, 0.4, 0.7, 1.0):
         for stays in (False, True):
             plan = plan_of(matrix, 6, fraction=fraction, stays=stays)
-            window = stream.window_of(plan, matrix, GPU)
+            window = stream_rows.window_of(plan, matrix, GPU)
             assert window is not None
-            assert window.nbytes <= stream.budget_of(plan, matrix, GPU)
+            assert window.nbytes <= stream_rows.budget_of(plan, matrix, GPU)
             slots = (window.kept + window.slots) * window.slot_bytes  # one array, which the pool may round up
-            assert window.nbytes - slots + _rounded(slots) <= stream.budget_of(plan, matrix, GPU) or not stays
+            assert window.nbytes - slots + _rounded(slots) <= stream_rows.budget_of(plan, matrix, GPU) or not stays
             kept.append(window.kept / window.chunks)
             moved.append(stream.SCHEDULE.traffic(plan, matrix, GPU).matrix_bytes)
     assert kept[::2] == [0, 0, 0, 0]
@@ -188,10 +189,10 @@ def test_half_of_the_device_is_filled_where_nobody_has_said_how_much(memory: int
     matrix, device = make_matrix("band", 1_600_011, "float64", 1), replace(GPU, memory_bytes=memory)
     plan = plan_of(matrix, 6, **({"budget": 2**26} if given else {}))
     assert stream.SCHEDULE.feasible(plan, matrix, device) is None  # it does not fit the device
-    window = stream.window_of(plan, matrix, device)
+    window = stream_rows.window_of(plan, matrix, device)
     assert window is not None
     assert 0.8 * full < window.nbytes <= full
-    bare = stream.window_of(plan.replace(options={**plan.options, "stays": False}), matrix, device)
+    bare = stream_rows.window_of(plan.replace(options={**plan.options, "stays": False}), matrix, device)
     assert bare is not None
     assert bare.kept == 0 < window.kept
 
@@ -199,7 +200,7 @@ def test_half_of_the_device_is_filled_where_nobody_has_said_how_much(memory: int
 def test_a_small_budget_makes_many_chunks() -> None:
     matrix = make_matrix("band", 20_011, "float64", 1)
     plan = plan_of(matrix, 6, budget=60_000)
-    window = stream.window_of(plan, matrix, GPU)
+    window = stream_rows.window_of(plan, matrix, GPU)
     assert window is not None
     assert window.chunks > 64
     assert window.slots < window.chunks
@@ -211,13 +212,13 @@ def test_the_window_is_within_a_quarter_of_the_matrix() -> None:
     matrix = Matrix.from_any(gallery.GALLERY["brick"]())
     plan = plan_of(matrix, 14, fraction=0.25)
     assert stream.SCHEDULE.feasible(plan, matrix, GPU) is None
-    window = stream.window_of(plan, matrix, GPU)
+    window = stream_rows.window_of(plan, matrix, GPU)
     assert window is not None
     assert window.nbytes <= 0.25 * (12 * matrix.nnz + 4 * matrix.n + 4)
     traffic = stream.SCHEDULE.traffic(plan, matrix, GPU)
     assert traffic.redundancy == 1
-    assert 10 < stream.bound(plan, matrix) < 14
-    assert stream.bound(plan.replace(k=1, k_per_pass=1), matrix) < 1
+    assert 10 < stream_rows.bound(plan, matrix) < 14
+    assert stream_rows.bound(plan.replace(k=1, k_per_pass=1), matrix) < 1
 
 
 def test_reasons() -> None:

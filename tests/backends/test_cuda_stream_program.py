@@ -21,9 +21,12 @@ from test_cuda_stream import GPU, plan_of, product
 
 from akx.backends import reference
 from akx.backends.cuda.device.memory import DeviceArray
+from akx.backends.cuda.schedules.stream import layout as stream_program_layout
 from akx.backends.cuda.schedules.stream import options as stream_space
 from akx.backends.cuda.schedules.stream import program as stream_program
+from akx.backends.cuda.schedules.stream import rows as stream_rows
 from akx.backends.cuda.schedules.stream import schedule as stream
+from akx.backends.cuda.schedules.stream import steps
 from akx.backends.cuda.schedules.stream.layout import Window, pack
 from akx.backends.schedule import held_bytes
 from akx.core.errors import DeviceMemoryError
@@ -206,7 +209,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
         return later
 
     def kernel(name: str, _threads: int, kind: Any, variant: str, vectors: int, _device: Any) -> Any:
-        bits = stream_program.kind_of(variant)[0]
+        bits = stream_program_layout.kind_of(variant)[0]
 
         def run(grid: int, _block: int, arguments: list[Any]) -> None:
             if name == "flow":
@@ -229,7 +232,9 @@ def pretended(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
         "default_stream": lambda: SimpleNamespace(synchronize=lambda: None),
     }
     for name, fake in fakes.items():
-        monkeypatch.setattr(stream_program, name, fake)
+        for module in (stream_program, steps):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, fake)
     monkeypatch.setattr(stream, "cuda_device", lambda: GPU)
 
 
@@ -370,7 +375,7 @@ def test_the_program(dtype: str, depth: int, rows: int, b: int, move: str) -> No
     program.run(x, out, coefficients)
     assert reference.error_ratio(matrix, out, x, coefficients) <= 1
     size = np.dtype(dtype).itemsize
-    assert program.nbytes <= stream.budget_of(plan_of(matrix, 5, **options), matrix, GPU) + 15 * size
+    assert program.nbytes <= stream_rows.budget_of(plan_of(matrix, 5, **options), matrix, GPU) + 15 * size
     vectors = 6 * b * matrix.n * size
     assert program.host_nbytes >= matrix.nnz * (size + 2) + 8 * matrix.nnz + vectors
     assert held_bytes(program) == program.nbytes + program.host_nbytes

@@ -23,12 +23,12 @@ from test_cuda import run_twice
 from test_cuda_layouts import H100
 
 from akx.backends import reference, registry
+from akx.backends.cuda import row_lengths as lengths
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.matrix import transpose
 from akx.backends.cuda.schedules.sweep import schedule as sweep
 from akx.backends.cuda.value_compression.encodings import FULL, HALF, STORED, TABLE, error_of
 from akx.backends.cuda.variants import hot_columns as hubs
-from akx.backends.cuda.variants import row_lengths as lengths
 from akx.backends.cuda.variants import slots, swept, translate, vbell
 from akx.backends.cuda.variants.hot_columns import HUBS
 from akx.core.matrix import Matrix

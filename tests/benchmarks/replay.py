@@ -24,6 +24,7 @@ from akx.core.plan import Plan
 from akx.tuner import Recording, measure, space
 from akx.tuner.history.result import FAILED, Trial
 from akx.tuner.model.figures import Figures, FormatCost
+from akx.tuner.search import outcome
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space, build_space
 from akx.tuner.trace.recording import RecordedTrial
@@ -65,7 +66,7 @@ class Replay:
         monkeypatch.setattr(tuning, "figures_of", lambda device, threads: known)
         monkeypatch.setattr(tuning, "build_space", self.space)
         monkeypatch.setattr(tuning, "precompiling", lambda *args, **options: nullcontext(None))
-        monkeypatch.setattr(tuning, "_cold_prepare_seconds", lambda space, matrix, plan, fallback: fallback)
+        monkeypatch.setattr(outcome, "_cold_prepare_seconds", lambda space, matrix, plan, fallback: fallback)
         monkeypatch.setattr(timing, "free_bytes", lambda: 0)
         monkeypatch.setattr(tuning, "Problem", _Unsolved)
         monkeypatch.setattr(tuning, "Bench", lambda problem, space, **_: _Bench(self, space, problem.matrix))

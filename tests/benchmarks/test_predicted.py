@@ -177,7 +177,7 @@ def test_a_predicted_plan_that_nobody_measured_has_no_share(
     folder: Path, timed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = Plan("cpu", "wavefront", "csr", k=4, k_per_pass=4, threads=1)
-    monkeypatch.setattr(samplers.Model, "predicted", lambda self: chosen)
+    monkeypatch.setattr(predicted, "predicted", lambda model: chosen)
     found = predicted.look_up(samplers.read_recording(next(folder.glob("*.jsonl"))), Matrix.from_any(MADE))
     assert found["share"] is found["over_baseline"] is found["predicted"]["seconds"] is None
     document = {"recorded_on": "a device", "commit": "0" * 40, "predictions": [found, {**found, "share": 0.5}]}

@@ -170,8 +170,8 @@ def test_the_sources_of_streams_are_used_by_no_others() -> None:
 def test_the_sources_of_products_are_used_by_no_others() -> None:
     """But by what asks how far apart columns are, or what prices go by."""
     asking = (
-        "schedules/stream/schedule.py",
-        "schedules/wavefront/schedule.py",
+        "schedules/stream/",
+        "schedules/wavefront/",
         "variants/block_local/",
         "variants/diagonals.py",
     )

@@ -138,14 +138,14 @@ def test_what_a_library_in_c_prints_is_no_data() -> None:
 def test_ctrl_c_that_a_callback_swallows_is_not_lost() -> None:
     script = """
 import ctypes, signal, sys, time
-from akx.cli import run as guard
+from akx.cli import run as command_line
 
 def work(arguments):
     ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))()
     time.sleep(30)
 
-guard._invoke = work
-sys.exit(guard.run(["info"]))
+command_line._invoke = work
+sys.exit(command_line.run(["info"]))
 """
     signal_default = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     ran = subprocess.run(

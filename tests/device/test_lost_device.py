@@ -14,7 +14,7 @@ from akx.backends.cuda.device.facts import cuda_missing
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner.sandbox.process import Canary
+from akx.tuner.sandbox import Sandbox
 from akx.tuner.trial.problem import Problem
 
 pytestmark = [
@@ -66,7 +66,7 @@ def test_a_candidate_that_strays_is_told_and_the_next_one_runs(stray: str) -> No
     problem = Problem(Matrix.from_any(sp.eye_array(40, format="csr")), 2)
     program = f"""{stray}
 from akx.backends import registry
-from akx.tuner.sandbox import process as canary
+from akx.tuner import sandbox
 found = registry.get
 
 def get(backend, schedule):
@@ -82,16 +82,16 @@ def get(backend, schedule):
     return Straying()
 
 registry.get = get
-canary.main()
+sandbox.main()
 """
-    canary = Canary(problem, command=[sys.executable, "-c", program])
+    sandbox = Sandbox(problem, command=[sys.executable, "-c", program])
     try:
-        assert canary.reason_against(Plan("cuda", "sweep", "csr-1", k=2)) is None
-        reason = canary.reason_against(Plan("cuda", "sweep", "csr-2", k=2)) or ""
+        assert sandbox.reason_against(Plan("cuda", "sweep", "csr-1", k=2)) is None
+        reason = sandbox.reason_against(Plan("cuda", "sweep", "csr-2", k=2)) or ""
         assert "illegal address" in reason
-        assert canary.reason_against(Plan("cuda", "sweep", "csr-1", k=2)) is None
+        assert sandbox.reason_against(Plan("cuda", "sweep", "csr-1", k=2)) is None
     finally:
-        canary.close()
+        sandbox.close()
 
 
 def test_memory_that_is_not_there_is_a_typed_error_and_the_device_goes_on() -> None:

@@ -17,7 +17,7 @@ from akx.backends import registry
 from akx.backends.cuda import timing as gpu
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.runtime import cuda_missing
-from akx.backends.cuda.schedules.stream import schedule as stream
+from akx.backends.cuda.schedules.stream import rows as stream_rows
 from akx.backends.memory_budget import within
 from akx.backends.schedule import Program
 from akx.core.errors import ArgumentError, BudgetError
@@ -27,6 +27,7 @@ from akx.plandb import default_database
 from akx.tuner import plan_key, predict
 from akx.tuner import space as spaces
 from akx.tuner.history.result import TuneResult
+from akx.tuner.search import outcome as outcomes
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space, build_space, is_baseline
 from akx.tuner.trial.bench import Bench
@@ -79,7 +80,7 @@ def test_a_small_budget_leaves_what_streams(matrix: Matrix) -> None:
     assert feasible["stream"]
     for plan in feasible["stream"][:: max(1, len(feasible["stream"]) // 40)]:
         assert plan.typed.budget == budget
-        window = stream.window_of(plan, matrix, GPU)
+        window = stream_rows.window_of(plan, matrix, GPU)
         assert window is not None
         assert window.nbytes + 3 * 6 * 8 <= budget
     baselines = usable(space, matrix)
@@ -241,13 +242,13 @@ def test_page_locked_memory_counts_among_what_is_kept() -> None:
 def test_the_note_on_a_budget_names_the_baseline(matrix: Matrix) -> None:
     fields = {field.name: None for field in dataclasses.fields(TuneResult)}
     result = TuneResult(**{**fields, "backend": "cuda", "notes": ("x",), "baseline_name": "sweep/csr-1 threads=1"})  # type: ignore[arg-type]
-    assert tuning._with_budget(result, None) is result
-    note, last = tuning._with_budget(result, 5).notes
+    assert outcomes.with_budget(result, None) is result
+    note, last = outcomes.with_budget(result, 5).notes
     assert last == "x"
     assert "budget of 5 bytes" in note
     assert "the baseline is plain products, sweep/csr-1" in note
     streamed = dataclasses.replace(result, baseline_name="stream/sell-1 k_per_pass=1")
-    assert "the baseline is streamed products, stream/sell-1" in tuning._with_budget(streamed, 5).notes[0]
+    assert "the baseline is streamed products, stream/sell-1" in outcomes.with_budget(streamed, 5).notes[0]
 
 
 @pytest.mark.cuda

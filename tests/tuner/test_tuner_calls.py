@@ -18,7 +18,7 @@ from akx.tuner import tune as tune_and_keep
 from akx.tuner.history.result import FEW_CALLS
 from akx.tuner.model.figures import Figures
 from akx.tuner.model.predict import Model
-from akx.tuner.search import tune as tuning
+from akx.tuner.search import outcome as outcomes
 from akx.tuner.space import Space, is_baseline, least_bytes
 
 tune = partial(tune_and_keep, db=False)
@@ -133,9 +133,9 @@ def test_what_two_searches_cost_is_said_once(make_world: Any, matrix: Any) -> No
     alone = tune(matrix, 8)
     assert alone.break_even_calls is not None
     calls = alone.break_even_calls - 1
-    first = tuning._with_calls(alone, calls)
+    first = outcomes.with_calls(alone, calls)
     assert first.notes == (*alone.notes, f"{calls} calls do not pay back what tuning cost, {calls + 1} do")
-    both = tuning._with_calls(replace(first, tuning_seconds=2 * first.tuning_seconds), calls)
+    both = outcomes.with_calls(replace(first, tuning_seconds=2 * first.tuning_seconds), calls)
     assert both.break_even_calls is not None
     assert both.break_even_calls > calls + 1
     assert both.notes == (*alone.notes, f"{calls} calls do not pay back what tuning cost, {both.break_even_calls} do")

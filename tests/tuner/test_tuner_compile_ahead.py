@@ -23,16 +23,16 @@ from akx.core import process as _process
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import Settings
+from akx.tuner import sandbox as processes
 from akx.tuner.history.result import COMPLETE, FAILED, Trial
 from akx.tuner.measure import Precision
-from akx.tuner.sandbox import pipes as processes
-from akx.tuner.sandbox.process import Canary
+from akx.tuner.sandbox import Sandbox
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import build_space
 from akx.tuner.trial.bench import Bench
 from akx.tuner.trial.problem import Problem
-from akx.tuner.warmup import compile_ahead as forerunners
-from akx.tuner.warmup.compile_ahead import Forerunners, processes_ahead
+from akx.tuner.warmup import compile_ahead
+from akx.tuner.warmup.compile_ahead import CompileAhead, processes_ahead
 
 PLANS = [Plan("cpu", "sweep", variant, k=2) for variant in ("csr", "sell", "dia", "bcsr-2x2")]
 HANGS = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -73,15 +73,15 @@ class Slow:
 
 
 class Hall:
-    """Forerunners of slow processes, and what they did."""
+    """CompileAhead of slow processes, and what they did."""
 
     def __init__(self) -> None:
         self.go, self.did = threading.Event(), list[tuple[str, Plan, Slow]]()
-        self.made: list[Forerunners] = []
+        self.made: list[CompileAhead] = []
 
     def __call__(self, ahead: int) -> Any:
         make: Any = lambda problem: Slow(self.go, self.did)  # noqa: E731
-        self.made.append(Forerunners(None, ahead=ahead, make=make))  # type: ignore[arg-type]
+        self.made.append(CompileAhead(None, ahead=ahead, make=make))  # type: ignore[arg-type]
         return self.made[-1]
 
     def plans(self, what: str) -> list[Plan]:
@@ -161,7 +161,7 @@ def test_who_asks_waits_no_longer_than_there_is_time(hall: Hall, monkeypatch: py
         assert runners.gave_up
     begin = time.monotonic()
     runners.await_coming(PLANS[0], 0.05)
-    monkeypatch.setattr(forerunners, "_COMING", 0.05)
+    monkeypatch.setattr(compile_ahead, "_COMING", 0.05)
     runners.await_coming(PLANS[0])
     runners.await_coming(PLANS[3])
     assert time.monotonic() - begin < 3.0
@@ -172,7 +172,7 @@ def test_who_asks_waits_no_longer_than_there_is_time(hall: Hall, monkeypatch: py
 
 def test_a_process_that_comes_up_is_not_waited_for(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a plan cannot crash: to compile it here takes less. Later the same process is."""
-    monkeypatch.setattr(forerunners, "_COMING", 0.3)
+    monkeypatch.setattr(compile_ahead, "_COMING", 0.3)
     runners = hall(1)
     runners.ahead(PLANS[:1])
     waited = []
@@ -209,7 +209,7 @@ def test_what_goes_wrong_ahead_is_no_verdict(hall: Hall, monkeypatch: pytest.Mon
 
 
 def test_real_processes_answer_and_end(problem: Problem) -> None:
-    runners = Forerunners(problem, ahead=2)
+    runners = CompileAhead(problem, ahead=2)
     runners.ahead(PLANS[:3])
     assert [runners.reason_against(plan) for plan in PLANS] == [None] * 4
     processes: list[Any] = [one._process for one in runners._all if one._process is not None]
@@ -226,7 +226,7 @@ def test_a_process_keeps_what_it_has_ready_and_runs_it(problem: Problem) -> None
     """And prepares what it has not, or has no more."""
     program = """
 from akx.backends import registry
-from akx.tuner.sandbox import process as canary
+from akx.tuner import sandbox
 found, times = registry.get, []
 
 def get(backend, schedule):
@@ -239,12 +239,12 @@ def get(backend, schedule):
 
     return Counting()
 
-run = canary._run
+run = sandbox._run
 registry.get = get
-canary._run = lambda *given: run(*given) or ",".join(times)
-canary.main()
+sandbox._run = lambda *given: run(*given) or ",".join(times)
+sandbox.main()
 """
-    one = Canary(problem, command=[sys.executable, "-c", program])
+    one = Sandbox(problem, command=[sys.executable, "-c", program])
     try:
         assert one.get_ready(PLANS[0])
         assert one.reason_against(PLANS[0]) == "csr"
@@ -259,7 +259,7 @@ canary.main()
 
 def test_processes_that_hang_end_with_the_search(problem: Problem) -> None:
     """Nobody is left behind on the device, and who waits gets an answer."""
-    runners = Forerunners(problem, ahead=1, make=lambda problem: Canary(problem, command=HANGS))
+    runners = CompileAhead(problem, ahead=1, make=lambda problem: Sandbox(problem, command=HANGS))
     runners.ahead(PLANS[:2])
     wait_until(lambda: all(one._process is not None for one in runners._all))
     processes: list[Any] = [one._process for one in runners._all]
@@ -272,7 +272,7 @@ def test_processes_that_hang_end_with_the_search(problem: Problem) -> None:
 
 def test_a_process_that_is_being_ended_can_be_ended_at_once(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it is given the time to end by itself, it is there for who cannot wait."""
-    one = Canary(problem, command=HANGS)
+    one = Sandbox(problem, command=HANGS)
     thread = threading.Thread(target=one.get_ready, args=(PLANS[0],))
     thread.start()
     wait_until(lambda: one.is_up)
@@ -287,7 +287,7 @@ def test_a_process_that_is_being_ended_can_be_ended_at_once(problem: Problem, mo
 
 
 def test_a_process_that_comes_up_as_all_end_ends_too(problem: Problem) -> None:
-    one = Canary(problem, command=HANGS)
+    one = Sandbox(problem, command=HANGS)
     one.end()
     assert "was lost" in (one.reason_against(PLANS[0]) or "")
 
@@ -300,13 +300,13 @@ import sys, time
 import scipy.sparse as sp
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner.sandbox.process import Canary
-from akx.tuner.warmup.compile_ahead import Forerunners
+from akx.tuner.sandbox import Sandbox
+from akx.tuner.warmup.compile_ahead import CompileAhead
 from akx.tuner.trial.problem import Problem
 
-child = "import time; from akx.tuner.sandbox import process; process._run = lambda *_: time.sleep(600); process.main()"
+child = "import time; from akx.tuner import sandbox as it; it._run = lambda *_: time.sleep(600); it.main()"
 problem = Problem(Matrix.from_any(sp.eye_array(40, format="csr")), 2)
-runners = Forerunners(problem, ahead=1, make=lambda problem: Canary(problem, command=[sys.executable, "-c", child]))
+runners = CompileAhead(problem, ahead=1, make=lambda problem: Sandbox(problem, command=[sys.executable, "-c", child]))
 plans = [Plan("cpu", "sweep", variant, k=2) for variant in ("csr", "sell")]
 runners.ahead(plans)
 while len(runners._idle) < 2:
@@ -335,7 +335,7 @@ runners.reason_against(plans[0])
 
 
 def test_ctrl_c_is_for_the_tuner_alone(problem: Problem) -> None:
-    one = Canary(problem)
+    one = Sandbox(problem)
     try:
         assert one.reason_against(PLANS[0]) is None
         process: Any = one._process
@@ -353,8 +353,8 @@ def test_a_trial_finds_out_for_itself(problem: Problem, monkeypatch: pytest.Monk
     lost = [sys.executable, "-c", "import os; os.read(0, 99); os._exit(3)"]
     plan = space.plan("sweep", {})
     for may_crash, state in ((True, FAILED), (False, COMPLETE)):
-        runners = Forerunners(problem, ahead=1, make=lambda problem: Canary(problem, command=lost))
-        monkeypatch.setattr(bench, "_forerunners", runners)
+        runners = CompileAhead(problem, ahead=1, make=lambda problem: Sandbox(problem, command=lost))
+        monkeypatch.setattr(bench, "_compile_ahead", runners)
         monkeypatch.setattr(space.schedules["sweep"], "may_crash", may_crash, raising=False)
         bench.get_ready(lambda: [plan])
         assert runners._begun == {plan}

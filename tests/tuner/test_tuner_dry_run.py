@@ -23,6 +23,6 @@ def test_it_comes_to_its_end_and_is_named_by_the_backend(
     code, module, name, asked = pickle.loads(pickle.dumps(rehearsal.job(3, device)))
     assert code == ("thinking", "cpu" if device is None else "cuda")
     assert asked == (3, device or host_device())
-    assert (module, name) == (rehearsal.__name__, "rehearse")
+    assert (module, name) == (rehearsal.__name__, "dry_run")
     bands = sp.diags_array([1.0, -2.0, 1.0], offsets=[-1, 0, 1], shape=(400, 400), format="csr")
-    rehearsal.rehearse(asked, Matrix.from_any(bands), 1)
+    rehearsal.dry_run(asked, Matrix.from_any(bands), 1)

@@ -601,7 +601,7 @@ def test_on_a_gpu_of_another_kind_it_runs_in_another_process_first(
 
     lost: str | None = None
     monkeypatch.setattr(ladder, "_VERDICTS", {})
-    monkeypatch.setattr(worker, "Forerunners", Runners)
+    monkeypatch.setattr(worker, "CompileAhead", Runners)
     monkeypatch.setattr(CudaBackend, "trial_vectors", lambda self, problem, **_: FakeDeviceProblem(problem))
     front = Plan("cuda", "front", "sell", k=8, k_per_pass=4, block_bytes=2**18, options={"split": "interleaved"})
     predicted = Plan("cuda", "sweep", "csr", k=8)

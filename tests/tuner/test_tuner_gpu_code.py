@@ -27,11 +27,11 @@ from akx.backends.cuda.variants import diagonals, vbell
 from akx.backends.cuda.variants import hot_columns as hubs
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.tuner import sandbox as processes
 from akx.tuner import space as spaces
 from akx.tuner.history.result import Progress
 from akx.tuner.measure import Precision
 from akx.tuner.request import Settings
-from akx.tuner.sandbox import pipes as processes
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import build_space
 from akx.tuner.trial.bench import Bench

@@ -18,9 +18,10 @@ from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import Settings, TuneResult, exhaustive, plan_key, read_recording, replay
 from akx.tuner import tune as tune_and_keep
-from akx.tuner.candidates.warm_start import Seeds
+from akx.tuner.candidates import initial_candidates
+from akx.tuner.candidates.warm_start import WarmStart
 from akx.tuner.history.result import EARLIER, SHARED
-from akx.tuner.model.predict import Model
+from akx.tuner.search import outcome
 from akx.tuner.search import tune as tuning
 from akx.tuner.search.search import _not_tried
 from akx.tuner.space import build_space
@@ -107,8 +108,9 @@ def test_nor_are_seeds_and_what_is_predicted_or_where_a_schedule_wants_to_begin(
     bad = {front(block_bytes=size): f"no blocks of {size} bytes" for size in sizes[:5]}
     make_world(infeasible=bad.get)
     like, similar, pattern, predicted, start = bad
-    monkeypatch.setattr(tuning, "known_seeds", lambda *_: Seeds((like,), (similar,), (pattern,)))
-    monkeypatch.setattr(Model, "predicted", lambda model: predicted)
+    monkeypatch.setattr(tuning, "warm_start_of", lambda *_: WarmStart((like,), (similar,), (pattern,)))
+    for module in (initial_candidates, outcome):
+        monkeypatch.setattr(module, "predicted", lambda model: predicted)
     schedule = registry.get("cpu", "front")
     monkeypatch.setattr(schedule, "starts", lambda matrix, device, k: (start,), raising=False)
     result = tune(matrix, 8)
@@ -184,7 +186,8 @@ def test_a_schedule_that_cannot_say_what_is_feasible_fails_with_its_reason(
         return None
 
     make_world(infeasible=broken)
-    monkeypatch.setattr(Model, "predicted", lambda model: front())
+    for module in (initial_candidates, outcome):
+        monkeypatch.setattr(module, "predicted", lambda model: front())
     result = (exhaustive if whole else tune)(matrix, 8)
     failed = [trial for trial in result.trials if trial.state == "failed"]
     assert failed

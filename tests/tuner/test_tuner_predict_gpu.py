@@ -15,7 +15,9 @@ from akx.backends import registry
 from akx.backends.cuda.cost.model import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
 from akx.backends.cuda.device.compile import ROOT
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.schedules.ghost import layout as ghost_layout
 from akx.backends.cuda.schedules.ghost import schedule as ghost
+from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.schedules.sweep import cost as sweep_work
 from akx.backends.cuda.schedules.sweep import layout as sweep_layout
@@ -23,6 +25,7 @@ from akx.backends.cuda.schedules.sweep import schedule as sweep
 from akx.backends.cuda.schedules.sweep.cost import csr_work, sell_work
 from akx.backends.cuda.schedules.wavefront import cost as wavefront_work
 from akx.backends.cuda.schedules.wavefront import schedule as wavefront
+from akx.backends.cuda.schedules.wavefront import strips as wavefront_strips
 from akx.backends.cuda.variants import diagonals, vbell
 from akx.backends.memory_budget import within
 from akx.core.matrix import Matrix
@@ -110,9 +113,9 @@ def lay_out(plan: Plan, matrix: Matrix, gpu: CudaDevice) -> None:
     """What preparing the plan does on the host."""
     assert registry.get("cuda", plan.schedule).feasible(plan, matrix, gpu) is None
     if plan.schedule == "ghost":
-        ghost.lay_out_ghost(matrix, plan, gpu)
+        ghost_layout.lay_out_ghost(matrix, plan, gpu)
     elif plan.schedule == "wavefront":
-        wavefront.front_of(matrix, plan, gpu)
+        wavefront_strips.front_of(matrix, plan, gpu)
     elif plan.schedule == "sweep":
         name, _, lanes = plan.variant.partition("-")
         if name == "vbell":
@@ -122,7 +125,7 @@ def lay_out(plan: Plan, matrix: Matrix, gpu: CudaDevice) -> None:
     elif plan.variant == diagonals.DIA:
         diagonals.lay_out(matrix, plan, gpu)
     else:
-        resident.lay_out_resident(matrix, plan, gpu)
+        resident_layout.lay_out_resident(matrix, plan, gpu)
 
 
 # ---------------------------------------------------------------------------------------------------- what is chosen
@@ -287,7 +290,7 @@ def test_several_start_vectors_share_a_sweep_and_take_turns_on_a_chip() -> None:
     plain, parts = Plan("cuda", "sweep", "csr-16", k=16), resident.SCHEDULE.offers(matrix, H100, 16)[0]
     assert eight.seconds(plain) < 4 * one.seconds(plain)
     assert eight.seconds(parts) > 7 * one.seconds(parts)
-    lay_out(eight.predicted(), matrix, H100)
+    lay_out(predicted(eight), matrix, H100)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])

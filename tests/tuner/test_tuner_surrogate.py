@@ -14,12 +14,12 @@ import pytest
 from akx.backends.schedule import Parameter
 from akx.core.plan import Plan
 from akx.tuner import measure
-from akx.tuner.candidates.candidate_pool import Prospects
-from akx.tuner.candidates.initial_candidates import Opening
-from akx.tuner.candidates.warm_start import NO_SEEDS
+from akx.tuner.candidates.candidate_pool import CandidatePool
+from akx.tuner.candidates.initial_candidates import InitialCandidates
+from akx.tuner.candidates.warm_start import NO_WARM_START
 from akx.tuner.history.ledger import Ledger
 from akx.tuner.history.result import COMPLETE, FAILED, PRUNED, Trial
-from akx.tuner.model.budget import Meter
+from akx.tuner.model.budget import ModelBudget
 from akx.tuner.model.predict import Model
 from akx.tuner.space import Space
 from akx.tuner.surrogate import Amplitudes, Surrogate
@@ -126,13 +126,13 @@ def test_hopeless_is_what_is_slow_beyond_doubt(space: Space) -> None:
 def test_a_baseline_is_hopeless_beside_other_baselines_alone(space: Space) -> None:
     """What others on the study found may be far faster; the best baseline is to be found nonetheless."""
     ledger = Ledger(space)
-    prospects = Prospects(cast("Model", Said(space, lambda plan: 1.0)), ledger)
+    pool = CandidatePool(cast("Model", Said(space, lambda plan: 1.0)), ledger)
     plain, other = space.plan("sweep", {"variant": "a"}), space.plan("sweep", {"variant": "b"})
-    assert not prospects.is_hopeless(other)
+    assert not pool.is_hopeless(other)
     for trial in trials({plain: 1.0, near(space): 0.05, near(space, variant="b"): 0.05}):
         ledger.add(trial)
-    assert prospects.times.is_hopeless(other, 0.05)
-    assert not prospects.is_hopeless(other)
+    assert pool.times.is_hopeless(other, 0.05)
+    assert not pool.is_hopeless(other)
 
 
 def test_without_a_model_there_is_no_estimate(space: Space) -> None:
@@ -154,14 +154,14 @@ def test_an_opening_has_what_is_likely_refused_last(space: Space) -> None:
     def formula(plan: Plan) -> float:
         return math.inf if plan.schedule == "far" else 0.5 if plan.partitioner == "natural" else 0.9
 
-    prospects = Prospects(cast("Model", Said(space, formula)), Ledger(space))
+    pool = CandidatePool(cast("Model", Said(space, formula)), Ledger(space))
     for trial in trials({space.plan("sweep", {}): 1.0}):
-        prospects.ledger.add(trial)
+        pool.ledger.add(trial)
     refused, fast = space.plan("far", {}), near(space)
     unsure = space.plan("sweep", {"variant": "b"})  # likely slower, but nobody knows its variant
-    prospects.times.learn(trials({space.plan("sweep", {}): 1.0, near(space, block=BLOCKS[1]): 0.6}))
-    opening = Opening(prospects, NO_SEEDS, ())
-    found = list(opening._by_worth([("start", refused), ("start", fast), ("start", unsure)]))
+    pool.times.learn(trials({space.plan("sweep", {}): 1.0, near(space, block=BLOCKS[1]): 0.6}))
+    initial = InitialCandidates(pool, NO_WARM_START, ())
+    found = list(initial._by_worth([("start", refused), ("start", fast), ("start", unsure)]))
     assert found[0] == ("start", fast)
     assert found[1:] == [("start", unsure), ("start", refused)]
 
@@ -187,25 +187,25 @@ def test_a_model_that_takes_long_is_asked_no_more(space: Space, monkeypatch: pyt
 def test_all_thinking_is_a_tenth_of_the_search_at_most(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, kinds = {"now": 0.0}, [near(space, partitioner=f"order {i}") for i in range(9)]
     monkeypatch.setattr(measure, "now", lambda: clock["now"])
-    meter = Meter(lambda: 30.0)
+    budget = ModelBudget(lambda: 30.0)
     for plan in kinds:
-        assert meter.allows(plan) == (clock["now"] < 3.0)
-        if meter.allows(plan):
-            with meter.on(plan):
+        assert budget.allows(plan) == (clock["now"] < 3.0)
+        if budget.allows(plan):
+            with budget.on(plan):
                 clock["now"] += 0.9
-            assert meter.allows(plan) == (clock["now"] < 3.0)
+            assert budget.allows(plan) == (clock["now"] < 3.0)
     assert clock["now"] == pytest.approx(3.6)
 
 
 def test_what_is_compiled_while_a_plan_is_thought_of_is_no_thinking(space: Space) -> None:
-    meter, plan = Meter(lambda: 30.0), near(space)
+    budget, plan = ModelBudget(lambda: 30.0), near(space)
     numba.njit(lambda x: x + 1.0)(1.0)  # what Numba does but once
     begin = measure.now()
-    with meter.on(plan):
+    with budget.on(plan):
         numba.njit(lambda x: np.sort(x)[0] + np.argsort(x)[0] + np.median(x))(np.arange(3.0))
     took = measure.now() - begin
     assert took > 0.3, "it was compiled before"
-    assert meter.longest(plan.partitioner) < 0.3 * took
+    assert budget.longest(plan.partitioner) < 0.3 * took
 
 
 def test_the_longest_thought_in_an_order_is_known_whether_it_counts_or_not(
@@ -213,13 +213,13 @@ def test_the_longest_thought_in_an_order_is_known_whether_it_counts_or_not(
 ) -> None:
     clock = {"now": 0.0}
     monkeypatch.setattr(measure, "now", lambda: clock["now"])
-    meter, plan = Meter(lambda: 30.0), near(space)
-    assert meter.longest(plan.partitioner) == 0.0
+    budget, plan = ModelBudget(lambda: 30.0), near(space)
+    assert budget.longest(plan.partitioner) == 0.0
     for seconds, counts in ((0.2, True), (5.0, False), (0.3, True)):
-        with meter.on(plan, counts=counts):
+        with budget.on(plan, counts=counts):
             clock["now"] += seconds
-    assert meter.longest(plan.partitioner) == 5.0
-    assert meter.allows(plan)
+    assert budget.longest(plan.partitioner) == 5.0
+    assert budget.allows(plan)
 
 
 def test_feasibility_that_takes_long_is_asked_no_more(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,17 +227,17 @@ def test_feasibility_that_takes_long_is_asked_no_more(space: Space, monkeypatch:
     monkeypatch.setattr(measure, "now", lambda: clock["now"])
     model = cast("Any", Said(space, lambda plan: 1.0))
     model.matrix = None
-    prospects = Prospects(model, Ledger(space), seconds=lambda: 30.0)
+    pool = CandidatePool(model, Ledger(space), seconds=lambda: 30.0)
 
     def reason(plan: Plan) -> None:
         asked.append(plan)
         clock["now"] += 0.6
 
-    monkeypatch.setattr(prospects, "_reason_against", reason)
+    monkeypatch.setattr(pool, "_reason_against", reason)
     plans = [near(space, block=block) for block in BLOCKS]
-    assert [prospects.is_known(plan) for plan in plans] == [True, False, False, False, False]
+    assert [pool.is_known(plan) for plan in plans] == [True, False, False, False, False]
     assert asked == plans[:2]
-    assert prospects.is_known(plans[0])  # as before, and not asked again
+    assert pool.is_known(plans[0])  # as before, and not asked again
     assert asked == plans[:2]
 
 

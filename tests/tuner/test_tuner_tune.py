@@ -35,6 +35,7 @@ from akx.tuner import Progress, Settings, exhaustive, measure, plan_key
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.candidates.proposals import SEARCHING
 from akx.tuner.history.result import COMPLETE
+from akx.tuner.request import TuneRequest
 from akx.tuner.search import tune as tuning
 from akx.tuner.search.search import Search
 from akx.tuner.space import build_space, is_baseline
@@ -1031,16 +1032,18 @@ def test_ctrl_c_in_the_half_of_the_host_ends_that_of_the_gpu_too(
     make_world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_world(interrupt_at=900)
-    whole, asked = tuning.tune, []
+    whole, asked = tuning._tune, []
 
-    def half(*given: Any, backend: str, **options: Any) -> Any:
-        asked.append(backend)
-        return whole(*given, backend="cpu", **options)
+    def half(matrix: Any, request: TuneRequest) -> Any:
+        if request.backend == "auto":
+            return whole(matrix, request)
+        asked.append(request.backend)
+        return whole(matrix, dataclasses.replace(request, backend="cpu"))
 
     monkeypatch.setattr(registry, "backends", lambda: ("cpu", "cuda"))
     monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
-    monkeypatch.setattr(tuning, "tune", half)
-    result = whole(matrix, 8, db=db)
+    monkeypatch.setattr(tuning, "_tune", half)
+    result = tune_and_keep(matrix, 8, db=db)
     assert asked == ["cpu"]
     assert result.interrupted
     assert [record.plan for record in db.list()] == [result.plan]
@@ -1051,17 +1054,19 @@ def test_a_gpu_that_fails_does_not_lose_what_the_host_found(
     make_world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_world()
-    whole = tuning.tune
+    whole = tuning._tune
 
-    def half(*given: Any, backend: str, **options: Any) -> Any:
-        if backend == "cuda":
+    def half(matrix: Any, request: TuneRequest) -> Any:
+        if request.backend == "auto":
+            return whole(matrix, request)
+        if request.backend == "cuda":
             raise DeviceError("the device has no room for the matrix")
-        return whole(*given, backend="cpu", **options)
+        return whole(matrix, dataclasses.replace(request, backend="cpu"))
 
     monkeypatch.setattr(registry, "backends", lambda: ("cpu", "cuda"))
     monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
-    monkeypatch.setattr(tuning, "tune", half)
-    result = whole(matrix, 8, db=db)
+    monkeypatch.setattr(tuning, "_tune", half)
+    result = tune_and_keep(matrix, 8, db=db)
     assert result.speedup > 1.5
     assert [record.plan for record in db.list()] == [result.plan]
     assert result.notes[-1] == "the cuda backend was not tuned: the device has no room for the matrix"
@@ -1493,21 +1498,24 @@ def test_by_default_the_host_has_half_a_minute_a_gpu_one_and_both_share_one(
 ) -> None:
     make_world()
     asked: list[tuple[str, float]] = []
-    whole = tuning.tune
+    whole = tuning._tune
 
-    def part(*given: Any, backend: str, settings: Settings, **options: Any) -> Any:
-        asked.append((backend, settings.seconds))
-        return whole(*given, backend="cpu", settings=settings, **options)
+    def part(matrix: Any, request: TuneRequest) -> Any:
+        if request.backend == "auto":
+            return whole(matrix, request)
+        assert request.settings is not None
+        asked.append((request.backend, request.settings.seconds))
+        return whole(matrix, dataclasses.replace(request, backend="cpu"))
 
     assert [Settings().on(name).seconds for name in ("cpu", "cuda", "auto")] == [30.0, 60.0, 60.0]
     assert len({dataclasses.replace(Settings().on(name), seconds=1.0) for name in ("cpu", "cuda")}) == 1
     monkeypatch.setattr(registry, "backends", lambda: ("cpu", "cuda"))
     monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
-    monkeypatch.setattr(tuning, "tune", part)
+    monkeypatch.setattr(tuning, "_tune", part)
     for seconds in (None, 9.0):
-        whole(matrix, 8, db=False, seconds=seconds)
+        tune_and_keep(matrix, 8, db=False, seconds=seconds)
     for chosen in (Settings(patience=40), Settings(seconds=30.0)):
-        whole(matrix, 8, db=False, settings=chosen)
+        tune_and_keep(matrix, 8, db=False, settings=chosen)
     assert [backend for backend, _ in asked] == ["cpu", "cuda"] * 4
     assert [seconds for _, seconds in asked] == pytest.approx([20.0, 40.0, 3.0, 6.0, 20.0, 40.0, 10.0, 20.0])
 

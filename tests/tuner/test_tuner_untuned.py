@@ -15,10 +15,11 @@ from akx.core.errors import InfeasibleError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import tune
+from akx.tuner.candidates import initial_candidates
 from akx.tuner.history.kept import reuse
 from akx.tuner.history.result import FEW_CALLS, Finalist, Trial, TuneResult, Untuned
 from akx.tuner.model.figures import Figures, derived_figures, faster
-from akx.tuner.model.predict import Model
+from akx.tuner.search import outcome as outcomes
 from akx.tuner.search import tune as tuning
 from akx.tuner.search.search import Outcome
 
@@ -32,10 +33,15 @@ def db(tmp_path: Path) -> PlanDatabase:
     return PlanDatabase(tmp_path / "plans.sqlite", layers=())
 
 
+def predicts(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
+    for module in (initial_candidates, outcomes):
+        monkeypatch.setattr(module, "predicted", lambda model: plan)
+
+
 @pytest.fixture
 def plain(world: Any, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """What is predicted: plain products, a tenth slower than the baseline."""
-    monkeypatch.setattr(Model, "predicted", lambda model: SWEEP)
+    predicts(monkeypatch, SWEEP)
     return SWEEP
 
 
@@ -51,8 +57,10 @@ def outcome(*trials: Trial, finals: dict[Plan, float] | None = None, **changes: 
 
 
 def untuned(found: Outcome, predicted: Callable[[], Plan] = lambda: GUESS) -> tuple[Plan, float] | None:
-    model: Any = SimpleNamespace(predicted=predicted, space=SimpleNamespace(inside=lambda plan: plan))
-    return tuning._untuned(found, model)
+    model: Any = SimpleNamespace(space=SimpleNamespace(inside=lambda plan: plan))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outcomes, "predicted", lambda model: predicted())
+        return outcomes._untuned(found, model)
 
 
 def never() -> Plan:
@@ -141,7 +149,7 @@ def test_a_search_says_what_it_gains_over_an_untuned_call(
 def test_an_untuned_call_that_takes_the_best_plan_already(
     world: Any, matrix: Any, optimum: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Model, "predicted", lambda model: optimum)
+    predicts(monkeypatch, optimum)
     result = tune(matrix, 8, db=False)
     assert result.plan == optimum
     assert result.untuned is not None
@@ -153,7 +161,7 @@ def test_a_slow_prediction_is_timed_by_its_trial(
     world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch, optimum: Plan
 ) -> None:
     slow = optimum.replace(variant="csr", block_bytes=2**16, threads=2)
-    monkeypatch.setattr(Model, "predicted", lambda model: slow)
+    predicts(monkeypatch, slow)
     result = tune(matrix, 8, db=False)
     assert slow not in [finalist.plan for finalist in result.finalists]
     assert result.untuned is not None
@@ -173,7 +181,7 @@ def test_a_prediction_that_was_dropped_as_too_slow_has_the_figure_of_few_samples
     world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SWEEP.replace(threads=1)  # twice as slow as the baseline
-    monkeypatch.setattr(Model, "predicted", lambda model: slow)
+    predicts(monkeypatch, slow)
     result = tune(matrix, 8, db=False)
     assert [trial.state for trial in result.trials if trial.plan == slow] == ["pruned"]
     assert result.untuned is not None

@@ -23,10 +23,17 @@ from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans
 from akx.plandb.bundle import bundle_text
 from akx.plandb.record import Sketch
 from akx.tuner import measure, plan_key, read_recording, replay, tune
-from akx.tuner.candidates import similar_matrices as similar
-from akx.tuner.candidates.same_pattern import key_distance
-from akx.tuner.candidates.similar_matrices import carried_over, distance, features_of, similar_plans
-from akx.tuner.candidates.warm_start import NO_SEEDS, Seeds, known_seeds
+from akx.tuner.candidates import warm_start as similar
+from akx.tuner.candidates.warm_start import (
+    NO_WARM_START,
+    WarmStart,
+    carried_over,
+    distance,
+    features_of,
+    key_distance,
+    similar_plans,
+    warm_start_of,
+)
 from akx.tuner.fallback.answer import like_plans
 from akx.tuner.space import Space, build_space
 
@@ -98,9 +105,9 @@ def test_like_plans_are_within_the_budgets_and_given_ones_are_not(world: Any, ma
 
 def test_without_plans_there_are_no_seeds(matrix: Any, db: PlanDatabase, space: Space) -> None:
     key = plan_key(matrix, 8)
-    assert known_seeds(db, key, space, matrix) == NO_SEEDS
+    assert warm_start_of(db, key, space, matrix) == NO_WARM_START
     assert similar._MEMO in matrix.pattern_cache  # known before the search: Ctrl-C behind it must not lose the plan
-    assert known_seeds(None, key, space, matrix) == NO_SEEDS
+    assert warm_start_of(None, key, space, matrix) == NO_WARM_START
 
 
 def test_seeds_are_feasible(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
@@ -122,7 +129,7 @@ def test_seeds_are_feasible(make_world: Any, matrix: Any, db: PlanDatabase) -> N
     db.put(record(replace(key, revisions="other 0"), plans[0]))
     db.put(record(replace(key, revisions="other 1"), plans[1]))
     db.put(record(replace(key, revisions="other 2"), front(block_bytes=64 * KIB)))
-    assert known_seeds(db, key, space, matrix) == Seeds((front(),), (), (front(block_bytes=64 * KIB),))
+    assert warm_start_of(db, key, space, matrix) == WarmStart((front(),), (), (front(block_bytes=64 * KIB),))
 
 
 # ------------------------------------------------------------------------------------------------ the same pattern
@@ -165,7 +172,7 @@ def test_plans_for_the_same_pattern_are_seeds_the_nearest_first(matrix: Any, db:
             db.put(record(replace(key, **changes[number]), moved))
 
     def found() -> tuple[Plan, ...]:
-        return known_seeds(db, key, space, matrix).pattern
+        return warm_start_of(db, key, space, matrix).pattern
 
     put([4])
     assert found() == (plans[4].replace(k_per_pass=8),)  # all of them in one pass
@@ -179,21 +186,21 @@ def test_plans_for_the_same_pattern_are_seeds_the_nearest_first(matrix: Any, db:
     assert found() == (plans[0], plans[5], plans[1]), "of two that are equally far the newer first"
     db.put(record(key, front()))
     assert front() not in found(), "the plan under the very key is given"
-    assert known_seeds(db, key, space, matrix) == Seeds(pattern=found())
+    assert warm_start_of(db, key, space, matrix) == WarmStart(pattern=found())
 
 
 def test_a_plan_of_another_revision_or_aged_is_a_little_farther(matrix: Any, db: PlanDatabase, space: Space) -> None:
     key = plan_key(matrix, 8)
     small, large = front(block_bytes=64 * KIB), front(block_bytes=128 * KIB)
     db.put(record(key, front()))
-    assert front() not in known_seeds(db, key, space, matrix).pattern, "the plan that a lookup finds is given"
+    assert front() not in warm_start_of(db, key, space, matrix).pattern, "the plan that a lookup finds is given"
     earlier = "2020-01-01T00:00:00+00:00"
     newton = replace(key, basis="newton")
     db.put(record(replace(newton, revisions="other"), small))
     db.put(record(newton, large, created=earlier))
-    assert known_seeds(db, key, space, matrix).pattern == (large, small), "nearer, though it is older"
+    assert warm_start_of(db, key, space, matrix).pattern == (large, small), "nearer, though it is older"
     db.put(record(newton, large, created=earlier, provenance={"versions": {"numba": "0.1"}}))
-    assert known_seeds(db, key, space, matrix).pattern == (small, large), "as far"
+    assert warm_start_of(db, key, space, matrix).pattern == (small, large), "as far"
 
 
 def test_what_is_of_no_use_for_the_same_pattern(matrix: Any, db: PlanDatabase, space: Space) -> None:
@@ -203,19 +210,19 @@ def test_what_is_of_no_use_for_the_same_pattern(matrix: Any, db: PlanDatabase, s
     db.put(record(replace(key, **STALE), front(backend="cuda")))
     db.put(record(replace(key, basis="newton"), front(block_bytes=3 * KIB)))  # outside the space
     db.put(record(replace(key, fingerprint="f" * 40), front()))
-    assert known_seeds(db, key, space, matrix) == NO_SEEDS
+    assert warm_start_of(db, key, space, matrix) == NO_WARM_START
 
 
 def test_the_plan_of_a_like_device_is_no_second_seed(matrix: Any, db: PlanDatabase, space: Space) -> None:
     key = plan_key(matrix, 8)
     db.put(record(elsewhere(key), front()))
-    assert known_seeds(db, key, space, matrix) == Seeds((front(),))
+    assert warm_start_of(db, key, space, matrix) == WarmStart((front(),))
     db.put(record(replace(key, **STALE), front()))
-    assert known_seeds(db, key, space, matrix) == Seeds((front(),))
+    assert warm_start_of(db, key, space, matrix) == WarmStart((front(),))
     db.put(record(replace(elsewhere(key), **STALE), front(block_bytes=64 * KIB)))
-    assert known_seeds(db, key, space, matrix) == Seeds((front(),), (), (front(block_bytes=64 * KIB),))
+    assert warm_start_of(db, key, space, matrix) == WarmStart((front(),), (), (front(block_bytes=64 * KIB),))
     db.put(record(replace(key, device_class="cpu/Some Processor/2 cores/L2 1 MiB/L3 32 MiB"), front(threads=1)))
-    assert known_seeds(db, key, space, matrix).pattern == (front(block_bytes=64 * KIB), front(threads=1))
+    assert warm_start_of(db, key, space, matrix).pattern == (front(block_bytes=64 * KIB), front(threads=1))
 
 
 def test_the_plan_of_yesterdays_kernels_is_tried_before_those_for_similar_matrices_and_used_by_no_call(
@@ -367,16 +374,16 @@ def test_a_database_that_cannot_be_read_has_no_seeds(
     key, near = plan_key(matrix, 8), dict(features_of(matrix))
     db.put(record(elsewhere(key), front()))
     db.put(of_other_pattern(key, 1, front(block_bytes=64 * KIB), **near))
-    assert known_seeds(db, key, space, matrix) == Seeds((front(),), (front(block_bytes=64 * KIB),))
+    assert warm_start_of(db, key, space, matrix) == WarmStart((front(),), (front(block_bytes=64 * KIB),))
 
     def fails(*_: Any, **__: Any) -> Any:
         raise DatabaseError("the server is gone")
 
     with monkeypatch.context() as patched:
         patched.setattr(PlanDatabase, "with_ids", fails)
-        assert known_seeds(db, key, space, matrix) == Seeds((front(),))
+        assert warm_start_of(db, key, space, matrix) == WarmStart((front(),))
     monkeypatch.setattr(PlanDatabase, "_read", fails)
-    assert known_seeds(db, key, space, matrix) == NO_SEEDS
+    assert warm_start_of(db, key, space, matrix) == NO_WARM_START
 
 
 # ------------------------------------------------------------------------------------------------ recordings
@@ -395,7 +402,7 @@ def test_a_search_with_seeds_is_recorded_and_made_again(
     result = tune(matrix, 8, db=db, record=path)
     assert {"like", "pattern", "similar"} < set(origins(result))
     found = read_recording(path)
-    assert found.seeds == Seeds((front(block_bytes=64 * KIB),), (front(),), (front(block_bytes=16 * KIB),))
+    assert found.warm_start == WarmStart((front(block_bytes=64 * KIB),), (front(),), (front(block_bytes=16 * KIB),))
     clock = SimpleNamespace(now=lambda: pytest.fail("asked for the time of a real machine"), pause=None)
     monkeypatch.setattr(measure, "_CLOCK", ContextVar("nobody's", default=clock))
     again = replay(path)
@@ -414,7 +421,7 @@ def test_recordings_without_seeds_or_with_wrong_ones(
     path = tmp_path / "trials.jsonl"
     partial(tune, db=False)(matrix, 8, record=path)
     write_seeds(path, None)  # as before there were any
-    assert read_recording(path).seeds == NO_SEEDS
+    assert read_recording(path).warm_start == NO_WARM_START
     assert replay(path).missing == 0
     write_seeds(path, wrong)
     with pytest.raises(FileFormatError, match="seeds"):
@@ -438,6 +445,6 @@ def write_seeds() -> Callable[[Path, str | None], None]:
 
 
 def test_seeds_as_json() -> None:
-    seeds = Seeds((front(),), (front(block_bytes=64 * KIB), front(threads=1)), (front(block_bytes=32 * KIB),))
-    assert Seeds.from_json(seeds.to_json()) == seeds
-    assert Seeds.from_json({}) == NO_SEEDS
+    seeds = WarmStart((front(),), (front(block_bytes=64 * KIB), front(threads=1)), (front(block_bytes=32 * KIB),))
+    assert WarmStart.from_json(seeds.to_json()) == seeds
+    assert WarmStart.from_json({}) == NO_WARM_START

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner.sandbox.pipes import available_bytes
+from akx.tuner.sandbox import available_bytes
 from akx.tuner.warmup import host_code as warmup
 from akx.tuner.warmup.host_code import Job, Warmup, code_of, run_job
 
@@ -147,7 +147,7 @@ def test_a_plan_runs_as_a_search_would_have_it(line: Matrix) -> None:
 
 def test_processes_are_few_where_memory_is(line: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     assert available_bytes() > 0
-    monkeypatch.setattr(warmup.processes, "available_bytes", lambda: 2**20)
+    monkeypatch.setattr(warmup.sandbox, "available_bytes", lambda: 2**20)
     none: Any = Warmup(line)
     none.want([job("a")])
     assert none.count == 0

@@ -81,6 +81,37 @@ class CudaBackend(Backend):
         found: NDArray[Any] = values.get()
         return found
 
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        from akx.backends.cuda.device.memory import empty
+
+        return empty(shape, dtype)
+
+    def synchronize(self) -> None:
+        from akx.backends.cuda.device.streams import synchronize
+
+        synchronize()
+
+    def trim(self) -> None:
+        from akx.backends.cuda.device.pool import memory_pool
+
+        if memory_pool.is_made:
+            memory_pool().trim()
+
+    def interchange(self) -> Any:
+        from akx.backends.cuda.device import interchange
+
+        return interchange
+
+    def all_finite(self, values: Any) -> bool:
+        from akx.backends.cuda.value_compression.new_values import all_finite
+
+        return all_finite(values)
+
+    def finite_watch(self, powers: int) -> Any:
+        from akx.backends.cuda.value_compression.new_values import FiniteWatch
+
+        return FiniteWatch(powers)
+
     def free_bytes(self) -> int:
         from akx.backends.cuda.timing import free_bytes
 
@@ -189,6 +220,11 @@ class CudaBackend(Backend):
         from akx.backends.cuda.cost.rates import link_rates
 
         return link_rates()
+
+    def scaling(self, diagonal: NDArray[Any]) -> Any:
+        from akx.backends.cuda.preconditioners.scaling import Scaling
+
+        return Scaling(diagonal)
 
     def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
         from akx.backends.cuda.vectors.solver_vectors import CudaVectorWork

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from akx.report.html import plan_charts as figures
+from akx.report.html import plan_charts
 from akx.report.html.elements import Markup, element, join
 from akx.report.html.style import STYLE
 from akx.report.html.svg_charts import Chart
@@ -115,8 +115,8 @@ def _ghosts(growth: GhostGrowth, summaries: Sequence[PlanSummary]) -> Markup:
         "A block that does j steps alone needs the rows within j steps of its own (its ghosts), and computes most of "
         "them again. A plan's mark stands at its steps in one pass over the matrix; 1 is no redundant work."
     )
-    parts += [element("p", explained), *notes, _figure(figures.ghost_chart(growth))]
-    parts.append(_figure(figures.redundancy_chart(growth, summaries)))
+    parts += [element("p", explained), *notes, _figure(plan_charts.ghost_chart(growth))]
+    parts.append(_figure(plan_charts.redundancy_chart(growth, summaries)))
     names = ["steps"]
     for curve in growth.curves:
         names += [f"ghosts: {curve.name}", f"redundancy: {curve.name}"]
@@ -137,13 +137,13 @@ def _group(group: Group) -> Markup:
     speedups = "The best plan of each schedule, over the baseline of its k."
     if not any(summary.trials for summary in group.summaries):
         speedups += " The database has no trials of these plans (they were imported, or shipped): only they are shown."
-    roofline = figures.roofline_chart(group)
+    roofline = plan_charts.roofline_chart(group)
     parts = [
         element("h2", group.name),
         element("p", what),
         element("h3", "Speed-ups by schedule and k"),
         element("p", speedups),
-        _figure(figures.speedup_chart(group)),
+        _figure(plan_charts.speedup_chart(group)),
         _details("The same in figures", _schedules(group)),
         element("h3", "Roofline"),
     ]
@@ -156,7 +156,13 @@ def _group(group: Group) -> Markup:
 
 def _schedules(group: Group) -> Markup:
     rows = [
-        (figures.power_label(summary), name, duration(seconds), ratio(summary.record.baseline_seconds / seconds), label)
+        (
+            plan_charts.power_label(summary),
+            name,
+            duration(seconds),
+            ratio(summary.record.baseline_seconds / seconds),
+            label,
+        )
         for summary in group.summaries
         for name, (seconds, label) in summary.by_schedule.items()
     ]
@@ -165,9 +171,9 @@ def _schedules(group: Group) -> Markup:
 
 
 def _plan(summary: PlanSummary) -> Markup:
-    progress = figures.progress_chart(summary)
+    progress = plan_charts.progress_chart(summary)
     parts = [
-        element("h3", f"{figures.power_label(summary)}: {summary.record.plan.label()}"),
+        element("h3", f"{plan_charts.power_label(summary)}: {summary.record.plan.label()}"),
         _pairs(plan_facts(summary)),
         _finalists(summary),
         _reasons(summary),

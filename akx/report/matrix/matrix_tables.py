@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,15 +12,46 @@ from rich.text import Text
 from akx.plandb.layers import origin
 from akx.report.matrix.spy_plot import braille, cell_counts, plain, text_grid
 from akx.report.tables import print_pairs, print_rows
-from akx.report.units import count, ratio, share
+from akx.report.units import count, counted, ratio, share
 
 if TYPE_CHECKING:
-    from akx.core.matrix import Matrix
+    from akx.core.matrix import Features, Matrix
+    from akx.report.matrix.advice import Advice
     from akx.report.matrix.matrix_report import MatrixReport
 
-__all__ = ["print_matrix_report", "print_spy"]
+__all__ = ["print_advice", "print_features", "print_matrix_report", "print_spy"]
 
 _MARGIN = 2
+
+
+def print_features(file: str, features: Features, console: Console) -> None:
+    """What ``akx info`` says of the structure."""
+    f = features
+    print_pairs(
+        [
+            ("matrix", file),
+            ("rows", count(f.rows)),
+            ("entries", f"{count(f.nnz)} ({f.dtype})"),
+            ("row lengths", f"{f.row_min} to {count(f.row_max)}, mean {f.row_mean:.2f}, deviation {f.row_std:.2f}"),
+            ("empty rows", count(f.empty_rows)),
+            ("bandwidth", f"{count(f.bandwidth)}, profile {count(f.profile)}"),
+            ("levels", f"{count(f.level_count)}, the widest of {counted(f.level_width_max, 'row')}"),
+            ("components", count(f.components)),
+            (
+                "symmetry",
+                f"pattern {'symmetric' if f.pattern_symmetric else 'not symmetric'}, values "
+                f"{'not symmetric' if f.value_symmetry == 'none' else f.value_symmetry}",
+            ),
+            ("blocks", f"{f.block_size} x {f.block_size}, {share(f.block_fill)} full"),
+            ("diagonals", f"{count(f.diagonal_count)}, {share(f.diagonal_fill)} full"),
+        ],
+        console,
+    )
+
+
+def print_advice(advice: Sequence[Advice], console: Console) -> None:
+    """What ``akx info`` suggests."""
+    print_pairs([(item.topic, item.text) for item in advice], console)
 
 
 def print_spy(matrix: Matrix, console: Console, picture: Path | None = None) -> None:

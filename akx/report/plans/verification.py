@@ -204,7 +204,7 @@ def _place(matrix: Matrix, record: PlanRecord) -> tuple[Any, int, float, str]:
 
 def _too_much(matrix: Matrix, record: PlanRecord, threads: int) -> str:
     """Why a plan is not run, whatever its record says that it once took: others may have written it."""
-    from akx.tuner.sandbox.pipes import SHARE, available_bytes
+    from akx.tuner.sandbox import SHARE, available_bytes
 
     key, plan = record.key, record.plan
     if plan.threads > threads:

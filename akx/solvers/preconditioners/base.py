@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from akx.backends.selection import array_backend, backend_of
 from akx.core.errors import ArgumentError
 from akx.core.fork_safety import ForkSafeLock
 from akx.core.matrix import Matrix
@@ -146,6 +147,4 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
 
 def device_rows(shape: tuple[int, ...], dtype: DTypeLike) -> Any:
     """Room for vectors on the GPU, not filled."""
-    from akx.backends.cuda.device.memory import empty
-
-    return empty(shape, dtype)
+    return backend_of(array_backend()).empty(shape, dtype)

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from akx.backends.cuda.device.interchange import is_on_device
 from akx.backends.selection import array_backend
+from akx.core.device_arrays import is_on_device
 from akx.core.errors import ArgumentError
 from akx.solvers.arguments import check_device_backend
 from akx.solvers.folding import part_of

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.backends.selection import array_backend, backend_of
 from akx.core.arguments import unknown_name
 from akx.core.errors import ArgumentError
 from akx.core.matrix import Matrix
@@ -112,10 +113,8 @@ class Jacobi(Preconditioner):
     def _apply_on_device(self, r: Any, out: Any) -> bool:
         if np.result_type(self.dtype, r.dtype) != r.dtype:
             return False
-        from akx.backends.cuda.preconditioners.scaling import Scaling
-
         if r.dtype not in self._on_gpu:
-            self._on_gpu[r.dtype] = Scaling(self._inverse.astype(r.dtype))
+            self._on_gpu[r.dtype] = backend_of(array_backend()).scaling(self._inverse.astype(r.dtype))
         self._on_gpu[r.dtype].apply(r, out)
         return True
 

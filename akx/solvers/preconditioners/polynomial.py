@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.selection import array_backend
+from akx.backends.selection import array_backend, backend_of
+from akx.backends.vectors import MOST_ROWS
 from akx.core.arguments import check_count
 from akx.core.basis import Basis
 from akx.core.basis import chebyshev as chebyshev_basis
@@ -95,14 +96,12 @@ class Chebyshev(Preconditioner):
         n, rows = self.shape[0], self.degree + 1
         with QUEUEING:
             if r.dtype not in self._on_gpu:
-                from akx.backends.cuda.vectors.operations import MOST_ROWS
-                from akx.backends.cuda.vectors.solver_vectors import CudaVectorWork
-
                 if rows > MOST_ROWS:
                     return False
                 options = {**self._options, "backend": array_backend()}
                 operator = MatrixPowers(self._matrix, self.degree, basis=self.basis, dtype=r.dtype, **options)
-                self._on_gpu[r.dtype] = operator, device_rows((rows, 1, n), r.dtype), CudaVectorWork(r.dtype, n)
+                work = backend_of(array_backend()).vectors(r.dtype, n, None)
+                self._on_gpu[r.dtype] = operator, device_rows((rows, 1, n), r.dtype), work
             operator, V, work = self._on_gpu[r.dtype]
             program, coefficients = operator.program(1)
             program.run(r.reshape(1, n), V, coefficients)

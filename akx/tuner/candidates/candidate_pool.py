@@ -2,7 +2,7 @@
 
 A plan is *new* where nobody has tried it and nobody is at it, *open* where the search has no reason to avoid it, and
 *known* where it is feasible and has an estimate (:mod:`akx.tuner.surrogate`). The trials of the ledger are learnt as
-they come; what models and feasibility of plans take that may never be tried is on a meter
+they come; what models and feasibility of plans take that may never be tried is on a budget
 (:mod:`akx.tuner.model.budget`).
 """
 
@@ -14,15 +14,15 @@ from functools import cached_property
 
 from akx.core.plan import Plan
 from akx.tuner.history.ledger import Ledger
-from akx.tuner.model.budget import Meter
+from akx.tuner.model.budget import ModelBudget
 from akx.tuner.model.seconds import Model
 from akx.tuner.space import is_baseline
 from akx.tuner.surrogate import Surrogate
 
-__all__ = ["Prospects"]
+__all__ = ["CandidatePool"]
 
 
-class Prospects:
+class CandidatePool:
     """What a search knows of plans before it tries them.
 
     Parameters
@@ -58,8 +58,8 @@ class Prospects:
         self._keep = keep
         self._avoid = avoid
         self._taken = taken
-        self._meter = Meter(seconds)
-        self._times, self._seen = Surrogate(model, meter=self._meter), 0
+        self._budget = ModelBudget(seconds)
+        self._times, self._seen = Surrogate(model, budget=self._budget), 0
         self._inside: dict[Plan, bool] = {}
         self._feasible: dict[Plan, bool] = {}
         self._refused: dict[str, str] = {}
@@ -83,12 +83,12 @@ class Prospects:
 
     def reason_against(self, plan: Plan) -> str | None:
         """Why a plan is infeasible, or why its schedule cannot even say so."""
-        with self._meter.on(plan, counts=False):
+        with self._budget.on(plan, counts=False):
             return self._reason_against(plan)
 
     def refusal(self, plan: Plan) -> str | None:
         """Why a plan is infeasible; a schedule that cannot even say so fails in a trial, with its reason."""
-        with self._meter.on(plan, counts=False):
+        with self._budget.on(plan, counts=False):
             try:
                 return self._refusal(plan)
             except Exception:
@@ -102,7 +102,7 @@ class Prospects:
 
     def ordering_seconds(self, partitioner: str) -> float:
         """Seconds that it took to order the rows so, and what else is memoised, as far as thinking of plans did it."""
-        return self._meter.longest(partitioner)
+        return self._budget.longest(partitioner)
 
     def is_refused(self, plan: Plan) -> bool:
         """Whether the search may not come up with a plan, or it is infeasible."""
@@ -135,8 +135,8 @@ class Prospects:
         return self._inside[plan]
 
     def _is_feasible(self, plan: Plan) -> bool:
-        if plan not in self._feasible and self._meter.allows(plan):
-            with self._meter.on(plan):
+        if plan not in self._feasible and self._budget.allows(plan):
+            with self._budget.on(plan):
                 self._feasible[plan] = self._reason_against(plan) is None
         return self._feasible.get(plan, False)
 

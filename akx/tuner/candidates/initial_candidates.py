@@ -20,13 +20,14 @@ from functools import cached_property
 from itertools import islice
 
 from akx.core.plan import Plan
-from akx.tuner.candidates.candidate_pool import Prospects
-from akx.tuner.candidates.warm_start import LIKE, PATTERN, SIMILAR, Seeds
+from akx.tuner.candidates.candidate_pool import CandidatePool
+from akx.tuner.candidates.warm_start import LIKE, PATTERN, SIMILAR, WarmStart
 from akx.tuner.history.ledger import Ledger
+from akx.tuner.model.predict import predicted
 from akx.tuner.model.seconds import Model
 from akx.tuner.space import NATURAL, is_baseline
 
-__all__ = ["Opening", "foreseen"]
+__all__ = ["InitialCandidates", "foreseen"]
 
 #: Variants, the fastest of the baseline, in which the other schedules are tried first.
 _FAST_VARIANTS = 3
@@ -36,13 +37,13 @@ _LIKELY_BASELINES = 3
 _LITTLE = 0.003
 
 
-class Opening:
+class InitialCandidates:
     """Who asks, and the plan, one after another; some may come twice, or be infeasible.
 
     Parameters
     ----------
-    prospects : Prospects
-    seeds : Seeds
+    pool : CandidatePool
+    warm_start : WarmStart
     given : iterable of Plan
 
     Attributes
@@ -51,8 +52,8 @@ class Opening:
         Whether all of it has come.
     """
 
-    def __init__(self, prospects: Prospects, seeds: Seeds, given: Iterable[Plan]) -> None:
-        self._prospects, self._seeds, self._given = prospects, seeds, tuple(given)
+    def __init__(self, pool: CandidatePool, warm_start: WarmStart, given: Iterable[Plan]) -> None:
+        self._pool, self._warm_start, self._given = pool, warm_start, tuple(given)
         self._following: list[Plan] | None = None
         self.is_done = False
 
@@ -64,23 +65,25 @@ class Opening:
     @cached_property
     def _known(self) -> list[tuple[str, Plan]]:
         """What is not for measurements to say."""
-        seeds, space = self._seeds, self._prospects.space
-        found = [("given", plan) for plan in self._given] + [(LIKE, plan) for plan in seeds.like]
-        found += [("predicted", space.inside(self._prospects.model.predicted()))]
-        return found + [(PATTERN, plan) for plan in seeds.pattern] + [(SIMILAR, plan) for plan in seeds.similar]
+        warm_start, space = self._warm_start, self._pool.space
+        found = [("given", plan) for plan in self._given] + [(LIKE, plan) for plan in warm_start.like]
+        found += [("predicted", space.inside(predicted(self._pool.model)))]
+        return (
+            found + [(PATTERN, plan) for plan in warm_start.pattern] + [(SIMILAR, plan) for plan in warm_start.similar]
+        )
 
     def __iter__(self) -> Iterator[tuple[str, Plan]]:
-        prospects, space = self._prospects, self._prospects.space
+        pool, space = self._pool, self._pool.space
         for place, (origin, plan) in enumerate(self._known):
             self._following = [other for _, other in self._known[place + 1 :]]
             yield origin, plan
         others = [name for name in space.parameters if name != space.plain]
-        baselines = [trial.plan for trial in prospects.ledger.completed() if is_baseline(trial.plan)]
-        offered = [("default", plan) for plan in _in_fast_variants(prospects, others, baselines)]
+        baselines = [trial.plan for trial in pool.ledger.completed() if is_baseline(trial.plan)]
+        offered = [("default", plan) for plan in _in_fast_variants(pool, others, baselines)]
         offered += [("default", space.default(name)) for name in others]
-        offered += [("start", plan) for name in space.parameters for plan in _starts(prospects, name)]
+        offered += [("start", plan) for name in space.parameters for plan in _starts(pool, name)]
         yield from self._by_worth(offered)
-        for liked in _liked(prospects, others):
+        for liked in _liked(pool, others):
             yield from self._by_worth([("model", liked)])
         self.is_done = True
 
@@ -92,7 +95,7 @@ class Opening:
         """
         left = {plan: origin for origin, plan in reversed(offered)}
         while left:
-            times, plans = self._prospects.times, list(reversed(left))
+            times, plans = self._pool.times, list(reversed(left))
             worth = {plan: _LITTLE for plan in plans if not times.knows(plan)}
             known = [plan for plan in plans if plan not in worth]
             if known:
@@ -105,22 +108,22 @@ class Opening:
         self._following = []
 
 
-def foreseen(model: Model, seeds: Seeds, given: Iterable[Plan]) -> Iterator[Plan]:
+def foreseen(model: Model, warm_start: WarmStart, given: Iterable[Plan]) -> Iterator[Plan]:
     """Plans that the search will likely begin with, as far as that is known before anything was measured.
 
     The baselines that the model likes best, what is not for measurements to say, and in the variants of these baselines
     what stands for each other schedule. Their code is compiled before the search begins.
     """
-    prospects = Prospects(model, Ledger(model.space))
-    space = prospects.space
-    baselines = sorted(space.baselines(model.matrix), key=prospects.times.modelled)
-    likely = list(islice((plan for plan in baselines if prospects.reason_against(plan) is None), _LIKELY_BASELINES))
+    pool = CandidatePool(model, Ledger(model.space))
+    space = pool.space
+    baselines = sorted(space.baselines(model.matrix), key=pool.times.modelled)
+    likely = list(islice((plan for plan in baselines if pool.reason_against(plan) is None), _LIKELY_BASELINES))
     others = [name for name in space.parameters if name != space.plain]
     yield from likely[:1]
-    yield from _in_fast_variants(prospects, others, likely[:1])
-    yield from (plan for _, plan in Opening(prospects, seeds, given)._known)
+    yield from _in_fast_variants(pool, others, likely[:1])
+    yield from (plan for _, plan in InitialCandidates(pool, warm_start, given)._known)
     yield from likely[1:]
-    yield from _in_fast_variants(prospects, others, likely[1:])
+    yield from _in_fast_variants(pool, others, likely[1:])
     for name in others:  # each order of the rows is thought of, which compiles what makes it
         for order in space.choices(name, "partitioner"):
             plan = space.plan(name, {"partitioner": order, "variant": likely[0].variant}) if likely else None
@@ -128,12 +131,12 @@ def foreseen(model: Model, seeds: Seeds, given: Iterable[Plan]) -> Iterator[Plan
                 yield plan
 
 
-def _in_fast_variants(prospects: Prospects, names: list[str], baselines: list[Plan]) -> list[Plan]:
+def _in_fast_variants(pool: CandidatePool, names: list[str], baselines: list[Plan]) -> list[Plan]:
     """Schedules' defaults in the variants in which the baseline is fastest, which are compiled already.
 
     Each plan is in the first order of rows in which it is feasible.
     """
-    space = prospects.space
+    space = pool.space
     found: list[Plan] = []
     for variant in list(dict.fromkeys(plan.variant for plan in baselines))[:_FAST_VARIANTS]:
         for name in names:
@@ -141,25 +144,25 @@ def _in_fast_variants(prospects: Prospects, names: list[str], baselines: list[Pl
                 continue
             orders = space.choices(name, "partitioner")
             plans = (space.plan(name, {"variant": variant, "partitioner": order}) for order in orders)
-            feasible = next((plan for plan in plans if prospects.reason_against(plan) is None), None)
+            feasible = next((plan for plan in plans if pool.reason_against(plan) is None), None)
             if feasible is not None:
                 found.append(feasible)
     return found
 
 
-def _starts(prospects: Prospects, name: str) -> list[Plan]:
+def _starts(pool: CandidatePool, name: str) -> list[Plan]:
     """The plans that a schedule wants a search to begin with; most have none."""
-    space = prospects.space
-    starts = space.schedules[name].starts(prospects.model.matrix, space.device, space.k)
+    space = pool.space
+    starts = space.schedules[name].starts(pool.model.matrix, space.device, space.k)
     return [space.inside(plan) for plan in starts]
 
 
-def _liked(prospects: Prospects, names: list[str]) -> Iterator[Plan]:
+def _liked(pool: CandidatePool, names: list[str]) -> Iterator[Plan]:
     """The plan of each schedule in each order of the rows that is thought to be fastest, by what is known by then."""
-    space = prospects.space
+    space = pool.space
     for name in names:
         for order in space.choices(name, "partitioner") or (NATURAL,):
             fixed = {"partitioner": order} if space.choices(name, "partitioner") else {}
-            plan = space.least(space.plan(name, fixed), prospects.thought, fixed)
-            if prospects.thought([plan])[0] < math.inf:
+            plan = space.least(space.plan(name, fixed), pool.thought, fixed)
+            if pool.thought([plan])[0] < math.inf:
                 yield plan

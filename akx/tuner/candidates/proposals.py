@@ -24,10 +24,10 @@ from itertools import islice
 import numpy as np
 
 from akx.core.plan import Plan
-from akx.tuner.candidates.candidate_pool import Prospects
-from akx.tuner.candidates.initial_candidates import Opening
+from akx.tuner.candidates.candidate_pool import CandidatePool
+from akx.tuner.candidates.initial_candidates import InitialCandidates
 from akx.tuner.candidates.sampler import Sampler, Suggesting
-from akx.tuner.candidates.warm_start import NO_SEEDS, Seeds
+from akx.tuner.candidates.warm_start import NO_WARM_START, WarmStart
 from akx.tuner.history.ledger import Ledger
 from akx.tuner.history.result import Trial
 from akx.tuner.model.seconds import Model
@@ -71,7 +71,7 @@ class Proposals:
         Plans proposed before all others, infeasible ones too.
     sampler : callable
         Makes the sampler of a space and a seed.
-    seeds : Seeds
+    warm_start : WarmStart
         Plans of like devices, for the same pattern and for similar matrices.
     seconds : callable
         Of the whole search, as it is known by then: little of it is spent on what to try.
@@ -90,7 +90,7 @@ class Proposals:
         taken: Callable[[Plan], bool] | None = None,
         given: Iterable[Plan] = (),
         sampler: Callable[[Space, int], Suggesting] = Sampler,
-        seeds: Seeds = NO_SEEDS,
+        warm_start: WarmStart = NO_WARM_START,
         seconds: Callable[[], float] = lambda: math.inf,
         left: Callable[[], float] = lambda: math.inf,
     ) -> None:
@@ -99,8 +99,8 @@ class Proposals:
         self._model = model
         self._space = model.space
         self._ledger = ledger
-        self._prospects = Prospects(model, ledger, keep=keep, avoid=avoid, taken=taken, seconds=seconds)
-        self._opening = Opening(self._prospects, seeds, self.given)
+        self._pool = CandidatePool(model, ledger, keep=keep, avoid=avoid, taken=taken, seconds=seconds)
+        self._initial = InitialCandidates(self._pool, warm_start, self.given)
         self._seed = seed
         self._seconds, self._left = seconds, left
         self._sampler: Suggesting | None = None
@@ -108,12 +108,12 @@ class Proposals:
 
     def baselines(self) -> list[Plan]:
         """Plain products in each variant, infeasible ones too, those first that the model likes best."""
-        return sorted(self._space.baselines(self._model.matrix), key=self._prospects.times.modelled)
+        return sorted(self._space.baselines(self._model.matrix), key=self._pool.times.modelled)
 
     def threads_of(self, plan: Plan) -> list[Plan]:
         """The same plan with every other number of threads."""
         others = [plan.replace(threads=threads) for threads in self._space.choices(plan.schedule, "threads")]
-        return [other for other in others if self._prospects.is_new(other)]
+        return [other for other in others if self._pool.is_new(other)]
 
     def everything(self) -> Iterator[tuple[str, Plan]]:
         """Who asks, and the plan: the whole space in order."""
@@ -122,7 +122,7 @@ class Proposals:
 
     def search(self) -> Iterator[tuple[str, Plan]]:
         """Who asks, and the plan: seeds first, then the search, until nothing is left."""
-        yield from self._new(self._opening)
+        yield from self._new(self._initial)
         self._ledger.since_progress = 0
         spare = self._spare()
         while True:
@@ -147,17 +147,17 @@ class Proposals:
                 yield "spare", left
 
     @property
-    def is_past_opening(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether all that a search begins with has come."""
-        return self._opening.is_done
+        return self._initial.is_done
 
     def likely(self) -> Iterator[Plan]:
-        """Plans that the search may soon come up with, the likeliest first: the opening's, then what may gain most.
+        """Plans that the search may soon come up with, the likeliest first: the initial ones, then what may gain most.
 
         Of what has been thought of already: to ask changes nothing of what comes.
         """
-        known = self._prospects
-        yield from (plan for plan in self._opening.following if known.is_new(plan))
+        known = self._pool
+        yield from (plan for plan in self._initial.following if known.is_new(plan))
         best = self._ledger.completed()[:_CLIMBED]
         if best and self._is_settled(ahead=2):  # what is next to it, by the time that they are ready
             yield from self._ranked(self._space.along(best[0].plan))
@@ -165,40 +165,40 @@ class Proposals:
 
     def _ranked(self, plans: Iterable[Plan]) -> list[Plan]:
         """Those of `plans` that have been thought of and were not tried, what may gain most first."""
-        return self._by_worth([plan for plan in dict.fromkeys(plans) if self._prospects.is_in_mind(plan)])
+        return self._by_worth([plan for plan in dict.fromkeys(plans) if self._pool.is_in_mind(plan)])
 
     def _by_worth(self, plans: list[Plan]) -> list[Plan]:
         """Those of `plans`, all of them known, that may gain most first."""
         if not plans:
             return []
-        worth = self._prospects.times.improvement(plans)
+        worth = self._pool.times.improvement(plans)
         return [plans[place] for place in np.argsort(-worth, kind="stable")]
 
     def is_hopeless(self, plan: Plan) -> bool:
         """Whether a baseline takes longer than the fastest one so far, as good as certainly."""
-        return self._prospects.is_hopeless(plan)
+        return self._pool.is_hopeless(plan)
 
     def is_no_better(self, plan: Plan, seconds: float) -> bool:
         """Whether a plan takes, as good as certainly, more than so many seconds."""
-        return self._prospects.times.is_hopeless(plan, seconds)
+        return self._pool.times.is_hopeless(plan, seconds)
 
     def expected_seconds(self, plan: Plan) -> float | None:
         """Seconds that a plan is thought to take, by the trials so far; None where nothing is thought of it."""
-        times = self._prospects.times
+        times = self._pool.times
         return math.exp(float(times.estimate([plan])[0][0])) if times.knows(plan) else None
 
     def refusal(self, plan: Plan) -> str | None:
         """Why a plan is infeasible, and is not to be tried; None also where only a trial can tell."""
-        return self._prospects.refusal(plan)
+        return self._pool.refusal(plan)
 
     @property
     def refused(self) -> dict[str, str]:
         """By schedule, why its default is infeasible, where it was wanted and somebody has asked."""
-        return self._prospects.refused
+        return self._pool.refused
 
     def ordering_seconds(self, plan: Plan) -> float:
         """Seconds that ordering the rows took where a plan's order was only thought of; a trial finds it memoised."""
-        return self._prospects.ordering_seconds(plan.partitioner)
+        return self._pool.ordering_seconds(plan.partitioner)
 
     def learn(self, trial: Trial) -> None:
         """Tell the sampler of a trial."""
@@ -209,7 +209,7 @@ class Proposals:
 
     def _promising(self) -> Plan | None:
         """The plan that may gain most, of those near the best plans: one or two choices away."""
-        known, good = self._prospects, [trial.plan for trial in self._ledger.completed()[:_CLIMBED]]
+        known, good = self._pool, [trial.plan for trial in self._ledger.completed()[:_CLIMBED]]
         for plan in good:
             if plan not in self._near:
                 around = self._space.around(plan)
@@ -239,7 +239,7 @@ class Proposals:
 
     def beside(self) -> list[Plan]:
         """The untried plans one choice away from the best one that may be better, those first that promise most."""
-        best, known = self._ledger.best, self._prospects
+        best, known = self._ledger.best, self._pool
         if best is None or best.seconds is None:
             return []
         near = [plan for plan in self._space.along(best.plan) if known.is_open(plan) and known.is_known(plan)]
@@ -266,12 +266,12 @@ class Proposals:
         Of several the one whose new choice has done best so far, in whatever plan; a choice never tried comes first,
         but for a variant that has to be compiled, which comes last.
         """
-        near = [plan for plan in self._space.neighbours(here) if self._prospects.is_open(plan)]
+        near = [plan for plan in self._space.neighbours(here) if self._pool.is_open(plan)]
         ordered = sorted(near, key=self._by_record(here))
-        return next((plan for plan in ordered if self._prospects.reason_against(plan) is None), None)
+        return next((plan for plan in ordered if self._pool.reason_against(plan) is None), None)
 
     def _suggestion(self) -> Plan | None:
-        return self._learnt().suggest(self._ledger, self._prospects.is_refused)
+        return self._learnt().suggest(self._ledger, self._pool.is_refused)
 
     def _by_record(self, here: Plan) -> Callable[[Plan], float]:
         old = self._space.values(here) or {}
@@ -298,12 +298,10 @@ class Proposals:
         names = self._space.parameters
         plans = [plan for name in names for plan in islice(self._space.plans(name), _ENUMERATED // len(names))]
         random.Random(self._seed).shuffle(plans)
-        yield from (
-            plan for plan in plans if self._prospects.is_open(plan) and self._prospects.reason_against(plan) is None
-        )
+        yield from (plan for plan in plans if self._pool.is_open(plan) and self._pool.reason_against(plan) is None)
 
     def _new(self, proposals: Iterable[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
         """Those that are new and feasible; and given ones in any case, whose trials say why they are not."""
         for origin, plan in proposals:
-            if self._prospects.is_new(plan) and (origin == "given" or self.refusal(plan) is None):
+            if self._pool.is_new(plan) and (origin == "given" or self.refusal(plan) is None):
                 yield origin, plan

@@ -7,7 +7,7 @@
 2. a like device,     a plan for this very key but for the device class, of a like device (`likeness`),
    another k          or for k within a factor of two, or for several of these and the basis: believed after one
                       measurement against rung 4, in this process, on this matrix
-3. similar matrices   never used unmeasured: where a search begins (:mod:`akx.tuner.candidates.similar_matrices`)
+3. similar matrices   never used unmeasured: where a search begins (:mod:`akx.tuner.candidates.warm_start`)
 4. prediction         the model's plan (:mod:`akx.tuner.model.predict`)
 
 Rung 2 for a call that nobody tuned (:func:`believed`), the plan there being the *like* one: both programs are prepared;

@@ -176,7 +176,7 @@ def keep(
         The one that was there when the search began, usable or not: it has been compared, or is of no use. Another,
         which another search has kept meanwhile, stays where it was not in this run-off and is the better one.
     features : mapping of str to float, optional
-        Of the matrix, by which searches for similar ones find the plan (:mod:`akx.tuner.candidates.similar_matrices`).
+        Of the matrix, by which searches for similar ones find the plan (:mod:`akx.tuner.candidates.warm_start`).
 
     Returns
     -------

@@ -26,7 +26,7 @@ from akx.plandb.record import now
 from akx.tuner import measure
 from akx.tuner.history.result import AS_ANOTHER, COMPLETE, EARLIER, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.measure import Measurement, median
-from akx.tuner.sandbox.process import UNANSWERED
+from akx.tuner.sandbox import UNANSWERED
 from akx.tuner.space import is_baseline
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 #: What refusals say that go by the values, which are no part of the key
-#: (:mod:`akx.backends.cuda.value_compression.encodings`).
+#: (value compression).
 _SAME = " is the same as "
 #: Seconds between two changes of the database, and how many times what the last one took, if that is more.
 _PAUSE, _PAUSE_SHARE = 2.0, 20.0

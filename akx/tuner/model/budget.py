@@ -9,7 +9,7 @@ from typing import Any
 from akx.core.plan import Plan
 from akx.tuner import measure
 
-__all__ = ["CompileClock", "Meter", "compiling"]
+__all__ = ["CompileClock", "ModelBudget", "compiling"]
 
 #: Seconds of a search where nobody says.
 _SECONDS = 30.0
@@ -52,7 +52,7 @@ class CompileClock:
         return float(self._listener.duration) if self._listener is not None and self._listener.done else 0.0
 
 
-class Meter:
+class ModelBudget:
     """Seconds that went into thinking of plans, by schedule and order of the rows, which is what the price depends on.
 
     What Numba compiles meanwhile is not among them: on first use that is most of it, and it does not come again.

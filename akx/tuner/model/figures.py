@@ -3,7 +3,7 @@
 Derived figures cost nothing and are careful guesses from the facts of a device. Measured bandwidths take about a fifth
 of a second; a share of the roofline is given against these. Both are the backend's
 (:meth:`akx.backends.base.Backend.measured_figures`). What kernels of a GPU cost in cycles is theirs
-(:mod:`akx.backends.cuda.cost.model`); here are its rates, and what a kernel and an exchange take. All that a model
+(`cost.model` of the GPU backend); here are its rates, and what a kernel and an exchange take. All that a model
 wants to know is measured once for a device by ``akx doctor --calibrate`` (:mod:`akx.tuner.model.calibration`), and then
 takes the place of the guesses.
 """

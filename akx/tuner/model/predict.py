@@ -3,7 +3,7 @@
 On a GPU the plan is the best of the plain products in every variant, values as they are, and of paddings of its rows
 that promise the same the widest, unless one of the plans that schedules offer unseen (``offers``) promises to be 1.15
 times as fast: another schedule, or plain products with values in fewer bytes. A large matrix is looked at there
-(:mod:`akx.backends.cuda.matrix.features`).
+(`matrix.features` of its backend).
 
 A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
 offers unseen (``untuned``) is looked at, in each format that fits the pattern and whose price is known, in the order
@@ -141,6 +141,8 @@ def predict(
 
 def predicted(model: Model) -> Plan:
     """The plan that `model` predicts; see :func:`predict`."""
+    if model.prediction is not None:
+        return model.prediction
     space, matrix = model.space, model.matrix
     budget = space.device.budget
     if budget and _MOST_STORED * model.working_set > budget:

@@ -74,6 +74,8 @@ class Model:
         Start vectors per call.
     ceiling : Figures or None
         Measured ones, for the roofline; `figures` where there are none.
+    prediction : Plan or None
+        The predicted plan where it is known already, as of a recording.
     """
 
     matrix: Matrix
@@ -81,6 +83,7 @@ class Model:
     figures: Figures
     start_vectors: int = 1
     ceiling: Figures | None = None
+    prediction: Plan | None = None
 
     @property
     def working_set(self) -> int:
@@ -157,12 +160,6 @@ class Model:
         size = self.matrix.dtype.itemsize * (values + vectors)
         cached = max(figures.cache_bandwidth, figures.last_level_bandwidth, figures.slow_bandwidth)
         return size / (cached if size <= figures.last_level_bytes else figures.slow_bandwidth)
-
-    def predicted(self) -> Plan:
-        """The plan of a call that nobody tuned; see :func:`predict`."""
-        from akx.tuner.model.predict import predicted
-
-        return predicted(self)
 
     def roofline(self, plan: Plan, seconds: float) -> Roofline | None:
         """The bound that slow memory and caches set to a plan, beside what it took."""

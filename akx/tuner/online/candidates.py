@@ -27,7 +27,7 @@ from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, aged
 from akx.tuner import measure
 from akx.tuner.candidates.proposals import Proposals
-from akx.tuner.candidates.warm_start import known_seeds
+from akx.tuner.candidates.warm_start import warm_start_of
 from akx.tuner.history.kept import is_enough, is_final, usable
 from akx.tuner.history.ledger import Ledger
 from akx.tuner.history.result import COMPLETE, EXHAUSTED, FAILED, NO_IMPROVEMENT, PRUNED, Trial, fault_of
@@ -241,7 +241,7 @@ class Candidates:
         self._old = old if old is not None and space.inside(old.plan) == self._first else None
         self._log = TrialLog(self._db, key)
         self._log.trial(begun)
-        self._seeds = known_seeds(self._db, key, space, self._matrix)
+        self._warm_start = warm_start_of(self._db, key, space, self._matrix)
         self._figures = figures_of(space.device, space.threads)
         names = [order for name in space.parameters for order in space.choices(name, "partitioner")]
         self._orders: list[str] = list(dict.fromkeys((NATURAL, self._first.partitioner)))
@@ -275,7 +275,7 @@ class Candidates:
             keep=lambda plan: plan.partitioner in self._orders,
             avoid=self._passed.__contains__,
             sampler=lambda space, seed: NoSampler(),
-            seeds=self._seeds,
+            warm_start=self._warm_start,
             seconds=lambda: settings.seconds,
         )
         plain = (("baseline", plan) for plan in islice(self._proposals.baselines(), int(self._backend == HOST)))

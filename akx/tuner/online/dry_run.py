@@ -12,11 +12,11 @@ from akx.backends.selection import plan_threads
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner.candidates.proposals import Proposals
-from akx.tuner.candidates.similar_matrices import features_of
+from akx.tuner.candidates.warm_start import features_of
 from akx.tuner.history.ledger import Ledger
 from akx.tuner.history.result import COMPLETE, PRUNED, Trial
 from akx.tuner.model.calibration import figures_of
-from akx.tuner.model.predict import Model
+from akx.tuner.model.predict import Model, predicted
 from akx.tuner.space import build_space
 from akx.tuner.trial.problem import Problem
 from akx.tuner.warmup.host_code import Job
@@ -30,7 +30,7 @@ _PLANS = 40
 def job(k: int, device: Device | None = None) -> Job:
     """What a process is asked for: with a GPU it needs the facts of that, and no driver. By default for the host."""
     device = device or host_device()
-    return ("thinking", device.backend), __name__, "rehearse", (k, device)
+    return ("thinking", device.backend), __name__, "dry_run", (k, device)
 
 
 class NoSampler:
@@ -43,13 +43,13 @@ class NoSampler:
         pass
 
 
-def rehearse(asked: tuple[int, Device], matrix: Matrix, vectors: int) -> None:
+def dry_run(asked: tuple[int, Device], matrix: Matrix, vectors: int) -> None:
     """Think of plans as a search does, in a process that compiles: so no call waits for code that is no plan's."""
     k, device = asked
     backend = device.backend
     space = build_space(matrix, k, device, backend=backend, threads=plan_threads(backend, None), start_vectors=vectors)
     model = Model(matrix, space, figures_of(space.device, space.threads), vectors)
-    ledger, first = Ledger(space), space.inside(model.predicted())
+    ledger, first = Ledger(space), space.inside(predicted(model))
     proposals = Proposals(model, ledger, seed=0, sampler=lambda space, seed: NoSampler())
     features_of(matrix)
     Problem(matrix, k, start_vectors=vectors)

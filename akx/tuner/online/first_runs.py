@@ -13,8 +13,7 @@ from akx.backends.schedule import Program, Schedule
 from akx.backends.selection import backend_of
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner.sandbox.pipes import available_bytes
-from akx.tuner.sandbox.process import Canary
+from akx.tuner.sandbox import Sandbox, available_bytes
 from akx.tuner.trial.problem import Problem
 
 __all__ = ["Asked", "Candidate", "FirstRuns", "knowing"]
@@ -111,7 +110,7 @@ class FirstRuns:
         self._matrix, self._k, self._basis, self._vectors = matrix.with_value_error(0.0), k, basis, start_vectors
         self._backend = backend_of(backend)
         self._problem: Problem | None = None
-        self._canary: Canary | None = None
+        self._sandbox: Sandbox | None = None
 
     @property
     def is_known(self) -> bool:
@@ -153,9 +152,9 @@ class FirstRuns:
         """
         if not (self._backend.may_crash and schedule.may_crash):
             return None
-        if self._canary is None:
-            self._canary = Canary(self.problem)
-        return self._canary.reason_against(plan)
+        if self._sandbox is None:
+            self._sandbox = Sandbox(self.problem)
+        return self._sandbox.reason_against(plan)
 
     def forget(self, matrix: Matrix) -> None:
         """Forget the values of before, and what has them; `matrix` has those of now."""
@@ -165,7 +164,7 @@ class FirstRuns:
     def end(self) -> None:
         """Forget everything; a thread that waits for the process that may crash gets an answer."""
         self.forget(self._matrix)
-        canary, self._canary = self._canary, None
-        if canary is not None:
-            canary.end()
-            canary.close()
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is not None:
+            sandbox.end()
+            sandbox.close()

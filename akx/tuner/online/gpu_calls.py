@@ -4,7 +4,7 @@ No call waits for the device. One of many is put between two events, and the fir
 reads what it took. While candidates meet the incumbent each call is, but no more of them than :data:`_AHEAD` at a time:
 a candidate that is slow is not queued often before that is known.
 
-A candidate of a schedule that may crash the GPU runs in another process first (:mod:`akx.tuner.sandbox.process`). The
+A candidate of a schedule that may crash the GPU runs in another process first (:mod:`akx.tuner.sandbox`). The
 thread that has prepared it runs it on akx's own stream, on vectors of akx's own, waits for it there and compares. So in
 calls there is nothing but the duel. Its first calls are not counted, but charged: in these the graph of a call is made.
 

@@ -12,7 +12,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.plandb.record import FEATURES
-from akx.tuner.candidates.similar_matrices import features_of
+from akx.tuner.candidates.warm_start import features_of
 from akx.tuner.history.kept import made_here
 from akx.tuner.history.ledger import Ledger
 from akx.tuner.history.result import Counts

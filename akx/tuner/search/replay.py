@@ -185,7 +185,7 @@ def replay(
 
     with measure.on_clock(bench.clock):
         start = bench.clock.now()
-        search = Search(bench, model, wanted, start=start, callback=watch, sampler=sampler, seeds=found.seeds)
+        search = Search(bench, model, wanted, start=start, callback=watch, sampler=sampler, warm_start=found.warm_start)
         outcome = search.run()
     chosen = found.trials[outcome.best.plan].trial
     assert isinstance(bench.space, RecordedSpace)

@@ -41,7 +41,7 @@ from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.candidates.proposals import SEARCHING, Proposals
 from akx.tuner.candidates.sampler import Sampler, Suggesting
-from akx.tuner.candidates.warm_start import NO_SEEDS, Seeds
+from akx.tuner.candidates.warm_start import NO_WARM_START, WarmStart
 from akx.tuner.history.ledger import Ledger
 from akx.tuner.history.result import (
     COMPLETE,
@@ -212,7 +212,7 @@ class Search:
         number, another state.
     sampler : callable
         Makes the sampler of a space and a seed: Optuna's TPE by default.
-    seeds : Seeds
+    warm_start : WarmStart
         Plans of the database with which the search begins, within its budgets.
     history : History
         What earlier searches for the same key have tried: it is where this one goes on.
@@ -233,7 +233,7 @@ class Search:
         others: SharedStudy | None = None,
         record: Callable[[Trial, int], object] | None = None,
         sampler: Callable[[Space, int], Suggesting] = Sampler,
-        seeds: Seeds = NO_SEEDS,
+        warm_start: WarmStart = NO_WARM_START,
         history: History = NO_HISTORY,
     ) -> None:
         self.bench = bench
@@ -249,7 +249,7 @@ class Search:
             taken=None if others is None else others.is_under_way,
             given=given,
             sampler=sampler,
-            seeds=seeds,
+            warm_start=warm_start,
             seconds=self._seconds,
             left=self._left,
         )
@@ -725,7 +725,7 @@ class Search:
     def _is_through(self) -> bool:
         """Whether all that a search begins with was tried, and enough of it measured."""
         measured = sum(trial.seconds is not None for trial in self.ledger.trials)
-        return self._everything or (self.proposals.is_past_opening and measured >= _FEW_TRIALS)
+        return self._everything or (self.proposals.has_begun and measured >= _FEW_TRIALS)
 
     # ------------------------------------------------------------------------------------------------ budgets
 

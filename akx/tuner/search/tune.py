@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from itertools import islice
 from typing import Any, Literal, ParamSpec
@@ -23,24 +23,23 @@ from akx.backends.selection import backend_of, is_usable
 from akx.core.arguments import check_count, unknown_name
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, brief
 from akx.core.matrix import Matrix
-from akx.core.options import traits
 from akx.core.plan import Option, Plan
 from akx.core.progress import working
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, aged, default_database
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, PlanRecord, aged, default_database
 from akx.tuner import measure
 from akx.tuner.candidates.initial_candidates import foreseen
-from akx.tuner.candidates.similar_matrices import features_of
-from akx.tuner.candidates.warm_start import known_seeds
+from akx.tuner.candidates.warm_start import features_of, warm_start_of
 from akx.tuner.history.kept import is_enough, is_final, keep, leave, reuse, usable
-from akx.tuner.history.result import FEW_CALLS, TIME_BUDGET, Counts, Progress, Trial, TuneResult, Untuned
+from akx.tuner.history.result import FEW_CALLS, Progress, Trial, TuneResult
 from akx.tuner.history.trial_log import NO_HISTORY, TrialLog, earlier_trials
 from akx.tuner.model.calibration import ceiling_of, figures_of
 from akx.tuner.model.figures import measured_figures
 from akx.tuner.model.predict import Model, budget_error
-from akx.tuner.request import Settings
+from akx.tuner.request import Settings, TuneRequest
+from akx.tuner.search.outcome import as_result, faster_of, with_budget, with_calls, with_value_error
 from akx.tuner.search.search import Outcome, Search
-from akx.tuner.search.shared_study import join_study
-from akx.tuner.space import NATURAL, Space, build_space, place_of, plan_key, resolve_backend
+from akx.tuner.search.shared_study import SharedStudy, join_study
+from akx.tuner.space import Space, build_space, place_of, plan_key, resolve_backend
 from akx.tuner.trace.writer import Recorder, recording_to
 from akx.tuner.trial.bench import Bench
 from akx.tuner.trial.problem import BASIS_KINDS, Problem
@@ -56,8 +55,8 @@ _P = ParamSpec("_P")
 _WAIT = 0.25
 #: A machine that became slower by less is not told of.
 _SLOWER = 1.25
-#: What a note says of too few calls.
-_NOT_PAID = "not pay back what tuning cost"
+#: Arguments of a request that its settings have in them.
+_IN_SETTINGS: Mapping[str, Any] = dict.fromkeys(("trials", "seconds", "seed", "calls", "value_error"))
 #: Share of the time that the host's plan gets where a GPU's is tuned as well.
 _HOST_SHARE = 1 / 3
 #: One trial's timing takes at most this fraction of the time there is.
@@ -216,108 +215,238 @@ def tune(
     KeyboardInterrupt
         Before anything was measured; later it ends the search and the best so far is kept.
     """
+    request = TuneRequest(
+        k=k,
+        basis=basis,
+        start_vectors=start_vectors,
+        backend=backend,
+        threads=threads,
+        trials=trials,
+        seconds=seconds,
+        db=db,
+        retune=retune,
+        seed=seed,
+        name=name,
+        callback=callback,
+        space_filter=space_filter,
+        settings=settings,
+        memory_budget=memory_budget,
+        fraction=fraction,
+        value_error=value_error,
+        storage=storage,
+        calls=calls,
+        record=record,
+        fresh=fresh,
+    )
+    return _tune(matrix, request)
+
+
+def _tune(matrix: Any, request: TuneRequest) -> TuneResult:
+    """Look the plan up, or search for it, for the one backend of a request, or for each that ``"auto"`` stands for."""
     start = measure.now()
-    matrix = Matrix.from_any(matrix, value_error=value_error)
-    budget = resolve_budget(matrix, memory_budget, fraction)
-    backend = budgeted_backend(backend, budget)
-    places = _automatic() if backend == "auto" else ()
-    base = (settings or Settings()).on(backend if len(places) > 1 else resolve_backend(backend))
-    wanted = base.but(trials=trials, seconds=seconds, seed=seed, calls=calls)
+    matrix = Matrix.from_any(matrix, value_error=request.value_error)
+    budget = resolve_budget(matrix, request.memory_budget, request.fraction)
+    request = replace(request, backend=budgeted_backend(request.backend, budget))
+    places = _automatic() if request.backend == "auto" else ()
     if len(places) > 1:
-        if record is not None:
-            raise ArgumentError(
-                "a recording is of one backend", found="backend 'auto' with a GPU", hint="name one: cpu or cuda"
-            )
-        again: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "threads": threads, "db": db}
-        again |= {"retune": retune, "name": name, "callback": callback, "space_filter": space_filter}
-        again |= {"storage": storage, "fresh": fresh}
-        own, *beside = places
-        shares = _HOST_SHARE, (1 - _HOST_SHARE) / len(beside)
-        of_host, rest = (replace(wanted, seconds=share * wanted.seconds) for share in shares)
-        best = tune(matrix, k, backend=own, settings=of_host, **again)
-        for place in beside:
-            if best.interrupted:
-                best = replace(best, notes=(*best.notes, f"the {place} backend was not tuned"))
-                continue
-            try:
-                other = tune(matrix, k, backend=place, settings=rest, **again)
-            except AkxError as failure:  # the best plan so far is kept by now
-                notes = (*best.notes, f"the {place} backend was not tuned: {failure}")
-                best = replace(best, tuning_seconds=measure.now() - start, notes=notes)
-            else:
-                best = _faster(best, other, start)
-        return best if best.interrupted else _with_calls(best, wanted.calls)
-    k, start_vectors = check_count("k", k), check_count("start_vectors", start_vectors)
-    if basis not in BASIS_KINDS:
-        raise unknown_name("basis", basis, BASIS_KINDS)
-    label, used, device = place_of(backend, threads)
-    device = within(device, budget)
-    same: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "backend": label, "threads": used}
-    matrix, key, exact = _keyed(matrix, k, **same, device=device)
-    kept, before, old, layer = _database(db, space_filter), None, None, ""
+        return _tune_for_each(matrix, replace(request, settings=request.settings_on(request.backend)), places, start)
+    wanted = request.settings_on(resolve_backend(request.backend))
+    case = _case(matrix, request, wanted, budget, start)
+    kept = case.db
     if kept is not None:
-        with warnings.catch_warnings():
-            # A database that cannot even be read is an error below, and not a warning before it.
-            warnings.simplefilter("ignore", PlanDatabaseWarning)
-            lookup = kept.find(key)
-            before, layer = lookup.record, lookup.layer
-        old = usable(before, matrix, device, used)
-        is_good = old is not None and not aged(old) and is_enough(old, wanted.calls) and is_final(kept, old)
-        if old is not None and is_good and not (retune or fresh):
-            reused = _with_value_error(reuse(kept, old, layer, matrix, device, used, start), matrix, device)
-            reused = _with_calls(_with_budget(reused, budget), wanted.calls)
-            if record is not None:
-                note = "nothing was measured, so nothing was recorded; --retune (retune=True) measures again"
-                reused = replace(reused, notes=(*reused.notes, note))
-            if callback is not None:
-                callback(_last_progress(reused, wanted))
-            return reused
+        case = _with_known_plan(case, kept)
+        if case.is_answered:
+            return _reused(case, kept)
         kept.check_writable()
-    others = join_study(storage, key)
-    compiles_ahead = backend_of(label).compiles_ahead and wanted.seconds >= _WORTH_PROCESSES
+    others = join_study(request.storage, case.key)
+    result = _searched(case, others)
+    if request.callback is not None:
+        request.callback(_last_progress(result, wanted))
+    return result
+
+
+def _tune_for_each(matrix: Matrix, request: TuneRequest, backends: Sequence[str], start: float) -> TuneResult:
+    """The faster plan of several backends, the host first, which gets a third of the time; all plans are kept."""
+    if request.record is not None:
+        raise ArgumentError(
+            "a recording is of one backend", found="backend 'auto' with a GPU", hint="name one: cpu or cuda"
+        )
+    wanted = request.settings
+    assert wanted is not None
+    own, *others = backends
+    shares = _HOST_SHARE, (1 - _HOST_SHARE) / len(others)
+    of_host, rest = (
+        replace(request, settings=replace(wanted, seconds=share * wanted.seconds), **_IN_SETTINGS) for share in shares
+    )
+    best = _tune(matrix, replace(of_host, backend=own))
+    for backend in others:
+        if best.interrupted:
+            best = replace(best, notes=(*best.notes, f"the {backend} backend was not tuned"))
+            continue
+        try:
+            other = _tune(matrix, replace(rest, backend=backend))
+        except AkxError as failure:  # the best plan so far is kept by now
+            notes = (*best.notes, f"the {backend} backend was not tuned: {failure}")
+            best = replace(best, tuning_seconds=measure.now() - start, notes=notes)
+        else:
+            best = faster_of(best, other, start)
+    return best if best.interrupted else with_calls(best, wanted.calls)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A request on one backend: whose plan it asks for, and what is known of that.
+
+    Attributes
+    ----------
+    request, wanted : TuneRequest, Settings
+        As asked for, and how the search spends its budget.
+    matrix : Matrix
+        With the error that its values may have on this backend.
+    key, exact_key : PlanKey
+        Of the plan, and of that for values as they are.
+    backend, threads, device, budget
+        The backend's name, most threads of a plan, the device, and bytes of its memory that a plan may take.
+    db : PlanDatabase or None
+        Where plans are looked up and kept.
+    start : float
+        When tuning began.
+    record, known : PlanRecord or None
+        What the database has for the key, and the same where the plan can be used here.
+    layer : str
+        Of the database where it was found.
+    """
+
+    request: TuneRequest
+    wanted: Settings
+    matrix: Matrix
+    key: PlanKey
+    exact_key: PlanKey
+    backend: str
+    threads: int
+    device: Any
+    budget: int | None
+    db: PlanDatabase | None
+    start: float
+    record: PlanRecord | None = None
+    known: PlanRecord | None = None
+    layer: str = ""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the plan of the database is the answer, and nothing has to be measured."""
+        old, request = self.known, self.request
+        if old is None or self.db is None or request.retune or request.fresh:
+            return False
+        return not aged(old) and is_enough(old, self.wanted.calls) and is_final(self.db, old)
+
+    def told(self, result: TuneResult) -> TuneResult:
+        """The result with notes on the error of stored values, on the memory budget and on the calls."""
+        result = with_budget(with_value_error(result, self.matrix, self.device), self.budget)
+        return with_calls(result, self.wanted.calls)
+
+
+def _case(matrix: Matrix, request: TuneRequest, wanted: Settings, budget: int | None, start: float) -> _Case:
+    k, start_vectors = check_count("k", request.k), check_count("start_vectors", request.start_vectors)
+    if request.basis not in BASIS_KINDS:
+        raise unknown_name("basis", request.basis, BASIS_KINDS)
+    request = replace(request, k=k, start_vectors=start_vectors)
+    label, used, device = place_of(request.backend, request.threads)
+    device = within(device, budget)
+    same: dict[str, Any] = {"basis": request.basis, "start_vectors": start_vectors, "backend": label, "threads": used}
+    matrix, key, exact = _keyed(matrix, k, **same, device=device)
+    db = _database(request.db, request.space_filter)
+    return _Case(request, wanted, matrix, key, exact, label, used, device, budget, db, start)
+
+
+def _with_known_plan(case: _Case, db: PlanDatabase) -> _Case:
+    with warnings.catch_warnings():
+        # A database that cannot even be read is an error later on, and not a warning before it.
+        warnings.simplefilter("ignore", PlanDatabaseWarning)
+        found = db.find(case.key)
+    known = usable(found.record, case.matrix, case.device, case.threads)
+    return replace(case, record=found.record, known=known, layer=found.layer)
+
+
+def _reused(case: _Case, db: PlanDatabase) -> TuneResult:
+    """The plan of the database as a result."""
+    assert case.known is not None
+    result = case.told(reuse(db, case.known, case.layer, case.matrix, case.device, case.threads, case.start))
+    if case.request.record is not None:
+        note = "nothing was measured, so nothing was recorded; --retune (retune=True) measures again"
+        result = replace(result, notes=(*result.notes, note))
+    if case.request.callback is not None:
+        case.request.callback(_last_progress(result, case.wanted))
+    return result
+
+
+def _searched(case: _Case, others: SharedStudy | None) -> TuneResult:
+    """Search, with processes that compile beside it, and keep what was found."""
+    request, wanted, matrix, device = case.request, case.wanted, case.matrix, case.device
+    k, vectors = request.k, request.start_vectors
+    compiles_ahead = backend_of(case.backend).compiles_ahead and wanted.seconds >= _WORTH_PROCESSES
     with (
-        precompiling(matrix, k, start_vectors, device, wanted=compiles_ahead) as compilation,
-        closing(_warmup(matrix, start_vectors, label, used, wanted)) as warmup,
+        precompiling(matrix, k, vectors, device, wanted=compiles_ahead) as compilation,
+        closing(_warmup(matrix, vectors, case.backend, case.threads, wanted)) as warmup,
     ):
-        space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
-        of_exact = None if kept is None or key == exact else usable(kept.find(exact).record, matrix, device, used)
-        given = [space.inside(record.plan) for record in (old, of_exact) if record is not None]
-        seeds = known_seeds(kept, exact, space, matrix)
-        if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
+        space = build_space(matrix, k, device, backend=case.backend, threads=case.threads, start_vectors=vectors)
+        given = _given(case, space)
+        warm_start = warm_start_of(case.db, case.exact_key, space, matrix)
+        if case.budget is not None and all(space.feasible(one, matrix) is not None for one in space.baselines(matrix)):
             raise budget_error(space, matrix, "not even one product at a time fits")
-        problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
-        model = _model(matrix, space, start_vectors, wanted.seconds, warmup)
-        _compile(warmup, compilation, foreseen(model, seeds, given), wanted, callback)
+        problem = Problem(matrix, k, basis=request.basis, start_vectors=vectors, seed=wanted.seed)
+        model = _model(matrix, space, vectors, wanted.seconds, warmup)
+        _compile(warmup, compilation, foreseen(model, warm_start, given), wanted, request.callback)
         bench = _bench(problem, space, wanted, warmup)
         if not warmup.has_all:
             bench.end_when_settled(warmup.close)
         if compilation is not None:
             bench.end_when_settled(compilation.close)
-        begin = measure.now()
-        anew = fresh or record is not None or others is not None
-        history = NO_HISTORY if anew else earlier_trials(kept, key)
-        log = None if kept is None else TrialLog(kept, key)
-        try:
-            with recording_to(record, "search", name, key, model, wanted, seeds) as recorder:
-                options: dict[str, Any] = {"start": begin, "callback": callback, "keep": space_filter, "given": given}
-                options |= {"others": others, "seeds": seeds, "history": history}
-                outcome = _search(bench, model, wanted, recorder, log, **options)
-                result = _result(outcome, matrix, key, space, start, name=name, db=kept)
-                result = _with_calls(_with_budget(_with_value_error(result, matrix, device), budget), wanted.calls)
-                if recorder is not None:
-                    result = recorder.end(result)
-            if kept is not None and log is not None:
-                of_few = result.stopped == FEW_CALLS and result.plan == result.baseline_plan and old is None
-                if of_few and all(trial.origin != "predicted" for trial in result.trials):
-                    result = leave(result, log)
-                else:
-                    result = keep(kept, key, result, log, old, before=before, features=features_of(matrix))
-        finally:
-            if log is not None:
-                log.leave()
-    if callback is not None:
-        callback(_last_progress(result, wanted))
-    return result
+        options = {"given": given, "warm_start": warm_start, "others": others}
+        return _searched_and_kept(case, bench, model, space, options)
+
+
+def _searched_and_kept(case: _Case, bench: Bench, model: Model, space: Space, options: Mapping[str, Any]) -> TuneResult:
+    """Search from here on; every trial is recorded and kept as it ends, and the result at the end."""
+    request, wanted, key = case.request, case.wanted, case.key
+    begin = measure.now()
+    anew = request.fresh or request.record is not None or options["others"] is not None
+    history = NO_HISTORY if anew else earlier_trials(case.db, key)
+    log = None if case.db is None else TrialLog(case.db, key)
+    try:
+        with recording_to(
+            request.record, "search", request.name, key, model, wanted, options["warm_start"]
+        ) as recorder:
+            more = {"start": begin, "callback": request.callback, "keep": request.space_filter, "history": history}
+            outcome = _search(bench, model, wanted, recorder, log, **options, **more)
+            result = case.told(_as_result(outcome, case.matrix, key, space, case.start, request.name, case.db))
+            if recorder is not None:
+                result = recorder.end(result)
+        if case.db is None or log is None:
+            return result
+        of_few = result.stopped == FEW_CALLS and result.plan == result.baseline_plan and case.known is None
+        if of_few and all(trial.origin != "predicted" for trial in result.trials):
+            return leave(result, log)
+        features = features_of(case.matrix)
+        return keep(case.db, key, result, log, case.known, before=case.record, features=features)
+    finally:
+        if log is not None:
+            log.leave()
+
+
+def _given(case: _Case, space: Space) -> list[Plan]:
+    """Plans that are tried in any case: that of the database, and that for values as they are."""
+    exact = None
+    if case.db is not None and case.key != case.exact_key:
+        exact = usable(case.db.find(case.exact_key).record, case.matrix, case.device, case.threads)
+    return [space.inside(record.plan) for record in (case.known, exact) if record is not None]
+
+
+def _as_result(
+    outcome: Outcome, matrix: Matrix, key: PlanKey, space: Space, start: float, name: str, db: PlanDatabase | None
+) -> TuneResult:
+    model = partial(_model, matrix, space, key.start_vectors)
+    return as_result(outcome, matrix, key, space, start, name=name, db=db, model=model)
 
 
 @_told
@@ -390,7 +519,7 @@ def exhaustive(
     with recording_to(record, kind, name, key, model, wanted) as recorder:
         options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
         outcome = _search(bench, model, wanted, recorder, None, everything=True, **options)
-        result = _with_value_error(_result(outcome, matrix, key, space, start, name=name, db=None), matrix, device)
+        result = with_value_error(_as_result(outcome, matrix, key, space, start, name, None), matrix, device)
         return result if recorder is None else recorder.end(result)
 
 
@@ -407,51 +536,6 @@ def _keyed(matrix: Matrix, k: int, **where: Any) -> tuple[Matrix, PlanKey, PlanK
 def _automatic() -> tuple[str, ...]:
     """What ``"auto"`` tunes for on this machine, the host first."""
     return tuple(name for name in registry.backends() if backend_of(name).is_automatic and is_usable(name))
-
-
-def _faster(one: TuneResult, other: TuneResult, start: float) -> TuneResult:
-    """The result of the two that takes less time per call, with a note on the other."""
-    best, rest = (one, other) if one.seconds <= other.seconds else (other, one)
-    note = (
-        f"the best plan of the {rest.backend} backend takes {rest.seconds * 1e3:.3f} ms and is kept as well: arrays of "
-        "the host are computed on the cpu, arrays of the device on the device, unless a backend is named"
-    )
-    return replace(best, tuning_seconds=measure.now() - start, notes=(*best.notes, note))
-
-
-def _with_budget(result: TuneResult, budget: int | None) -> TuneResult:
-    """The result with a note on the memory budget that it is for, and on what it was compared with."""
-    if budget is None:
-        return result
-    kind = "streamed" if traits(result.backend, result.baseline_name.partition("/")[0]).streams else "plain"
-    note = (
-        f"memory budget of {budget} bytes: vectors in the host's memory, the baseline is {kind} products, "
-        f"{result.baseline_name}"
-    )
-    return replace(result, notes=(note, *result.notes))
-
-
-def _with_value_error(result: TuneResult, matrix: Matrix, device: Any) -> TuneResult:
-    """The result with the error that its plan stores values with, and a note on it, where it does so."""
-    plan = result.plan
-    off = registry.stored_error(registry.get(plan.backend, plan.schedule), plan, matrix, device)
-    if not off:
-        return result
-    note = (
-        f"values are stored in half the bytes, with a relative error of at most {off:.3g} of the "
-        f"{matrix.value_error:g} allowed; the baseline has them as they are"
-    )
-    return replace(result, stored_error=off, notes=(note, *result.notes))
-
-
-def _with_calls(result: TuneResult, calls: int | None) -> TuneResult:
-    """The result for so many calls, with a note where they do not pay for it."""
-    even = result.break_even_calls
-    notes = tuple(note for note in result.notes if _NOT_PAID not in note)  # of another time that it took
-    if calls is not None and even is not None and even > calls:
-        few = "1 call does" if calls == 1 else f"{calls} calls do"
-        notes = (*notes, f"{few} {_NOT_PAID}, {even} do")
-    return replace(result, calls=calls, notes=notes)
 
 
 def _database(db: object, space_filter: object) -> PlanDatabase | None:
@@ -570,99 +654,6 @@ def _alone(device: Any, seconds: float, warmup: Warmup | None = None) -> Callabl
             yield
 
     return aside
-
-
-def _result(
-    outcome: Outcome,
-    matrix: Matrix,
-    key: PlanKey,
-    space: Space,
-    start: float,
-    *,
-    name: str,
-    db: PlanDatabase | None,
-) -> TuneResult:
-    best, baseline = outcome.best, outcome.baseline
-    tried = next((trial.prepare_seconds for trial in outcome.trials if trial.plan == best.plan), None)
-    prepare, roofline, untuned = tried if tried is not None else 0.0, None, None
-    try:
-        if not outcome.interrupted and not (outcome.stopped == FEW_CALLS and best.plan == baseline.plan):
-            prepare = _cold_prepare_seconds(space, matrix, best.plan, prepare)
-        model = _model(matrix, space, key.start_vectors)
-        roofline = model.roofline(best.plan, best.seconds)
-        untuned = _untuned(outcome, model)
-    except KeyboardInterrupt:  # the plan is found: what is said of it ends here, and it is kept
-        pass
-    name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} threads={baseline.plan.threads}"
-    if baseline.plan.traits.streams:
-        order = "" if baseline.plan.partitioner == NATURAL else f" {baseline.plan.partitioner}"
-        name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant}{order} k_per_pass=1"
-    return TuneResult(
-        matrix_name=name,
-        rows=matrix.n,
-        nnz=matrix.nnz,
-        dtype=key.dtype,
-        index_type=key.index_type,
-        fingerprint=key.fingerprint,
-        k=key.k,
-        basis=key.basis,
-        start_vectors=key.start_vectors,
-        backend=space.backend,
-        device=key.device_class,
-        threads=space.threads,
-        plan=best.plan,
-        seconds=best.seconds,
-        spread=best.spread,
-        baseline_name=name_of_baseline,
-        baseline_plan=baseline.plan,
-        baseline_seconds=baseline.seconds,
-        baseline_spread=baseline.spread,
-        tuning_seconds=measure.now() - start,
-        prepare_seconds=prepare,
-        counts=Counts.of(tuple(trial for trial in outcome.trials if trial.is_own)),
-        trials=outcome.trials,
-        finalists=outcome.finalists,
-        db=None if db is None else str(db.path),
-        interrupted=outcome.interrupted,
-        disturbed=outcome.disturbed,
-        starved=outcome.starved,
-        stopped=outcome.stopped,
-        roofline=roofline,
-        notes=outcome.notes,
-        untried=outcome.untried,
-        untuned=None if untuned is None else Untuned(*untuned, best.seconds, spent_seconds=0.0),
-    )
-
-
-def _untuned(outcome: Outcome, model: Model) -> tuple[Plan, float] | None:
-    """The plan of an untuned call and its seconds in the run-off, or those of its trial by the baseline's in both."""
-    own = {trial.plan: trial for trial in outcome.trials if trial.is_own}
-    plan = next((trial.plan for trial in own.values() if trial.origin == "predicted"), None)
-    if plan is None:
-        cut = outcome.interrupted or outcome.stopped in (FEW_CALLS, TIME_BUDGET)
-        if cut and all(trial.origin == "baseline" for trial in own.values()):
-            return None  # nobody has come to think of it, which takes time
-        try:
-            plan = model.space.inside(model.predicted())
-        except AkxError:
-            return None
-    final = {one.plan: one.seconds for one in (*outcome.finalists, outcome.best, outcome.baseline)}
-    if plan in final:
-        return plan, final[plan]
-    took = {trial.plan: trial.seconds for trial in own.values() if trial.seconds}  # those dropped early too
-    seconds, before = took.get(plan), took.get(outcome.baseline.plan)
-    return (plan, seconds * outcome.baseline.seconds / before) if seconds and before else None
-
-
-def _cold_prepare_seconds(space: Space, matrix: Matrix, plan: Plan, fallback: float) -> float:
-    """Seconds to prepare a plan for a matrix of which nothing is memoised; the code is compiled by now."""
-    cold = Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache={}, value_error=matrix.value_error)
-    begin = measure.now()
-    try:
-        space.schedules[plan.schedule].prepare(cold, plan)
-    except Exception:
-        return fallback
-    return measure.now() - begin
 
 
 def _last_progress(result: TuneResult, wanted: Settings) -> Progress:

@@ -26,7 +26,7 @@ from typing import Any
 from akx.core.errors import AkxError, FileFormatError, FileMissingError, PlanError, brief
 from akx.core.plan import Plan
 from akx.plandb.key import PlanKey
-from akx.tuner.candidates.warm_start import Seeds
+from akx.tuner.candidates.warm_start import WarmStart
 from akx.tuner.history.result import COMPLETE, EXHAUSTED, Trial
 from akx.tuner.space import is_baseline
 
@@ -110,14 +110,14 @@ class Recording:
         return self.runs[0].header
 
     @cached_property
-    def seeds(self) -> Seeds:
+    def warm_start(self) -> WarmStart:
         """Plans of the database with which the first search of the file began; there are none in older recordings.
 
         Raises FileFormatError where they are no plans.
         """
         given = next((run.header.get("seeds") for run in self.runs if run.header["kind"] == "search"), None)
         try:
-            return Seeds.from_json(given or {})
+            return WarmStart.from_json(given or {})
         except (PlanError, AttributeError, TypeError) as error:
             raise _damaged(self.path, 1, f"seeds: {error}") from error
 

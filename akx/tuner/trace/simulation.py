@@ -128,10 +128,6 @@ class RecordedModel(Model):
         found = self.recording.trials.get(plan)
         return math.inf if found is None or found.model_seconds is None else found.model_seconds
 
-    def predicted(self) -> Plan:
-        """The plan that was predicted."""
-        return Plan.from_json(self.recording.header["predicted"])
-
     def roofline(self, plan: Plan, seconds: float) -> Roofline | None:
         """Nobody recorded it."""
         return None
@@ -276,7 +272,7 @@ def recorded_world(recording: Recording, race: float) -> tuple[RecordedBench, Re
         starts = {name: [Plan.from_json(plan) for plan in plans] for name, plans in header["starts"].items()}
         figures = Figures(**header["model"]["figures"])
         float(header["model"]["least_seconds"])
-        Plan.from_json(header["predicted"])
+        predicted = Plan.from_json(header["predicted"])
     except (AkxError, KeyError, TypeError, ValueError) as error:
         raise FileFormatError(
             f"{recording.path} is damaged in line 1",
@@ -289,7 +285,7 @@ def recorded_world(recording: Recording, race: float) -> tuple[RecordedBench, Re
         header["backend"], key.k, header["threads"], device, schedules, parameters, trials=recording.trials
     )
     nowhere = cast("Matrix", None)  # nothing that is asked of this space or this model looks at it
-    model = RecordedModel(nowhere, space, figures, key.start_vectors, recording=recording)
+    model = RecordedModel(nowhere, space, figures, key.start_vectors, prediction=predicted, recording=recording)
     return RecordedBench(recording.trials, space, RecordedClock(), race=race), model
 
 

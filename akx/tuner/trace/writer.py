@@ -21,8 +21,9 @@ from akx.core.errors import ArgumentError, FileFormatError
 from akx.core.fork_safety import lock_file, unlock_file
 from akx.plandb import PlanKey
 from akx.plandb.record import now
-from akx.tuner.candidates.warm_start import NO_SEEDS, Seeds
+from akx.tuner.candidates.warm_start import NO_WARM_START, WarmStart
 from akx.tuner.history.result import Trial, TuneResult
+from akx.tuner.model.predict import predicted
 from akx.tuner.model.seconds import Model
 from akx.tuner.request import Settings
 from akx.tuner.space import Space
@@ -135,13 +136,13 @@ def recording_to(
     key: PlanKey,
     model: Model,
     settings: Settings,
-    seeds: Seeds = NO_SEEDS,
+    warm_start: WarmStart = NO_WARM_START,
 ) -> Iterator[Recorder | None]:
     """The recorder of one run, closed whatever happens; None where there is no path. See :func:`describe_run`."""
     if path is None:
         yield None
         return
-    recorder = Recorder(path, describe_run(kind, name, key, model, settings, seeds), model)
+    recorder = Recorder(path, describe_run(kind, name, key, model, settings, warm_start), model)
     try:
         yield recorder
     finally:
@@ -149,7 +150,7 @@ def recording_to(
 
 
 def describe_run(
-    kind: str, name: str, key: PlanKey, model: Model, settings: Settings, seeds: Seeds = NO_SEEDS
+    kind: str, name: str, key: PlanKey, model: Model, settings: Settings, warm_start: WarmStart = NO_WARM_START
 ) -> dict[str, Any]:
     """The first line of a run: the problem, the device, the space, and what the model says before any measurement.
 
@@ -165,7 +166,7 @@ def describe_run(
         Of the matrix and the space.
     settings : Settings
         Of the search.
-    seeds : Seeds
+    warm_start : WarmStart
         Plans of the database with which the search begins.
     """
     space, matrix = model.space, model.matrix
@@ -187,9 +188,9 @@ def describe_run(
             "figures": asdict(model.figures),
             "ceiling": None if model.ceiling is None else asdict(model.ceiling),
         },
-        "predicted": space.inside(model.predicted()).to_json(),
+        "predicted": space.inside(predicted(model)).to_json(),
         "starts": _starts(model),
-        "seeds": seeds.to_json(),
+        "seeds": warm_start.to_json(),
         "space": {schedule: [_parameter(one) for one in held] for schedule, held in space.parameters.items()},
     }
 

@@ -3,7 +3,7 @@
 Steps, each of which may end the trial:
 
 1. feasible?                  no: pruned, with the schedule's reason, before any work
-   on a GPU, does it survive in another process (:mod:`akx.tuner.sandbox.process`)?   no: failed, with what became of it
+   on a GPU, does it survive in another process (:mod:`akx.tuner.sandbox`)?   no: failed, with what became of it
 2. prepare                    an exception: failed; InfeasibleError: pruned
 3. poison, run, compare       a wrong or missing entry: failed, whatever its speed
 4. time against the anchor    clearly slower than the best: pruned after the first rounds; too slow for the run-off
@@ -42,7 +42,7 @@ from akx.tuner.model.budget import compiling
 from akx.tuner.select import CHANCE
 from akx.tuner.space import Space
 from akx.tuner.trial.problem import Problem
-from akx.tuner.warmup.compile_ahead import Forerunners
+from akx.tuner.warmup.compile_ahead import CompileAhead
 from akx.tuner.warmup.host_code import Warmup, job_of
 
 __all__ = ["SHORT_SECONDS", "Bench", "is_hopeless", "too_slow"]
@@ -138,7 +138,7 @@ class Bench:
         self._vectors = self._backend.trial_vectors(problem, hosted=bool(self._budget))
         self.watch = _watch(space)
         self.patience = math.inf
-        self._forerunners = Forerunners(problem, ahead=ahead) if wary and self._backend.may_crash else None
+        self._compile_ahead = CompileAhead(problem, ahead=ahead) if wary and self._backend.may_crash else None
         self._sizes: dict[Plan, int] = {}
         self._beside: list[Callable[[], None]] = []
 
@@ -181,7 +181,7 @@ class Bench:
             return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=measure.now() - start)
         if lost is not None:
             # What was not given the time has not failed.
-            state = PRUNED if self._forerunners is not None and self._forerunners.gave_up else FAILED
+            state = PRUNED if self._compile_ahead is not None and self._compile_ahead.gave_up else FAILED
             return Trial(number, plan, origin, state, lost, prepare_seconds=measure.now() - start)
         waited, compiled = measure.now() - start, list[float]()
         try:
@@ -283,20 +283,20 @@ class Bench:
     def reason_to_fear(self, plan: Plan) -> str | None:
         """Why a plan must not run in this process: it was lost, or hung, where it ran first."""
         schedule = self.space.schedules[plan.schedule]
-        if self._forerunners is None:
+        if self._compile_ahead is None:
             return None
         if not schedule.may_crash:
-            self._forerunners.await_coming(plan, self.patience)
+            self._compile_ahead.await_coming(plan, self.patience)
             return None
-        return self._forerunners.reason_against(plan, self.patience)
+        return self._compile_ahead.reason_against(plan, self.patience)
 
     def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
         """Prepare and compile elsewhere what is likely to be tried soon, beside what is done here.
 
         `likely` is asked where there is room for it, the likeliest first.
         """
-        if self._forerunners is not None and self._forerunners.room > 0:
-            self._forerunners.ahead(likely())
+        if self._compile_ahead is not None and self._compile_ahead.room > 0:
+            self._compile_ahead.ahead(likely())
         if self._warmup is not None and self._warmup.has_room:
             self._warmup.want((job_of(plan) for plan in likely()), self._warmup.count)
 
@@ -321,8 +321,8 @@ class Bench:
 
     def settle(self) -> None:
         """End the processes in which candidates run first: nobody else of this search is at the device from here on."""
-        if self._forerunners is not None:
-            self._forerunners.close()
+        if self._compile_ahead is not None:
+            self._compile_ahead.close()
         for end in self._beside:
             end()
 

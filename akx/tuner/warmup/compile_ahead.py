@@ -2,7 +2,7 @@
 
 What a trial on a GPU takes is mostly the compiler, and that runs on one core while the device waits. So plans that the
 search is likely to come up with are prepared and compiled ahead, each in a process of its own
-(:mod:`akx.tuner.sandbox.process`), while another is tried here. When one is asked for, its kernels are in the store of
+(:mod:`akx.tuner.sandbox`), while another is tried here. When one is asked for, its kernels are in the store of
 machine code, and the process that has it ready runs it at once. Nothing is launched before it is asked for, so that a
 plan that hangs does so when nobody measures here; what goes wrong ahead is no verdict: the plan runs first when it is
 asked for, as if nothing had been.
@@ -18,15 +18,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from akx.backends.cpu.device import host_device
 from akx.core.fork_safety import ForkSafeLock
 from akx.core.plan import Plan
-from akx.tuner.sandbox.pipes import SHARE, SPARED_CORES, available_bytes
-from akx.tuner.sandbox.process import UNANSWERED, Canary
-from akx.tuner.trial.problem import Problem
+from akx.tuner.sandbox import SHARE, SPARED_CORES, UNANSWERED, Sandbox, available_bytes
 
-__all__ = ["Forerunners", "processes_ahead"]
+if TYPE_CHECKING:
+    from akx.tuner.trial.problem import Problem
+
+__all__ = ["CompileAhead", "processes_ahead"]
 
 #: Processes at most beside the one for what is asked.
 _MOST = 4
@@ -63,7 +65,7 @@ def processes_ahead(problem: Problem, free_bytes: int, cores: int | None = None,
     return max(0, min(_MOST, cores - SPARED_CORES, fitting, there))
 
 
-class Forerunners:
+class CompileAhead:
     """Where candidates run first.
 
     Parameters
@@ -73,7 +75,7 @@ class Forerunners:
     ahead : int
         Processes for plans that nobody has asked for yet; none by default.
     make : callable
-        Makes one process; a :class:`Canary` by default.
+        Makes one process; a :class:`Sandbox` by default.
 
     Attributes
     ----------
@@ -81,15 +83,15 @@ class Forerunners:
         Whether the plan that was asked for last was not given the time to answer.
     """
 
-    def __init__(self, problem: Problem, *, ahead: int = 0, make: Callable[[Problem], Canary] = Canary) -> None:
+    def __init__(self, problem: Problem, *, ahead: int = 0, make: Callable[[Problem], Sandbox] = Sandbox) -> None:
         self.gave_up = False
         self._all = [make(problem) for _ in range(1 + ahead)]
         self._idle = list(self._all)
         self._most, self._is_new, self._is_closed = ahead, True, False
-        self._coming: dict[Plan, Canary] = {}
-        self._ready: dict[Plan, Canary] = {}
+        self._coming: dict[Plan, Sandbox] = {}
+        self._ready: dict[Plan, Sandbox] = {}
         self._begun: set[Plan] = set()
-        self._have_come: set[Canary] = set()
+        self._have_come: set[Sandbox] = set()
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition(ForkSafeLock())
 
@@ -119,7 +121,7 @@ class Forerunners:
                 self._changed.wait_for(lambda: plan not in self._coming, min(_COMING, most))
 
     def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
-        """What became of a plan that runs now: see :meth:`Canary.reason_against`.
+        """What became of a plan that runs now: see :meth:`Sandbox.reason_against`.
 
         In the process that has it ready, or is getting it ready, else in any that is idle, those that are up first.
         """
@@ -129,64 +131,64 @@ class Forerunners:
             self.gave_up = not self._changed.wait_for(lambda: plan not in self._coming and bool(self._idle), limit)
             if self.gave_up:
                 return f"{UNANSWERED} within {most:g} s"
-            canary = self._ready.get(plan)
-            if canary not in self._idle:
-                canary = max(self._idle, key=lambda one: one.is_up)
-            assert canary is not None
-            self._take(canary)
+            sandbox = self._ready.get(plan)
+            if sandbox not in self._idle:
+                sandbox = max(self._idle, key=lambda one: one.is_up)
+            assert sandbox is not None
+            self._take(sandbox)
         try:
-            reason = canary.reason_against(plan, most - (time.monotonic() - begin))
-            self.gave_up = canary.gave_up
+            reason = sandbox.reason_against(plan, most - (time.monotonic() - begin))
+            self.gave_up = sandbox.gave_up
             return reason
         finally:
-            self._put_back(canary)
+            self._put_back(sandbox)
 
     def close(self) -> None:
         """End the processes, those at work too, and wait for that."""
         self._is_closed = True
-        for canary in self._all:
-            canary.end()
+        for sandbox in self._all:
+            sandbox.end()
         for thread in self._threads:
             thread.join(_ENDING)
-        for canary in self._idle:
-            canary.close()
+        for sandbox in self._idle:
+            sandbox.close()
 
     def _begin(self, plan: Plan) -> bool:
         """Begin with a plan in a process that has waited for longest; whether that could be done."""
         self._begun.add(plan)
         with self._changed:
-            canary = self._idle[0]
-            self._take(canary)
-            self._coming[plan] = canary
-        thread = threading.Thread(target=self._get_ready, args=(plan, canary), name="akx-ahead", daemon=True)
+            sandbox = self._idle[0]
+            self._take(sandbox)
+            self._coming[plan] = sandbox
+        thread = threading.Thread(target=self._get_ready, args=(plan, sandbox), name="akx-ahead", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # there are too many
-            self._come(plan, canary, is_ready=False)
+            self._come(plan, sandbox, is_ready=False)
             return False
         self._threads = [other for other in self._threads if other.is_alive()] + [thread]
         return True
 
-    def _get_ready(self, plan: Plan, canary: Canary) -> None:
+    def _get_ready(self, plan: Plan, sandbox: Sandbox) -> None:
         is_ready = False
         with suppress(Exception):  # whoever asks for the plan will be told
-            is_ready = canary.get_ready(plan)
-        self._come(plan, canary, is_ready=is_ready)
+            is_ready = sandbox.get_ready(plan)
+        self._come(plan, sandbox, is_ready=is_ready)
 
-    def _come(self, plan: Plan, canary: Canary, *, is_ready: bool) -> None:
+    def _come(self, plan: Plan, sandbox: Sandbox, *, is_ready: bool) -> None:
         with self._changed:
             del self._coming[plan]
             if is_ready:
-                self._ready[plan] = canary
-        self._put_back(canary)
+                self._ready[plan] = sandbox
+        self._put_back(sandbox)
 
-    def _take(self, canary: Canary) -> None:
+    def _take(self, sandbox: Sandbox) -> None:
         """Out of those that are idle; what it had ready it will have no more."""
-        self._idle.remove(canary)
-        self._ready = {plan: other for plan, other in self._ready.items() if other is not canary}
+        self._idle.remove(sandbox)
+        self._ready = {plan: other for plan, other in self._ready.items() if other is not sandbox}
 
-    def _put_back(self, canary: Canary) -> None:
+    def _put_back(self, sandbox: Sandbox) -> None:
         with self._changed:
-            (self._have_come.add if canary.is_up else self._have_come.discard)(canary)
-            self._idle.append(canary)
+            (self._have_come.add if sandbox.is_up else self._have_come.discard)(sandbox)
+            self._idle.append(sandbox)
             self._changed.notify_all()

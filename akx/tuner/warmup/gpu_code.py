@@ -4,7 +4,7 @@ What cuts a matrix into parts and lays it out for a GPU runs on the host, in fun
 first called: some eighty, one after another, half a minute in all. So the first search on a machine has a phase for
 that, outside its seconds: processes go through the plans of a schedule each, with a small part of the matrix, since
 what is compiled depends on types, not on sizes. What they have compiled is in Numba's cache when the search, or a
-process in which plans run first (:mod:`akx.tuner.sandbox.process`), asks for it.
+process in which plans run first (:mod:`akx.tuner.sandbox`), asks for it.
 
 They launch and measure nothing, give way to whoever else wants a core, and end before the run-off at the latest. Each
 leaves a note beside Numba's cache that its share is done, for these sources and types on this processor; while it is at
@@ -36,7 +36,7 @@ from akx.core.fork_safety import lock_file, unlock_file
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import njit
 from akx.core.plan import Option, Plan
-from akx.tuner.sandbox import pipes as processes
+from akx.tuner import sandbox
 from akx.tuner.space import Space, build_space
 
 __all__ = ["Precompilation", "alone", "compile_for", "note_of", "part_of", "precompiling", "shares_of"]
@@ -87,9 +87,9 @@ class Precompilation:
     ) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         cores = host_device().cores if cores is None else cores
-        host_bytes = processes.available_bytes() if host_bytes is None else host_bytes
+        host_bytes = sandbox.available_bytes() if host_bytes is None else host_bytes
         wanted = [share for share in shares_of(device.backend) if _is_wanted(note_of(share, matrix))]
-        count = min(len(wanted), cores - processes.SPARED_CORES, int(processes.SHARE * host_bytes / _HOST))
+        count = min(len(wanted), cores - sandbox.SPARED_CORES, int(sandbox.SHARE * host_bytes / _HOST))
         if count <= 0:
             return
         part = part_of(matrix)
@@ -102,11 +102,11 @@ class Precompilation:
         try:
             for place in range(count):
                 process = subprocess.Popen(
-                    command or processes.command(__name__),
+                    command or sandbox.command(__name__),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    env=processes.environment(),
+                    env=sandbox.environment(),
                 )
                 self._processes.append(process)
                 mine = {**message, "shares": wanted[place::count]}
@@ -159,7 +159,7 @@ def precompiling(
         yield None
         return
     try:
-        with processes.unmistakable_files():
+        with sandbox.unmistakable_files():
             yield work
     finally:
         work.close()
@@ -281,7 +281,7 @@ def _tell(process: subprocess.Popen[bytes], message: Any) -> None:
     assert process.stdin is not None
     with contextlib.suppress(OSError, ValueError):  # it was ended meanwhile
         try:
-            processes.send(process.stdin, message)
+            sandbox.send(process.stdin, message)
         finally:
             process.stdin.close()
 
@@ -306,11 +306,11 @@ def alone(note: Path, *, wait: bool = False) -> Iterator[bool]:
 
 def main(parent: int | None = None) -> None:
     """Compile what is asked for, and end; `parent` is the process that asks."""
-    processes.end_with_parent(parent)
+    sandbox.end_with_parent(parent)
     if hasattr(os, "nice"):
         os.nice(_NICE)
-    with contextlib.suppress(EOFError, OSError), processes.unmistakable_files():
-        message = processes.receive(sys.stdin.buffer)
+    with contextlib.suppress(EOFError, OSError), sandbox.unmistakable_files():
+        message = sandbox.receive(sys.stdin.buffer)
         matrix = Matrix(*message["matrix"], pattern_cache={}, value_error=message["value_error"])
         for name, share in message["shares"]:
             note = note_of((name, share), matrix)

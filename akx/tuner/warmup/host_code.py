@@ -35,7 +35,7 @@ from akx.backends.selection import HOST
 from akx.core.fork_safety import ForkSafeLock
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner.sandbox import pipes as processes
+from akx.tuner import sandbox
 from akx.tuner.space import build_space
 from akx.tuner.warmup.gpu_code import note_of, part_of
 
@@ -97,12 +97,12 @@ class Warmup:
         nice: int = 0,
     ) -> None:
         held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes
-        fitting = int(processes.SHARE * processes.available_bytes() / (_HOST + _COPIES * held))
+        fitting = int(sandbox.SHARE * sandbox.available_bytes() / (_HOST + _COPIES * held))
         self._most = max(0, min(host_device().cores, fitting)) if count is None else count
         if self._most and (note := note_of(ALL, matrix)) is not None and note.exists():
             self._most = 0
         self._matrix, self._vectors, self._nice = matrix, start_vectors, nice
-        self._command = command or processes.command(__name__)
+        self._command = command or sandbox.command(__name__)
         self._notes: dict[Code, Path | None] = {}
         self._there: set[Code] = set()
         self._at: set[Code] = set()
@@ -253,7 +253,7 @@ class Warmup:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=processes.environment(),
+                env=sandbox.environment(),
             )
             self._processes.append(process)
             if self._nice and hasattr(os, "setpriority"):
@@ -277,7 +277,7 @@ class Warmup:
         try:
             matrix = self._matrix if self._matrix.nnz <= _WHOLE else part_of(self._matrix)
             arrays = (matrix.indptr, matrix.indices, matrix.data)
-            processes.send(process.stdin, {"matrix": arrays, "vectors": self._vectors, "lasts": lasts})
+            sandbox.send(process.stdin, {"matrix": arrays, "vectors": self._vectors, "lasts": lasts})
             while True:
                 with self._changed:
                     self._idle += 1
@@ -287,8 +287,8 @@ class Warmup:
                         return
                     code, *rest = self._waiting.popleft()
                     self._at.add(code)
-                processes.send(process.stdin, rest)
-                if processes.receive(process.stdout):
+                sandbox.send(process.stdin, rest)
+                if sandbox.receive(process.stdout):
                     self._leave_note(code)
                 self._come(code)
                 code = None
@@ -363,15 +363,15 @@ def _meet(_: Any, matrix: Matrix, vectors: int) -> None:
 
 def main(parent: int | None = None) -> None:
     """Do what is asked for until the pipe is closed; `parent` is the process that asks."""
-    processes.end_with_parent(parent)
+    sandbox.end_with_parent(parent)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    with contextlib.suppress(EOFError, OSError), processes.unmistakable_files():
-        given = processes.receive(sys.stdin.buffer)
+    with contextlib.suppress(EOFError, OSError), sandbox.unmistakable_files():
+        given = sandbox.receive(sys.stdin.buffer)
         if given["lasts"]:  # a step beside calls ends long before its process
             with contextlib.suppress(AttributeError, OSError):
                 ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         matrix = Matrix(*given["matrix"], pattern_cache={})
         while True:
-            module, name, argument = processes.receive(sys.stdin.buffer)
-            processes.send(answers, run_job(module, name, argument, matrix, given["vectors"]))
+            module, name, argument = sandbox.receive(sys.stdin.buffer)
+            sandbox.send(answers, run_job(module, name, argument, matrix, given["vectors"]))

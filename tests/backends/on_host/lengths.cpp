@@ -1,7 +1,7 @@
 // Kernels of lengths.cu, to be run by cuda_on_host.h.
 #include "cuda_on_host.h"
 
-#include "variants/lengths.cu"
+#include "lengths.cu"
 
 AKX_ON_HOST_KERNEL(sort_windows)
 AKX_ON_HOST_KERNEL(slots_of_slices)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.matrix import features
-from akx.backends.cuda.variants.row_lengths import measured_rows
+from akx.backends.cuda.row_lengths import measured_rows
 from akx.backends.pattern_cache import fact
 from akx.backends.schedule import Work
 from akx.core.matrix import Matrix
@@ -81,7 +81,7 @@ def longest_row(matrix: Matrix) -> int:
 
 def sampled_lengths(matrix: Matrix) -> NDArray[np.int64]:
     """Entries of the rows of some slices of 32 rows, evenly spaced, shape (slices, 32); memoised with the pattern."""
-    key = ("akx.backends.cuda.variants.row_lengths",)
+    key = ("akx.backends.cuda.row_lengths",)
     if key not in matrix.pattern_cache:
         rows = np.minimum(_sampled_slices(matrix)[:, None] * _SLICE + np.arange(_SLICE + 1), matrix.n)
         there = features.of(matrix)

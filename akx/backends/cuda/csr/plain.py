@@ -37,7 +37,7 @@ _TO_SOLVE, _TO_PLAN, _OF_VECTORS = (
     tuple(ROOT / f"{name}.cu" for name in names)
     for names in (
         ("matrix/content", "matrix/canonical"),
-        ("matrix/canonical", "matrix/digest", "matrix/features", "variants/lengths"),
+        ("matrix/canonical", "matrix/digest", "matrix/features", "lengths"),
         ("vectors/vectors", "vectors/conjugate"),
     )
 )

@@ -1,5 +1,5 @@
 // The kernels of `canonical.cuh`.
-#include "canonical.cuh"
+#include "matrix/canonical.cuh"
 
 extern "C" __global__ void narrow_index(u32 type, u64 count, u64 limit, const void *in, u32 *out, u64 *found) {
     narrow_any(type, count, limit, in, out, found);

@@ -14,7 +14,7 @@
 //
 // All who write to a word of `found` write the same; other atomics are of integers, so that their order does not matter.
 #pragma once
-#include "content.cuh"
+#include "matrix/content.cuh"
 
 // ------------------------------------------------------------------------------------------------ indices and order
 

@@ -1,5 +1,5 @@
 // The kernels of `content.cuh`.
-#include "content.cuh"
+#include "matrix/content.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
 sum_all_arrays(u64 bytes_a, const u8 *a, u64 bytes_b, const u8 *b, u64 bytes_c, const u8 *c, u64 *sums, const u64 *known,

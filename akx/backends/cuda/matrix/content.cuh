@@ -7,7 +7,7 @@
 // another word at one place makes another sum. A last word that is not whole has zeros behind it. Arrays that do not begin
 // at a word are read byte by byte. All atomics are of integers, so that their order does not matter.
 #pragma once
-#include "transpose.cuh"
+#include "matrix/transpose.cuh"
 #include "value_compression/values.cuh"
 
 enum Index { INT = 0, U32, I64, U64 };

@@ -1,5 +1,5 @@
 // The kernels of `features.cuh`.
-#include "features.cuh"
+#include "matrix/features.cuh"
 
 extern "C" __global__ void count_new_keys(u32 rows, u32 shares, const u32 *slice, const u32 *pointer, const u32 *index,
                                           u32 per, u64 *found) {

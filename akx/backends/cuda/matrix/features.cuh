@@ -14,7 +14,7 @@
 //
 // Bytes: some slices of the pattern; `mark_part` reads all of it once, and `check_blocks` what is left to be asked.
 #pragma once
-#include "variants/lengths.cuh"
+#include "lengths.cuh"
 
 constexpr u32 DIAGONALS = 0; // for the columns of a sector: then entries are told apart by their diagonals
 constexpr int LOADS = 7;     // kinds of loads: of entries as they are stored, and with 1, 2, 4, .., 32 threads a row

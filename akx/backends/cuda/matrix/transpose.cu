@@ -2,7 +2,7 @@
 //
 //   AKX_VALUE  what `take` takes: unsigned, float, double, cfloat, cdouble
 //   AKX_LONG   threads of a block that sorts one long row
-#include "transpose.cuh"
+#include "matrix/transpose.cuh"
 
 extern "C" __global__ void count_entries(u32 entries, const u32 *index, u32 *count) {
     count_each(entries, index, count);

@@ -1,7 +1,7 @@
 // The instance of `hermitian.cuh` for one type of values.
 //
 //   AKX_VALUE  float, double, cfloat, cdouble
-#include "hermitian.cuh"
+#include "preconditioners/hermitian.cuh"
 
 extern "C" __global__ void merge_each(u32 n, const u32 *row_start, const u32 *row_index, const AKX_VALUE *row_value,
                                       const u32 *column_start, const u32 *column_index, const AKX_VALUE *column_value,

@@ -2,7 +2,7 @@
 //
 //   AKX_VALUE  float, double, cfloat, cdouble
 //   AKX_TEAM   threads that solve one problem: 32, of which there are several in a block, or all of a block
-#include "spai.cuh"
+#include "preconditioners/spai.cuh"
 
 extern "C" __global__ void largest_sizes(u32 rows, const u32 *start, const AKX_VALUE *values, const double *sizes,
                                          double *most, double *scale) {

@@ -32,7 +32,8 @@ from akx.backends.cuda.matrix import features
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.value_compression.encodings import placed, values_of
 from akx.backends.cuda.value_compression.new_values import PlacedProgram, not_empty
-from akx.backends.cuda.variants.block_local.program import KeptShare, as_words, shared_limit, vector_groups
+from akx.backends.cuda.variants.block_local.layout import as_words, shared_limit
+from akx.backends.cuda.variants.block_local.program import KeptShare, vector_groups
 from akx.backends.cuda.variants.options import HELD_SLICES, HELD_SLOTS
 from akx.backends.schedule import Traffic
 from akx.core.errors import InfeasibleError

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from akx.backends.cuda.cost.model import Work, in_cache
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.variants import diagonals
-from akx.backends.cuda.variants.block_local.program import shared_limit
+from akx.backends.cuda.variants.block_local.layout import shared_limit
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.block_local import WARP

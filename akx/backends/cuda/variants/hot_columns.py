@@ -33,9 +33,9 @@ from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
 from akx.backends.cuda.matrix import features
 from akx.backends.cuda.matrix.transpose import counted
 from akx.backends.cuda.program import C_TYPES
+from akx.backends.cuda.row_lengths import measured_rows, starts_of_rows
 from akx.backends.cuda.value_compression.encodings import placed, values_of, way_of
 from akx.backends.cuda.variants.options import ROOMS
-from akx.backends.cuda.variants.row_lengths import measured_rows, starts_of_rows
 from akx.backends.cuda.variants.slots import pattern_there
 from akx.backends.cuda.variants.swept import SweptProgram, how_data_comes, stored_name
 from akx.backends.pattern_cache import fact

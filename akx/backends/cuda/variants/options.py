@@ -1,4 +1,4 @@
-"""What options of several schedules on the GPU may be; those of one alone are in its ``*_space`` module.
+"""What options of several schedules on the GPU may be; those of one alone are in its ``options`` module.
 
 No program depends on what is in these modules: plans and trials stay valid where a search has more to choose from
 (:mod:`akx.backends.revisions`). What an option means where a plan does not mention it is therefore not here.

@@ -19,21 +19,26 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device
-from akx.backends.cuda.variants.row_lengths import (
+from akx.backends.cuda.row_lengths import (
     WINDOW,
+    measured_rows,
     order_in_windows,
     partitions_of,
     starts_of_rows,
     starts_of_slices,
 )
+from akx.backends.pattern_cache import fact
 from akx.core.matrix import Matrix
 from akx.formats import pcsr, sell
 from akx.formats.base import lengths_of, pattern_of
 
-__all__ = ["PaddedRows", "Slices", "padded_rows", "pattern_there", "ranges_of", "slices_of"]
+__all__ = ["SLICE", "PaddedRows", "Slices", "near", "padded_rows", "pattern_there", "ranges_of", "slices_of"]
 
 _SOURCE = Path(__file__).with_name("slots.cu")
 _BLOCK, _WARP = 256, 32
+
+
+SLICE = 32
 
 
 class Slices(NamedTuple):
@@ -129,3 +134,18 @@ def _order_of(matrix: Matrix, pointer: DeviceArray, sigma: int) -> DeviceArray |
 def _launch(name: str, warps: int, arguments: list[Any]) -> None:
     """Queue a kernel with so many warps."""
     load(_SOURCE, {}, device=cuda_device()).kernel(name).launch(-(-warps * _WARP // _BLOCK), _BLOCK, arguments)
+
+
+def near(matrix: Matrix, sigma: int) -> bool:
+    """Whether 16 bits hold the columns of every slice, relative to its least; a fact of the pattern."""
+
+    def found() -> bool:
+        rows = measured_rows(matrix)
+        if rows is None:
+            return sell.sell_fits(pattern_of(matrix), matrix.dtype, sigma, 16, chunk=SLICE)
+        if sigma in rows.far:
+            return not rows.far[sigma]
+        low, high = (end.get() for end in ranges_of(matrix, sigma))
+        return bool(np.all(high - low < 2**16))
+
+    return bool(fact(matrix, ("akx.backends.cuda.near", sigma), found))

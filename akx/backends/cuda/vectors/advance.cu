@@ -1,7 +1,7 @@
 // The instance of `advance_block` of conjugate.cuh that the macros ask for.
 //
 //   AKX_VALUE  float, double, cfloat, cdouble       AKX_STEPS  s
-#include "conjugate.cuh"
+#include "vectors/conjugate.cuh"
 
 typedef AKX_VALUE T;
 typedef typename Wide<T>::type S;

@@ -1,7 +1,7 @@
 // The instance of `conjugate.cuh` that the macro asks for: ordinary steps.
 //
 //   AKX_VALUE  float, double, cfloat, cdouble
-#include "conjugate.cuh"
+#include "vectors/conjugate.cuh"
 
 typedef AKX_VALUE T;
 typedef typename Wide<T>::type S;

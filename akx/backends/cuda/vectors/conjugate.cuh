@@ -17,7 +17,7 @@
 //                                 directions' share) and to the new r   3 state 9   4 <r, r> before
 //                                 5.. what x moved along the direction of each step, and <r, r> after it
 #pragma once
-#include "vectors.cuh"
+#include "vectors/vectors.cuh"
 
 enum { GAMMA, GOAL, LEFT, ALPHA, BETA, DONE, RECORDS, PIVOT, TRUST, WRONG, SQUARE };
 #define AKX_STEP_RECORD 8

@@ -2,7 +2,7 @@
 //
 //   AKX_VALUE  float, double, cfloat, cdouble
 //   AKX_DOWN, AKX_ACROSS  k + s and s over 8, rounded up
-#include "gram_schmidt.cuh"
+#include "vectors/gram_schmidt.cuh"
 
 typedef AKX_VALUE T;
 typedef typename Wide<T>::type S;

@@ -10,7 +10,7 @@
 //
 // A record:  0 whether the rows are good   1 loss   2 kappa; norms (s); C (k, s) and R (s, s) by rows
 #pragma once
-#include "vectors.cuh"
+#include "vectors/vectors.cuh"
 
 enum { LOSS, ALLOWED, FIRST, MEASURE, SECOND, RECORDS, EPS };
 //: Most that rounding errors may be of the least eigenvalue of what is factorised.

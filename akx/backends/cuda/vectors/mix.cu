@@ -1,7 +1,7 @@
 // The instance of `mix` of vectors.cuh that the macros ask for.
 //
 //   AKX_VALUE  float, double, cfloat, cdouble       AKX_MIXES  combinations
-#include "vectors.cuh"
+#include "vectors/vectors.cuh"
 
 typedef AKX_VALUE T;
 typedef typename Wide<T>::type S;

@@ -26,13 +26,11 @@ from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, wrap
 from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.householder import orthonormal_rows
-from akx.backends.vectors import Vectors
+from akx.backends.vectors import MOST_ROWS, Vectors
 from akx.core.errors import ArgumentError
 
-__all__ = ["MOST_ROWS", "CudaBlockWork", "Tiles", "VectorOperations"]
+__all__ = ["CudaBlockWork", "Tiles", "VectorOperations"]
 
-#: Rows that an array may have.
-MOST_ROWS = 64
 _HERE = Path(__file__).parent
 _T = TypeVar("_T")
 _THREADS = 256

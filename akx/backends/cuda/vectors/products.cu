@@ -3,7 +3,7 @@
 //
 //   AKX_VALUE  float, double, cfloat, cdouble
 //   AKX_DOWN, AKX_ACROSS  m and s over 8, rounded up
-#include "vectors.cuh"
+#include "vectors/vectors.cuh"
 
 typedef AKX_VALUE T;
 typedef typename Wide<T>::type S;

@@ -2,7 +2,7 @@
 // host memory too.
 //
 //   AKX_VALUE  float, double, cfloat, cdouble
-#include "vectors.cuh"
+#include "vectors/vectors.cuh"
 
 typedef AKX_VALUE T;
 typedef typename Wide<T>::type S;

@@ -1,35 +1,26 @@
-"""Which ghost zones a call may take unseen, and what they make a GPU do (:mod:`akx.backends.cuda.cost.model`)."""
+"""What plans of `ghost` make a GPU do (:mod:`akx.backends.cuda.cost.model`)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from akx.backends.cuda.cost.model import Work
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.schedules.ghost import schedule as ghost
+from akx.backends.cuda.schedules.ghost import layout
 from akx.backends.cuda.variants.block_local.clusters import clusters_at_once, likely_closure_and_work
-from akx.backends.cuda.variants.block_local.cost import Cut, fixed_bytes, natural_cut, parts_work
-from akx.backends.cuda.variants.block_local.program import (
-    filled_rows,
-    fitting_variants,
-    results_apart,
-    shape_of,
-    shared_limit,
-    slices_per_part,
-)
+from akx.backends.cuda.variants.block_local.cost import Cut, fixed_bytes, parts_work
+from akx.backends.cuda.variants.block_local.layout import shared_limit
+from akx.backends.cuda.variants.block_local.shapes import filled_rows, results_apart, shape_of
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.block_local import Shape
 from akx.partition.ghost import GhostZones
 
-__all__ = ["offers", "work"]
+__all__ = ["work"]
 
-#: Rows of a block with ghosts over own ones, at most, in plans that calls take unseen.
-_OFFERED_CLOSURE = 1.5
 #: Cycles in which a pass begins: a block learns what it has, and fetches that. Cycles for which the blocks of a cluster
 #: meet. What a result takes that lies apart, in bytes that L2 moves (`partial` of `parts_work`).
 _BEGIN, _CLUSTER, _PARTIAL = 3_400.0, 1_280.0, 290.0
@@ -73,7 +64,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
 
 
 def _likely_cut(plan: Plan, matrix: Matrix, device: CudaDevice) -> tuple[Cut, int]:
-    """The blocks that :func:`akx.backends.cuda.schedules.ghost.schedule.lay_out_ghost` will likely end with, and the
+    """The blocks that :func:`akx.backends.cuda.schedules.ghost.layout.lay_out_ghost` will likely end with, and the
     number of clusters.
 
     Fewer where their zones would be too large, more where one does not fit.
@@ -87,17 +78,17 @@ def _likely_cut(plan: Plan, matrix: Matrix, device: CudaDevice) -> tuple[Cut, in
     rows, limit = max(1, filled_rows(matrix, shape.bc) // shape.bc), shared_limit(plan, device)
     count = plan.typed.waves * at_once
     zones = _likely_zones(plan, matrix, shape, count)
-    are_fewer = zones[0] > ghost._MOST_ROWS
-    while zones[0] > ghost._MOST_ROWS:
+    are_fewer = zones[0] > layout.MOST_ROWS
+    while zones[0] > layout.MOST_ROWS:
         count //= 2
         if _shared(plan, matrix, _cut_of(plan, rows, min(count, rows))) > limit:  # smaller blocks have been refused
             raise InfeasibleError("larger blocks would not fit, whatever their ghosts")
         zones = _likely_zones(plan, matrix, shape, count, zones)
-    for attempt in range(ghost._REPARTITIONS + 1):
+    for attempt in range(layout.REPARTITIONS + 1):
         if attempt:
             count *= 2
             zones = _likely_zones(plan, matrix, shape, count)
-            if zones[0] > ghost._MOST_ROWS:
+            if zones[0] > layout.MOST_ROWS:
                 raise InfeasibleError("smaller blocks would be nothing but ghosts")
         clusters = min(count, rows)
         cut = _cut_of(plan, rows, clusters, *zones)
@@ -132,10 +123,10 @@ def _likely_zones(
     if count <= 1:
         return 1.0, 1.0
     depth, metis = plan.k_per_pass, plan.partitioner == "metis"
-    made = matrix.pattern_cache.get(ghost._zones_key(plan.partitioner, shape, count, depth))
-    if made is None and not metis and not ghost._are_too_large(matrix, shape.bc, count):
+    made = matrix.pattern_cache.get(layout.zones_key(plan.partitioner, shape, count, depth))
+    if made is None and not metis and not layout.are_too_large(matrix, shape.bc, count):
         try:
-            made = ghost._zones(matrix, plan.partitioner, shape, count, depth)
+            made = layout.zones_of(matrix, plan.partitioner, shape, count, depth)
         except InfeasibleError as refusal:
             made = refusal
     if isinstance(made, GhostZones):
@@ -149,28 +140,3 @@ def _likely_zones(
         closure, redundancy = more
     closure = min(closure, float(count))  # a zone is all there is
     return closure, min(redundancy, 0.5 * (1.0 + closure))  # zones grow faster from step to step
-
-
-def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-    """Plans that a call may take unseen: all powers in one launch, where rows as they come have few ghosts."""
-    if k < 2:
-        return ()
-    variant = fitting_variants(matrix)[0]
-    bc = shape_of(Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=k)).bc
-    cut = natural_cut(matrix, bc, device.sms, ghost._ROW_WORK)
-    # At most so many nodes in reach, for each step as many again.
-    if float((cut.own + k * (cut.span - cut.own)).sum()) > _OFFERED_CLOSURE * float(cut.own.sum()):
-        return ()
-    return tuple(plan for plan in schedule.starts(matrix, device, k) if _is_sure(plan, matrix, device))
-
-
-def _is_sure(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
-    """Whether the blocks of a plan, with their ghosts, fit the shared memory."""
-    shape, count = shape_of(plan), clusters_at_once(plan, device)
-    try:
-        nodes, _, _ = ghost._nodes(matrix, plan.partitioner, shape, count, plan.k_per_pass, 1)
-    except InfeasibleError:
-        return False
-    x = 2.0 * float(nodes.room.max(initial=0)) * shape.bc * matrix.dtype.itemsize
-    slices = 16.0 * slices_per_part(matrix, shape, count, 2.0 * _OFFERED_CLOSURE)
-    return x + slices + plan.k * (3 * matrix.dtype.itemsize + 4) + 256 <= shared_limit(plan, device)

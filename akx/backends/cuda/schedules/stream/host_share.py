@@ -33,6 +33,7 @@ from akx.backends.cpu.program import TaskProgram
 from akx.backends.cpu.task_graph import ascending, mirrored, schedule_tasks
 from akx.backends.cpu.task_loop import Tasks
 from akx.backends.cuda.schedules.stream.layout import reach
+from akx.backends.cuda.schedules.stream.options import HOST_VARIANTS
 from akx.backends.schedule import Coefficients, as_coefficients
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -40,12 +41,8 @@ from akx.formats.base import Pattern
 from akx.partition.cuts import even_cuts
 from akx.partition.permutation import block_dependencies
 
-__all__ = ["FRONTS", "VARIANTS", "HostShare", "Split", "device_part", "host_plan", "host_reason", "passes", "split_of"]
+__all__ = ["HostShare", "Split", "device_part", "host_plan", "host_reason", "passes", "split_of"]
 
-#: SpMV variants of the processor's rows; those by diagonals read what is not theirs.
-VARIANTS = ("csr", "csr16", "sell", "sell16", "bell", "bell16")
-#: How its threads do the powers of a pass: all of them in one front, each in one of its own, or one after another.
-FRONTS = ("shared", "own", "none")
 #: Rows of a border are a multiple of these, and of whole blocks: whole lines of memory, and whole slices of any format.
 _UNIT = 32
 #: Bytes of a block of the processor's rows, as in :mod:`akx.backends.cpu.schedules.wavefront.schedule`.
@@ -147,8 +144,8 @@ def host_plan(variant: str) -> Plan:
 
 def host_reason(matrix: Matrix, variant: str) -> str | None:
     """Why rows of the matrix, in its own order, cannot be laid out as `variant` on the processor, or None."""
-    if variant not in VARIANTS:
-        return f"unknown variant {variant!r} of the processor, known are {', '.join(VARIANTS)}"
+    if variant not in HOST_VARIANTS:
+        return f"unknown variant {variant!r} of the processor, known are {', '.join(HOST_VARIANTS)}"
     reason = basic_reason(host_plan(variant), matrix, ("natural",))
     return None if reason is None else f"the processor's rows: {reason}"
 
@@ -162,7 +159,7 @@ class HostShare:
         In the order of the plan's rows; its values are not used.
     split : Split
     variant, front : str
-        Of :data:`VARIANTS` and :data:`FRONTS`.
+        Of :data:`HOST_VARIANTS` and :data:`FRONTS`.
     k, threads : int
         Powers of a call, and threads.
     """

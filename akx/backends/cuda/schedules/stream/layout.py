@@ -32,8 +32,10 @@ __all__ = [
     "COUNTERS",
     "SLICE",
     "Chunks",
+    "Ordered",
     "Window",
     "choose_window",
+    "kind_of",
     "pack",
     "reach",
     "smallest_window",
@@ -49,6 +51,10 @@ _ALIGN = 256
 #: Bytes a second over the bus and in the device, and seconds that a step takes at least, in a graph and in one kernel:
 #: only to compare sizes with.
 _BUS, _DEVICE, _STEP, _FLOW_STEP = 5e10, 2.5e12, 8e-6, 3e-6
+
+
+#: A matrix in the order of its rows that a plan wants, the permutation, and that of the entries (None: as it was).
+Ordered = tuple[Matrix, NDArray[Any] | None, NDArray[Any] | None]
 
 
 @dataclass(frozen=True)
@@ -315,3 +321,9 @@ def pack(matrix: Matrix, window: Window, bits: int, memory: Any = np.zeros) -> C
     row_chunk = np.repeat(np.arange(window.chunks), np.diff(matrix.indptr[np.minimum(first * SLICE, matrix.n)]))
     slot += moved[row_chunk]
     return Chunks(data, begin, slot)
+
+
+def kind_of(variant: str) -> tuple[int, int]:
+    """Bits of a column and lanes per row."""
+    name, lanes = variant.split("-")
+    return (16 if name == "sell16" else 32), int(lanes)

@@ -1,70 +1,37 @@
-"""The space of `stream` on the GPU.
-
-Of what a plan may say, threads per block are left out, which only a launch per step has (it won nowhere), what stays,
-which is never worse, and how the processor's threads do the powers of its rows; their variant is the best that fits.
-"""
+"""The options of plans of `stream` on the GPU, and the values that a search tries."""
 
 from __future__ import annotations
 
-from math import ceil
-
-from akx.backends.cpu.cost import padding_of
-from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.schedules.stream import schedule as stream
-from akx.backends.cuda.schedules.stream.host_share import FRONTS, host_plan, host_reason
-from akx.backends.cuda.schedules.stream.host_share import VARIANTS as HOST
 from akx.backends.cuda.variants.options import LANES
-from akx.backends.schedule import Parameter
-from akx.core.matrix import Matrix
-from akx.core.options import CudaStream
 from akx.core.plan import Option
 
-__all__ = ["AHEADS", "BLOCKS", "MOVE", "OPTIONS", "SHARES", "VARIANTS", "VECTORS", "space"]
+__all__ = [
+    "AHEADS",
+    "BLOCKS",
+    "FRONTS",
+    "HOST_VARIANTS",
+    "MOVE",
+    "OPTIONS",
+    "PARTITIONERS",
+    "SHARES",
+    "VARIANTS",
+    "VECTORS",
+]
 
+PARTITIONERS = ("natural", "rcm")
 VARIANTS = tuple(f"{name}-{lanes}" for name in ("sell16", "sell") for lanes in LANES)
 BLOCKS, VECTORS, MOVE, AHEADS = (128, 256, 512), (1, 2, 4, 8), ("kernel", "copy", "direct"), (1, 2, 3, 4)
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
-#: Variants of the processor's rows, the better ones first, and how much padding one may have.
-_HOSTS, _MOST_PADDING = ("bell16", "sell16", "csr16"), 1.25
+#: SpMV variants of the processor's rows; those by diagonals read what is not theirs.
+HOST_VARIANTS = ("csr", "csr16", "sell", "sell16", "bell", "bell16")
+#: How its threads do the powers of a pass: all of them in one front, each in one of its own, or one after another.
+FRONTS = ("shared", "own", "none")
 OPTIONS: dict[str, tuple[Option, ...]] = {
     "block": BLOCKS,
     "vectors": VECTORS,
     "move": MOVE,
     "ahead": AHEADS,
     "stays": (True, False),
-    "host": HOST,
+    "host": HOST_VARIANTS,
     "front": FRONTS,
 }
-
-
-def _suits(matrix: Matrix, host: str) -> bool:
-    """Whether the processor's rows can be laid out as `host` without much padding."""
-    return host_reason(matrix, host) is None and padding_of(host_plan(host), matrix) <= _MOST_PADDING
-
-
-def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-    """The tuning parameters (:meth:`akx.backends.schedule.Schedule.space`)."""
-    per_row = matrix.nnz / max(1, matrix.n)
-    variants = sorted(VARIANTS, key=lambda v: (v.startswith("sell-"), per_row < 8 * int(v.split("-")[1])))
-    whole = stream._fits(matrix, k, int(stream._SHARE * device.memory_bytes))
-    if not device.budget and whole:  # nothing to search: no plan without a budget will do
-        return (Parameter("variant", tuple(variants[:1]), variants[0], "width of columns and lanes per row"),)
-    passes = tuple(dict.fromkeys(max(1, ceil(k / p)) for p in (8, 4, 3, 2, 1)))
-    budget: tuple[Parameter, ...] = ()
-    if device.budget:  # a plan says it, so that it keeps within it wherever it is used
-        passes = tuple(dict.fromkeys((1, *passes)))
-        budget = (Parameter("budget", (device.budget,), device.budget, "bytes of device memory, vectors included"),)
-    host = next((variant for variant in _HOSTS if _suits(matrix, variant)), "csr")
-    return (
-        Parameter("variant", tuple(variants), variants[0], "width of columns and lanes per row"),
-        Parameter("partitioner", stream._PARTITIONERS, "natural", "order of the rows"),
-        Parameter("k_per_pass", passes, passes[-1], "powers done each time the matrix comes by"),
-        Parameter(
-            "move", MOVE, CudaStream.move, "what moves: one kernel's blocks, copies, or copies there, launches back"
-        ),
-        Parameter("ahead", AHEADS, CudaStream.ahead, "chunks of the matrix that are on their way at a time"),
-        Parameter("vectors", VECTORS, CudaStream.vectors, "start vectors at a time"),
-        Parameter("share", SHARES, CudaStream.share, "of the entries of the matrix, what the processor does meanwhile"),
-        Parameter("host", (host,), host, "SpMV variant of the processor's rows"),
-        *budget,
-    )

@@ -23,33 +23,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cuda.device.compile import load
-from akx.backends.cuda.device.copies import bring_rows, send
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.device.launch import Graph, Kernel, Mark, Stream, capture, default_stream, spare_stream
+from akx.backends.cuda.device.launch import Graph, Kernel, Stream, capture, default_stream, spare_stream
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device
 from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.schedules.stream.host_share import HostShare, device_part, passes
-from akx.backends.cuda.schedules.stream.layout import BACKS, COUNTERS, Window, pack, whole_slices
+from akx.backends.cuda.schedules.stream.layout import COUNTERS, Ordered, Window, kind_of, pack, whole_slices
+from akx.backends.cuda.schedules.stream.steps import Steps
 from akx.backends.schedule import Coefficients, Program
-from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 
-__all__ = ["Ordered", "StreamProgram", "kind_of", "movers", "step_kernel"]
+__all__ = ["StreamProgram", "movers", "step_kernel"]
 
-#: A matrix in the order of its rows that a plan wants, the permutation, and that of the entries (None: as it was).
-Ordered = tuple[Matrix, NDArray[Any] | None, NDArray[Any] | None]
 _SOURCE = Path(__file__).with_name("stream.cu")
 #: Movers: 8 read as much as the bus gives beside those that write; 4 of these are needed where results are many.
 _IN, _OUT = 8, 4
 #: Graphs kept, one for each number of start vectors and place of the result; results kept for the next call.
 _GRAPHS, _SPARE = 8, 2
-
-
-def kind_of(variant: str) -> tuple[int, int]:
-    """Bits of a column and lanes per row."""
-    name, lanes = variant.split("-")
-    return (16 if name == "sell16" else 32), int(lanes)
 
 
 def movers(ahead: int) -> tuple[int, int]:
@@ -296,7 +287,7 @@ class StreamProgram(Program):
                 return tuple(self._record_flow(vectors, at, sends, some, work) for some in graphs)
         kernel = step_kernel(self.dtype, self._plan.variant, vectors, self._device)
         with spare_stream() as work, spare_stream() as there, spare_stream() as back, capture(work) as graph:
-            steps = _Steps(self, kernel, vectors, at, sends, (work, there, back))
+            steps = Steps(self, kernel, vectors, at, sends, (work, there, back))
             for power, depth in steps_of:
                 steps.one_pass(power, depth)
             steps.join()
@@ -329,109 +320,3 @@ class StreamProgram(Program):
                 arguments += [np.uint32(v) for v in (ahead, slack, sends and not power, into, out, split, rise)]
                 kernel.launch(sms, threads, [*arguments, self._counters], cooperative=True, stream=work)
         return graph
-
-
-class _Steps:
-    """The steps of a call, queued on three streams: copies to the device, kernels, copies to the host."""
-
-    def __init__(
-        self,
-        program: StreamProgram,
-        kernel: Kernel,
-        vectors: int,
-        at: int,
-        sends: bool,
-        streams: tuple[Stream, Stream, Stream],
-    ) -> None:
-        self.of, self.kernel, self.vectors, self.sends = program, kernel, vectors, sends
-        work, self.there, self.back = streams
-        self.work = work
-        self.copied = program._plan.typed.move == "copy"
-        self.out = at
-        start = Mark(work)
-        start.holds(self.there)
-        start.holds(self.back)
-        self.last = start
-        self.returned: list[Mark] = []
-        self.passes = 0
-
-    def one_pass(self, power: int, depth: int) -> None:
-        """v_{power+1} .. v_{power+depth}, from v_power and the one before it in host memory."""
-        window = self.of.window
-        made: list[Mark] = []
-        if self.returned:  # this pass begins with what the last one returned
-            self.returned[-1].holds(self.work)
-        self.last.holds(self.there)
-        for step in range(window.steps(depth)):
-            chunk = window.arrives(step)
-            if 0 <= chunk < window.chunks and (chunk >= window.kept or (self.sends and not self.passes)):
-                if chunk - window.kept >= window.slots:
-                    made[window.frees(chunk - window.slots, depth)].holds(self.there)
-                self._send(chunk)
-                Mark(self.there).holds(self.work)
-            if self.copied and len(self.returned) >= BACKS:
-                self.returned[-BACKS].holds(self.work)
-            self._launch(step, power, depth)
-            made.append(Mark(self.work))
-            if self.copied:
-                made[-1].holds(self.back)
-                self._bring(step, power, depth)
-                self.returned.append(Mark(self.back))
-        self.last = made[-1]
-        self.passes += 1
-
-    def join(self) -> None:
-        """Let the first stream wait for the others, so that the graph is whole."""
-        Mark(self.there).holds(self.work)
-        Mark(self.back).holds(self.work)
-
-    def _send(self, chunk: int) -> None:
-        window, chunks = self.of.window, self.of._chunks
-        begin, end = int(chunks.begin[chunk]), int(chunks.begin[chunk + 1])
-        to = self.of._slots.pointer + window.slot(chunk) * window.slot_bytes
-        send(to, chunks.data.ctypes.data + begin, end - begin, self.there)
-
-    def _launch(self, step: int, power: int, depth: int) -> None:
-        window, of, b = self.of.window, self.of, self.vectors
-        low, high = window.powers(step, depth)
-        if low > high:
-            return
-        size, stride = window.itemsize, b * window.ring
-        block = of._plan.typed.block
-        per = -(-window.rows * kind_of(of._plan.variant)[1] // block)
-        if self.copied:
-            back = of._staged.pointer + (step % BACKS * b * depth - 1) * window.rows * size
-            strides = window.rows, depth * window.rows
-        else:
-            back = self.out + (power * b * window.pitch + step * window.rows) * size
-            strides = b * window.pitch - window.lag, window.pitch
-        x = self.out + power * b * window.pitch * size
-        rings = [np.uint64(of._rings.pointer + i * stride * size) for i in range(3)]
-        arguments: list[Any] = [of._slots, np.uint64(window.slot_bytes)]
-        sizes = (window.slots, window.kept, window.header, window.rows, window.lag, window.n)
-        arguments += [np.uint32(v) for v in sizes]
-        arguments += [*rings, np.int64(stride), np.uint32(window.ring), np.uint32(power > 0)]
-        arguments += [of._coefficients.view(3 * power, (depth, 3)), np.int64(step), np.uint32(low), np.uint32(per)]
-        arguments += [np.uint64(x), np.uint64(x - b * window.pitch * size if power else 0), np.int64(window.pitch)]
-        arguments += [np.uint64(back), *(np.int64(stride) for stride in strides)]
-        self.kernel.launch((high - low + 1) * per, block, arguments, stream=self.work)
-
-    def _bring(self, step: int, power: int, depth: int) -> None:
-        window, b = self.of.window, self.vectors
-        low, high = window.powers(step, depth)
-        size, n, rows = window.itemsize, window.n, window.rows
-        pitch, width = (b * window.pitch - window.lag) * size, rows * size
-        for v in range(b):
-            first = max(low, 1)
-            while first <= high:
-                begin = step * rows - first * window.lag
-                skipped, end = max(0, -begin), min(rows, n - begin)
-                last = first
-                while end - skipped == rows and last < high and step * rows >= (last + 1) * window.lag:
-                    last += 1  # whole in both: one copy, where the pitch can be had
-                count = last - first + 1 if pitch >= width else 1
-                source = ((step % window.backs * b + v) * depth + first - 1) * rows + skipped
-                to = ((power + first) * b + v) * window.pitch + begin + skipped
-                pointer = self.of._staged.pointer + source * size
-                bring_rows(self.out + to * size, pitch, pointer, width, (end - skipped) * size, count, self.back)
-                first += count

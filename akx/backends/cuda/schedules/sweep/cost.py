@@ -31,8 +31,13 @@ from akx.backends.cuda.cost.model import (
     touched_lines,
 )
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.schedules.sweep import layout
+from akx.backends.cuda.schedules.sweep.layout import stored_slots
+from akx.backends.cuda.value_compression.encodings import TABLE, stored_bytes, way_of
+from akx.backends.cuda.variants import hot_columns as hubs
 from akx.backends.cuda.variants import vbell
 from akx.core.matrix import Matrix
+from akx.core.plan import Plan
 from akx.formats.pcsr import PARTITION
 
 __all__ = [
@@ -44,6 +49,7 @@ __all__ = [
     "rows16_work",
     "sell_work",
     "vbell_work",
+    "work",
 ]
 
 #: Cycles that a warp takes a multiprocessor, beside its loads; each of its shuffles; each load of a value, its column
@@ -81,6 +87,11 @@ _THREADS, _LINE, _L1 = 2048, 128, 0.75
 #: specifications).
 _FEWER_THREADS = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, (12, 0): 1536}
 _WARP_SIZE = 32
+
+
+#: Most of it that is kept, and share of the price of a launch where kernels begin early: of a matrix that is in L2, and
+#: of one that is not.
+_KEPT, _EARLY, _EARLY_FAR = 0.5, 0.6, 0.3
 
 
 def csr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: int, value: int) -> Work:
@@ -256,3 +267,51 @@ def _fetched_again(matrix: Matrix, device: CudaDevice, lanes: int) -> float:
     lost = max(0.0, 1.0 - _L1 * device.shared_per_sm / max(lines, 1.0))
     uses = 4.0 * SECTOR / min(SECTOR, 4.0 * lanes) + size * SECTOR / min(SECTOR, size * lanes)
     return 1.0 + lost * (uses / (4.0 + size) - 1.0)
+
+
+def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
+    """What the plan makes the device do, for so many start vectors."""
+    way = way_of(layout.storable(plan, matrix))
+    found = _passing(
+        plan, matrix, device, vectors, _work_in_full(plan, matrix, device, vectors, stored_bytes(way, matrix.dtype))
+    )
+    kind = None if way != TABLE else layout.kind_of(plan.variant)[0]
+    if kind not in (layout.CSR, layout.SELL, layout.PCSR):  # of others it is hidden by what they do
+        return found
+    slots = stored_slots(matrix, plan.variant, plan.typed.sigma, plan.typed.pad)
+    return looked_up(found, device, slots, float(plan.k * vectors), in_csr=kind == layout.CSR)
+
+
+def _passing(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, found: Work) -> Work:
+    """The work where some of the matrix stays in L2, and where steps begin early."""
+    keep, is_early = int(plan.typed.keep), plan.typed.early
+    if not keep and not is_early:
+        return found
+    size = layout.bytes_of(plan, matrix)
+    vector = float(matrix.n * matrix.dtype.itemsize * vectors)
+    # Of what comes from memory, the matrix has its share; of that, what stays does not come.
+    kept = min(2.0**20 * keep, _KEPT * device.l2_bytes, size) / max(size + 2.0 * vector, 1.0)
+    early = (_EARLY_FAR if size > device.l2_bytes else _EARLY) if is_early else 1.0
+    return replace(found, memory_bytes=found.memory_bytes * (1.0 - kept), launches=found.launches * early)
+
+
+def _work_in_full(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, value: int) -> Work:
+    """The same for values of so many bytes that are where they are read."""
+    if layout.other_of(plan) is not None:
+        return outside_work(matrix, device, plan.k, vectors, layout.bytes_of(plan, matrix))
+    kind, lanes, bits = layout.kind_of(plan.variant)
+    if kind == layout.CSR:
+        return csr_work(matrix, device, plan.k, vectors, lanes, value)
+    if kind == layout.VBELL:
+        return vbell_work(matrix, device, plan.k, vectors, lanes, value)
+    if kind == layout.WITH_HUBS:
+        room = plan.typed.hubs
+        share, slots = hubs.share(matrix, room), hubs.slots_of(matrix)
+        return hubs_work(matrix, device, plan.k, vectors, slots, room * 1024, share, value)
+    pad, sigma = plan.typed.pad, plan.typed.sigma
+    slots = layout.slots_in(matrix, kind, pad, sigma)
+    if kind == layout.SELL:
+        return sell_work(matrix, device, plan.k, vectors, lanes, slots=slots, bits=bits, order=sigma > 1, value=value)
+    if kind == layout.ROWS16:
+        return rows16_work(matrix, device, plan.k, vectors, slots, value)
+    return pcsr_work(matrix, device, plan.k, vectors, slots, pad, plan.typed.ahead, value)

@@ -9,13 +9,13 @@ import numpy as np
 
 from akx.backends import registry
 from akx.backends.cuda.program import C_TYPES
+from akx.backends.cuda.row_lengths import measured_rows
 from akx.backends.cuda.value_compression.encodings import in_full, is_storable, stored_bytes, way_of
 from akx.backends.cuda.variants import hot_columns as hubs
 from akx.backends.cuda.variants import vbell
 from akx.backends.cuda.variants.hot_columns import HUBS
 from akx.backends.cuda.variants.outside import CudaVariant
-from akx.backends.cuda.variants.row_lengths import measured_rows
-from akx.backends.cuda.variants.slots import ranges_of
+from akx.backends.cuda.variants.slots import SLICE
 from akx.backends.cuda.variants.swept import how_data_comes, stored_name
 from akx.backends.pattern_cache import fact
 from akx.core.matrix import Matrix
@@ -28,21 +28,19 @@ __all__ = [
     "PCSR",
     "ROWS16",
     "SELL",
-    "SLICE",
     "VBELL",
     "WITH_HUBS",
     "bytes_of",
     "kind_of",
     "lay_out",
     "macros",
-    "near",
     "other_of",
     "slots_in",
     "storable",
+    "stored_slots",
 ]
 
 CSR, ROWS16, PCSR, SELL, WITH_HUBS, VBELL = 1, 2, 3, 4, 5, 6
-SLICE = 32
 
 
 @lru_cache(maxsize=256)
@@ -74,21 +72,6 @@ def slots_in(matrix: Matrix, kind: int, pad: int, sigma: int) -> int:
         return -(-rows.padded[multiple] // pcsr.PARTITION) * pcsr.PARTITION
 
     return int(fact(matrix, ("akx.backends.cuda.variants.slots", kind, pad, sigma), found))
-
-
-def near(matrix: Matrix, sigma: int) -> bool:
-    """Whether 16 bits hold the columns of every slice, relative to its least; a fact of the pattern."""
-
-    def found() -> bool:
-        rows = measured_rows(matrix)
-        if rows is None:
-            return sell.sell_fits(pattern_of(matrix), matrix.dtype, sigma, 16, chunk=SLICE)
-        if sigma in rows.far:
-            return not rows.far[sigma]
-        low, high = (end.get() for end in ranges_of(matrix, sigma))
-        return bool(np.all(high - low < 2**16))
-
-    return bool(fact(matrix, ("akx.backends.cuda.near", sigma), found))
 
 
 def lay_out(matrix: Matrix, plan: Plan) -> Format:
@@ -158,3 +141,13 @@ def other_of(plan: Plan) -> CudaVariant | None:
 def storable(plan: Plan, matrix: Matrix) -> Plan:
     """The plan, with values in full where those of the matrix cannot be stored as it says."""
     return plan if is_storable(plan, matrix) else in_full(plan)
+
+
+def stored_slots(matrix: Matrix, variant: str, sigma: int, pad: int = 4) -> int:
+    """Slots of the layout."""
+    kind, lanes, _ = kind_of(variant)
+    if kind == VBELL:
+        return vbell.slots(matrix, lanes)
+    if kind == WITH_HUBS:
+        return hubs.slots_of(matrix)
+    return matrix.nnz if kind == CSR else slots_in(matrix, kind, pad, sigma)

@@ -35,23 +35,23 @@ from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, empty
 from akx.backends.cuda.device.runtime import STARTS_EARLY
+from akx.backends.cuda.row_lengths import starts_of_rows
 from akx.backends.cuda.schedules.sweep.layout import (
     CSR,
     PCSR,
     ROWS16,
     SELL,
-    SLICE,
     VBELL,
     WITH_HUBS,
     bytes_of,
     kind_of,
     lay_out,
     macros,
-    near,
     other_of,
     slots_in,
     storable,
 )
+from akx.backends.cuda.schedules.sweep.options import OPTIONS, VARIANTS, keeps
 from akx.backends.cuda.value_compression.encodings import (
     TABLE,
     error_of,
@@ -67,8 +67,7 @@ from akx.backends.cuda.variants import hot_columns as hubs
 from akx.backends.cuda.variants import vbell
 from akx.backends.cuda.variants.hot_columns import HUBS
 from akx.backends.cuda.variants.outside import OutsideProgram, outside_reason
-from akx.backends.cuda.variants.row_lengths import starts_of_rows
-from akx.backends.cuda.variants.slots import padded_rows, pattern_there, slices_of
+from akx.backends.cuda.variants.slots import SLICE, near, padded_rows, pattern_there, slices_of
 from akx.backends.cuda.variants.swept import SweptProgram
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.core.matrix import Matrix
@@ -98,14 +97,14 @@ class Sweep(Schedule):
     may_crash = False
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        from akx.backends.cuda.schedules.sweep import options as sweep_space
+        from akx.backends.cuda.schedules.sweep import search
 
-        return sweep_space.space(self, matrix, device, k)
+        return search.space(self, matrix, device, k)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        from akx.backends.cuda.schedules.sweep import options as sweep_space
+        from akx.backends.cuda.schedules.sweep import search
 
-        return sweep_space.starts(self, matrix, device, k)
+        return search.starts(self, matrix, device, k)
 
     def plainest(self, k: int) -> Plan:
         return Plan(self.backend, self.name, "csr-1", k=k)
@@ -129,8 +128,6 @@ class Sweep(Schedule):
 
         :meth:`prepare` has the device find them, in less time than the host takes.
         """
-        from akx.backends.cuda.schedules.sweep.options import OPTIONS, VARIANTS
-
         if plan.backend != self.backend:
             return f"this schedule runs on cuda, not on {plan.backend}"
         if plan.k_per_pass != 1:
@@ -179,8 +176,6 @@ class Sweep(Schedule):
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        from akx.backends.cuda.schedules.sweep.options import keeps
-
         if not is_storable(plan, matrix):
             return same_as_full(plan)
         if plan.typed.early and device.compute_capability < STARTS_EARLY:
@@ -212,15 +207,15 @@ class Sweep(Schedule):
         )
 
     def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
-        from akx.backends.cuda.schedules.sweep import heuristic_plans as sweep_offers
+        from akx.backends.cuda.schedules.sweep import cost
 
-        return sweep_offers.work(plan, matrix, device, vectors)
+        return cost.work(plan, matrix, device, vectors)
 
     def offers(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
         """Plans that a call may take unseen: every variant, with the options that its size asks for."""
-        from akx.backends.cuda.schedules.sweep import heuristic_plans as sweep_offers
+        from akx.backends.cuda.schedules.sweep import search
 
-        return sweep_offers.offers(self, matrix, device, k)
+        return search.offers(self, matrix, device, k)
 
     def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
         other = other_of(plan)

@@ -17,7 +17,7 @@ import numpy as np
 from akx.backends.cuda.cost.model import Work, multiply_cycles
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.matrix import features
-from akx.backends.cuda.schedules.wavefront import schedule as wavefront
+from akx.backends.cuda.schedules.wavefront import strips as fronts
 from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, asks_of
 from akx.backends.schedule import Traffic
 from akx.core.matrix import Matrix
@@ -43,9 +43,9 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: in
     ten times what they are priced.
     """
     steps += 2 * FLIGHT  # before the first block has all it needs
-    passes, per = ceil(plan.k / plan.k_per_pass), wavefront._per_of(plan)
-    slots = ceil(matrix.nnz / max(matrix.n, 1) / wavefront._lanes_of(plan))
-    near = _NEAR if wavefront._slots_for(matrix, wavefront._lanes_of(plan)) > wavefront._held_of(plan) else 0.0
+    passes, per = ceil(plan.k / plan.k_per_pass), fronts.slices_each_step(plan)
+    slots = ceil(matrix.nnz / max(matrix.n, 1) / fronts.lanes_of(plan))
+    near = _NEAR if fronts.slots_for(matrix, fronts.lanes_of(plan)) > fronts.held_of(plan) else 0.0
     each = _STEP + per * (_SLICE + near + slots * max(_SLOT, 4.0 * multiply_cycles(device, matrix.dtype)))
     each += asks(plan, matrix, device) * (_ASK if plan.partitioner == ORDERS[0] else _FAR_ASK)
     return Work(
@@ -58,17 +58,17 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: in
 
 def asks(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
     """Values of others that a thread asks for in a step, by what strips read of the block in the middle."""
-    strips = wavefront._dealt(matrix, plan, device)
+    strips = fronts.strips_of_plan(matrix, plan, device)
     key = (
         "akx.backends.cuda.schedules.wavefront.schedule.fetched",
         plan.partitioner,
         device.sms,
-        wavefront._room_of(plan),
+        fronts.room_of(plan),
     )
     if key not in matrix.pattern_cache:
         matrix.pattern_cache[key] = _fetched(matrix, strips)
     fetched: int = matrix.pattern_cache[key]
-    return asks_of(plan.k_per_pass, fetched, wavefront._helpers_of(plan))
+    return asks_of(plan.k_per_pass, fetched, fronts.helpers_of(plan))
 
 
 def _fetched(matrix: Matrix, strips: Strips) -> int:

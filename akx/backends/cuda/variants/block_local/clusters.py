@@ -19,15 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.variants.block_local.program import (
-    CLUSTER,
-    STATIC,
-    is_listed,
-    load_kernel,
-    macros,
-    shape_of,
-    shared_limit,
-)
+from akx.backends.cuda.variants.block_local.layout import CLUSTER, STATIC, shared_limit
+from akx.backends.cuda.variants.block_local.program import load_kernel, macros
+from akx.backends.cuda.variants.block_local.shapes import is_listed, shape_of
 from akx.backends.cuda.variants.options import HELD_SLOTS, WAVES
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix

@@ -23,16 +23,8 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.matrix import features
 from akx.backends.cuda.value_compression.encodings import FULL, table_bytes
 from akx.backends.cuda.variants.block_local.clusters import likely_closure_and_work
-from akx.backends.cuda.variants.block_local.program import (
-    STATIC,
-    held_registers,
-    nodes_of,
-    nodes_there,
-    padding,
-    slot_bytes,
-    stage_bytes,
-    widest,
-)
+from akx.backends.cuda.variants.block_local.layout import STATIC, held_registers, slot_bytes, stage_bytes
+from akx.backends.cuda.variants.block_local.shapes import nodes_of, nodes_there, padding, widest
 from akx.core.matrix import Matrix
 from akx.formats.base import Pattern
 from akx.formats.block_local import SLICE, WARP, Shape

@@ -23,7 +23,7 @@ from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
 from akx.backends.cuda.matrix import features
 from akx.backends.cuda.matrix.features import OnDevice
 from akx.backends.cuda.value_compression.new_values import not_empty
-from akx.backends.cuda.variants.block_local.program import nodes_there
+from akx.backends.cuda.variants.block_local.shapes import nodes_there
 from akx.backends.cuda.variants.slots import pattern_there
 from akx.core.matrix import Matrix
 from akx.formats.block_local import WARP, Blocked, Fill, Nodes, Slots

@@ -1,5 +1,5 @@
 // The kernels of `lengths.cuh`.
-#include "variants/lengths.cuh"
+#include "lengths.cuh"
 
 extern "C" __global__ void sort_windows(u32 rows, u32 group, const u32 *pointer, u32 *order) {
     AKX_DYNAMIC_SHARED(shared);

@@ -1,13 +1,19 @@
-"""A process that may be lost: candidates that could crash or hang the GPU run there first.
+"""A sandbox: a process that may be lost, in which candidates run first that could crash or hang the GPU.
 
 A kernel that uses an illegal address takes the context of its process with it, and one that waits for ever takes the
 process itself. So a candidate of a schedule that may do either is prepared and run twice (by launches, and as a graph)
 in a process of its own, which is kept for the next candidate while it lives. What it dies of, or that it did not answer
 in time, is the candidate's reason to fail. Figures never come from there.
 
-The two talk through pipes (:mod:`akx.tuner.sandbox.pipes`): first the problem, then one plan after another, each
+The two talk through pipes, in pickles, each behind its length: first the problem, then one plan after another, each
 answered by an empty text or a reason. A plan may be got ready before it is to run: prepared and compiled, and nothing
-launched. The program is :func:`main` of this module.
+launched. The program is :func:`main` of this module. Processes that compile ahead (:mod:`akx.tuner.warmup`) talk so too
+(:func:`send`, :func:`receive`), and end soon after the one that started them, however that was
+(:func:`end_with_parent`); what they are started with is in :mod:`akx.core.process`.
+
+Several of them compile the same functions at the same time, and may be ended while they write. Numba numbers the files
+of its cache, and writes that a file belongs to a signature before it writes the file. So a file of two processes, or
+one that is left of older sources, could be taken for another: with :func:`unmistakable_files` no name occurs twice.
 """
 
 from __future__ import annotations
@@ -15,20 +21,45 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import pickle
+import secrets
 import selectors
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
+from akx.backends.selection import BACKENDS
+from akx.core import process as interpreter
 from akx.core.plan import Plan
-from akx.tuner.sandbox import pipes as processes
-from akx.tuner.sandbox.pipes import receive, send
-from akx.tuner.trial.problem import Problem
+from akx.core.process import available_bytes, command, environment
 
-__all__ = ["UNANSWERED", "Canary"]
+if TYPE_CHECKING:
+    from akx.tuner.trial.problem import Problem
 
+__all__ = [
+    "SHARE",
+    "SPARED_CORES",
+    "UNANSWERED",
+    "Sandbox",
+    "available_bytes",
+    "command",
+    "end_with_parent",
+    "environment",
+    "receive",
+    "send",
+    "unmistakable_files",
+]
+
+#: Share of the memory that is free, and cores left to the search, that bound how many there may be of a kind.
+SHARE, SPARED_CORES = 0.25, 2
+#: Seconds between two looks at whether the process that started it is there.
+_LOOK = 1.0
+_LENGTH = 8
+_NAME_BITS = 62
 #: Seconds for a candidate to be prepared and run, and for the process to come up beside that.
 _PATIENCE, _START = 30.0, 60.0
 #: What is said of a process that took too long begins so.
@@ -36,7 +67,7 @@ UNANSWERED = "the process that ran it first did not answer"
 _LOST = "lost the process that ran it first: "
 
 
-class Canary:
+class Sandbox:
     """Where candidates run first.
 
     Parameters
@@ -56,7 +87,7 @@ class Canary:
 
     def __init__(self, problem: Problem, *, command: Sequence[str] | None = None, patience: float = _PATIENCE) -> None:
         self._problem, self._patience = problem, patience
-        self._command = processes.command(__name__) if command is None else list(command)
+        self._command = interpreter.command(__name__) if command is None else list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ended = False
         self.gave_up = False
@@ -115,9 +146,7 @@ class Canary:
             process.kill()
 
     def _start(self) -> None:
-        process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=processes.environment()
-        )
+        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
         self._process = process
         if self._is_ended:  # meanwhile, by another thread
             process.kill()
@@ -172,7 +201,7 @@ def _prepared(plan: Plan, matrix: Any, vectors: int) -> Any:
 
 
 def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any, program: Any = None) -> str:
-    """Prepare a plan, where it is not, and run it twice; the text that :meth:`Canary.reason_against` gets."""
+    """Prepare a plan, where it is not, and run it twice; the text that :meth:`Sandbox.reason_against` gets."""
     import numpy as np
 
     from akx.core.errors import IllegalAddressError, LaunchError
@@ -191,16 +220,16 @@ def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any, program: Any = None
 
 def _trim() -> None:
     """Give the memory of programs that are gone back to the device: others need it."""
-    pool = sys.modules.get("akx.backends.cuda.device.pool")
-    if pool is not None:
-        with contextlib.suppress(Exception):
-            pool.memory_pool().trim()
+    with contextlib.suppress(Exception):
+        for backend in BACKENDS:
+            if backend.may_crash:
+                backend.trim()
 
 
 def main(parent: int | None = None) -> None:
     """Answer plans until the pipe is closed; `parent` is the process that is talked to."""
-    processes.end_with_parent(parent)
-    with processes.unmistakable_files():
+    end_with_parent(parent)
+    with unmistakable_files():
         _answer_all()
 
 
@@ -232,3 +261,56 @@ def _answer_all() -> None:
             send(answers, answer)
     except (EOFError, OSError):
         return
+
+
+def send(pipe: IO[bytes], value: Any) -> None:
+    """Write a pickle of anything."""
+    text = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.write(len(text).to_bytes(_LENGTH, "little") + text)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> Any:
+    """What :func:`send` wrote at the other end. Raises EOFError where nothing more comes."""
+    head = pipe.read(_LENGTH)
+    if len(head) < _LENGTH:
+        raise EOFError
+    size = int.from_bytes(head, "little")
+    text = pipe.read(size)
+    if len(text) < size:
+        raise EOFError
+    return pickle.loads(text)
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """End this process, whatever it does then, soon after the one that started it has ended, however that was.
+
+    `parent` is its number; by default that of now, which is another one's where it has ended already.
+    """
+    threading.Thread(target=_watch, args=(os.getppid() if parent is None else parent,), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK)
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+@contextlib.contextmanager
+def unmistakable_files() -> Iterator[None]:
+    """What Numba compiles within is kept in files with names of their own, whoever else compiles it by then.
+
+    Numba's cache looks names up in its index, so that it finds them as it finds its own.
+    """
+    from numba.core import caching
+
+    kind: Any = getattr(caching, "IndexDataCacheFile", None)
+    usual = getattr(kind, "_data_name", None)
+    if usual is None:  # another Numba, which names them in another way
+        yield
+        return
+    kind._data_name = lambda file, number: usual(file, number + secrets.randbits(_NAME_BITS))
+    try:
+        yield
+    finally:
+        kind._data_name = usual

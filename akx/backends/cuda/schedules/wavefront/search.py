@@ -1,0 +1,169 @@
+"""The space of `wavefront` on the GPU, where a search of it begins, and heuristic plans: those of grids."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.matrix import features
+from akx.backends.cuda.schedules.wavefront import strips as fronts
+from akx.backends.cuda.schedules.wavefront.cost import asks
+from akx.backends.cuda.schedules.wavefront.options import BLOCKS, HELD_SLOTS, HELPERS, SLACKS, SLICES, VARIANTS
+from akx.backends.cuda.value_compression.encodings import FULL, stored_bytes, ways_of
+from akx.backends.cuda.variants.block_local.shapes import padding
+from akx.backends.cuda.variants.options import LANES
+from akx.backends.schedule import Parameter
+from akx.core.errors import InfeasibleError
+from akx.core.matrix import Matrix
+from akx.core.plan import Option, Plan
+from akx.formats.block_local import WARP
+from akx.partition.level_order import ORDERS
+
+__all__ = ["offers", "plan_of", "space", "starts", "untuned_for"]
+
+#: Slack and helpers of the plans to begin with.
+_STARTS = ((2, 128), (1, 128), (2, 256))
+#: Registers that the rest of a thread has where none wait, and how many may in a plan to begin with.
+_USUAL_REGISTERS, _FEW_SPILLED = 30, 4
+
+
+#: Passes for k powers; slack and helpers, those of most plans that were found by tuning.
+_PASSES, _SLACK, _HELPERS = (1, 2, 4), 2, 128
+#: Registers of a thread of 640, and steps that a slice stays in them at least, with such a slack.
+_REGISTERS, _LEAST_LAG = 96, 5
+#: The compute capability of GPUs on which the kernel has been seen to run.
+_SEEN = (9, 0)
+#: Values of others that a thread may ask for in a step. A 7-point grid has 3 to 5; each takes registers and time.
+_MOST_ASKS = 6
+
+
+def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
+    """The tuning parameters (:meth:`akx.backends.schedule.Schedule.space`)."""
+    variants = tuple(f"sell16-{n}" for n in LANES if padding(matrix, n, 1) <= fronts.MOST_PADDING) or VARIANTS[:1]
+    passes = tuple(sorted({min(fronts.MOST_POWERS, ceil(k / p)) for p in (1, 2, 3, 4)} | {min(k, 8)}))
+    default = untuned_for(schedule, matrix, device, k)
+    options = default.options
+    return (
+        Parameter("variant", variants, default.variant, "lanes per row"),
+        Parameter("k_per_pass", passes, default.k_per_pass, "powers done each time the matrix comes by"),
+        Parameter("partitioner", ORDERS, default.partitioner, "where levels come from"),
+        Parameter("slices", SLICES, options["slices"], "slices of 32 lanes of a block that a strip has"),
+        Parameter("held_slots", HELD_SLOTS, options["held_slots"], "slots of each of them in registers"),
+        Parameter("block", BLOCKS, options["block"], "threads per multiprocessor that compute"),
+        Parameter("helpers", HELPERS, options["helpers"], "threads that bring what these need"),
+        Parameter("slack", SLACKS, options["slack"], "steps that what strips exchange may take beyond one"),
+        Parameter("stored", tuple(ways_of(matrix)), options["stored"], "what values are stored as"),
+    )
+
+
+def untuned_for(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
+    """A plan that fits most matrices, from the sizes alone: nothing is ordered for it."""
+    lanes = fronts.lanes_for(matrix)
+    powers = min(max(ceil(k / p) for p in (1, 2, 3, 4) if ceil(k / p) <= 8 or p == 4), 8)
+    slots = fronts.slots_for(matrix, lanes)
+    held = max(n for n in HELD_SLOTS if n <= max(0, min(slots, 48 // matrix.dtype.itemsize)))
+    options: dict[str, Option] = {"block": 512, "helpers": 128, "slices": 2, "held_slots": held, "slack": 0}
+    options["stored"] = FULL
+    return Plan(schedule.backend, schedule.name, f"sell16-{lanes}", "natural", k, powers, options=options)
+
+
+def plan_of(
+    schedule: Any,
+    matrix: Matrix,
+    device: CudaDevice,
+    k: int,
+    powers: int,
+    lanes: int,
+    order: str,
+    slack: int,
+    helpers: int,
+) -> Plan:
+    """A plan with about 16 slices at work at each step, a warp for each, and as many slots in registers as fit."""
+    slots = fronts.slots_for(matrix, lanes)
+    way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
+    options: dict[str, Option] = {"block": 512, "helpers": helpers, "slices": 1, "held_slots": 0, "slack": slack}
+    first = Plan(
+        schedule.backend, schedule.name, f"sell16-{lanes}", order, k, powers, options={**options, "stored": way}
+    )
+    for slices in sorted(SLICES, key=lambda n: abs(n - 16 / powers)):
+        block = next((n for n in BLOCKS if n // WARP >= powers * slices), 512)
+        for held in (n for n in reversed(HELD_SLOTS) if n <= max(slots, 1)):
+            plan = first.replace(options={**first.options, "block": block, "slices": slices, "held_slots": held})
+            if schedule.feasible(plan, matrix, device) is not None or schedule._stored_else(plan, matrix, device):
+                continue
+            if _spilled(plan, matrix, device) <= _FEW_SPILLED:
+                return plan
+    return first
+
+
+def _spilled(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
+    """Registers of a feasible plan that are likely to wait in memory."""
+    registers, room = fronts.registers_of(plan, matrix.dtype, device, fronts.strips_of_plan(matrix, plan, device))
+    return max(0, registers + _USUAL_REGISTERS - fronts.WORKING_REGISTERS - room)
+
+
+def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+    """Plans that a search should begin with: a slice for each warp at each step, for one, two and four passes."""
+    lanes = fronts.lanes_for(matrix)
+    passes = dict.fromkeys(min(fronts.MOST_POWERS, ceil(k / p)) for p in (1, 2, 4))
+    plans = [
+        plan_of(schedule, matrix, device, k, powers, lanes, order, slack, helpers)
+        for order in _orders(matrix, device)
+        for slack, helpers in _STARTS
+        for powers in passes
+    ]
+    fitting = (plan for plan in plans if schedule.feasible(plan, matrix, device) is None)
+    return tuple(plan for plan in fitting if schedule.waste(plan, matrix, device) is None)
+
+
+def _orders(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
+    """Orders worth a try: that of the rows where its levels make a front, else breadth-first levels too."""
+    try:
+        fronts.strips_of(matrix, ORDERS[0], device.sms, 2 * WARP)
+    except InfeasibleError:
+        return ORDERS
+    return ORDERS[:1] if fronts.order_of(matrix, ORDERS[0]).mean_width >= device.sms // 2 else ORDERS
+
+
+def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+    """Plans that a call may take unseen, each with all slots in registers.
+
+    Rows are in the order given, all levels of one size, as lines or planes of a grid are, and strips read as little of
+    one another as those of a grid: what longer edges cost, `work` hardly knows. A search tries such strips too.
+    """
+    if k < 2 or device.compute_capability != _SEEN:
+        return ()
+    lanes = fronts.lanes_for(matrix)
+    slots = fronts.slots_for(matrix, lanes)
+    narrowest = min(stored_bytes(way, matrix.dtype) for way in ways_of(matrix))
+    too_long = _LEAST_LAG * slots * (narrowest + 2) > 4 * _REGISTERS  # seen before strips are made
+    if too_long or not _is_grid(matrix):
+        return ()
+    passes = dict.fromkeys(min(fronts.MOST_POWERS, ceil(k / p)) for p in _PASSES)
+    plans = (
+        plan_of(schedule, matrix, device, k, powers, lanes, ORDERS[0], _SLACK, _HELPERS)
+        for powers in passes
+        if powers > 1
+    )
+    return tuple(
+        plan
+        for plan in dict.fromkeys(plans)
+        if fronts.held_of(plan) >= slots
+        and schedule.feasible(plan, matrix, device) is None
+        and schedule.waste(plan, matrix, device) is None
+        and asks(plan, matrix, device) <= _MOST_ASKS
+    )
+
+
+def _is_grid(matrix: Matrix) -> bool:
+    there = features.of(matrix)
+    if there is not None and fronts.levels_there(matrix) is None:
+        found = features.line_faults(there)
+        # Levels by closure have one row each up to the first one that reads far: then one is left, or there is no grid.
+        if (found.is_one or found.is_uneven or found.is_beyond) and found.far + 2 < fronts.FEWEST_LEVELS:
+            return False
+    sizes = np.diff(fronts.order_of(matrix, ORDERS[0]).level_ptr)
+    return bool(sizes.size >= fronts.FEWEST_LEVELS and np.all(sizes[:-1] == sizes[0]))

@@ -1,0 +1,279 @@
+"""The levels, strips and front of a plan, memoised with the pattern; and the registers and shared memory it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.matrix import features
+from akx.backends.cuda.schedules.wavefront.entries import lay_out
+from akx.backends.cuda.schedules.wavefront.layout import (
+    LEAST_FETCHED,
+    WARP,
+    Front,
+    Shape,
+    lag_of,
+    slices_per_step,
+)
+from akx.backends.cuda.value_compression.encodings import (
+    TABLE,
+    in_full,
+    is_storable,
+    stored_bytes,
+    table_bytes,
+    way_of,
+)
+from akx.backends.cuda.variants.block_local.shapes import padding, widest
+from akx.backends.cuda.variants.options import LANES
+from akx.core.errors import InfeasibleError
+from akx.core.matrix import Matrix
+from akx.core.plan import Plan
+from akx.formats.base import pattern_of
+from akx.partition.level_order import ORDERS, LevelOrder, is_shallow, learnt_rows, level_order, levels_of_period
+from akx.partition.wavefront_blocks import Strips, dealt, fullest, strips
+
+__all__ = [
+    "FEWEST_LEVELS",
+    "MOST_PADDING",
+    "MOST_POWERS",
+    "STATIC",
+    "WORKING_REGISTERS",
+    "front_of",
+    "held_of",
+    "helpers_of",
+    "lanes_for",
+    "lanes_of",
+    "least_shape",
+    "levels_there",
+    "most_entries",
+    "order_of",
+    "registers_of",
+    "room_of",
+    "shape_of_plan",
+    "shared_bytes",
+    "slack_of",
+    "slices_each_step",
+    "slices_of",
+    "slots_for",
+    "storable",
+    "strips_of",
+    "strips_of_plan",
+    "used_plan",
+    "warps_of",
+]
+
+#: Powers of a pass: which of them have which terms is a word of 32 bits.
+MOST_POWERS = 32
+#: Places over entries up to which rows are worth so many lanes.
+MOST_PADDING = 2.0
+#: A front has to begin and to end: with fewer levels than that it does little else.
+FEWEST_LEVELS = 24
+#: Entries of which breadth-first levels are made in a tenth of a second or two: they are not looked at first.
+_SOON = 400_000
+#: Bytes of shared memory that the kernel has besides.
+STATIC = 64
+#: 32-bit registers of a thread that its slices may not take, a few of which wait in memory then; and of a slice besides
+#: its values and columns.
+WORKING_REGISTERS, _SLICE_REGISTERS = 14, 2
+
+
+def lanes_for(matrix: Matrix) -> int:
+    """Lanes that leave a row at most 16 slots, where rows are long enough for them."""
+    lanes = next((n for n in LANES if widest(matrix, 1) <= 16 * n), LANES[-1])
+    while lanes > 1 and padding(matrix, lanes, 1) > MOST_PADDING:
+        lanes //= 2
+    return lanes
+
+
+def slots_for(matrix: Matrix, lanes: int) -> int:
+    """Slots of the longest row."""
+    return -(-widest(matrix, 1) // lanes)
+
+
+def lanes_of(plan: Plan) -> int:
+    return int(plan.variant.rpartition("-")[2])
+
+
+def storable(plan: Plan, matrix: Matrix) -> Plan:
+    """The plan, with values in full where those of the matrix cannot be stored as it says."""
+    return plan if is_storable(plan, matrix) else in_full(plan)
+
+
+def used_plan(plan: Plan, matrix: Matrix, device: CudaDevice, shape: Shape) -> Plan:
+    """The plan as it runs: with values in full, too, where their table does not fit the shared memory."""
+    plan = storable(plan, matrix)
+    no_room = way_of(plan) == TABLE and shared_bytes(shape, plan, matrix) + STATIC > device.shared_per_block
+    return in_full(plan) if no_room else plan
+
+
+def slices_each_step(plan: Plan) -> int:
+    return slices_per_step(plan.k_per_pass, slices_of(plan), warps_of(plan))
+
+
+def registers_of(plan: Plan, dtype: np.dtype[Any], device: CudaDevice, dealt: Strips) -> tuple[int, int]:
+    """32-bit registers of a thread for its slices, and how many there are for them."""
+    held, warps = held_of(plan), warps_of(plan)
+    of_slots = -(-held * stored_bytes(way_of(plan), dtype) // 4) + (held + 1) // 2
+    wanted = (
+        lag_of(dealt, slack_of(plan)) * slices_each_step(plan) * (of_slots + dtype.itemsize // 4 + _SLICE_REGISTERS)
+    )
+    each = device.registers_per_sm // 4 // -(-(warps + helpers_of(plan) // WARP) // 4) // WARP
+    return wanted, min(255, each // 8 * 8) - WORKING_REGISTERS
+
+
+def warps_of(plan: Plan) -> int:
+    """Warps that compute."""
+    return int(plan.typed.block) // WARP
+
+
+def helpers_of(plan: Plan) -> int:
+    return int(plan.typed.helpers)
+
+
+def held_of(plan: Plan) -> int:
+    return int(plan.typed.held_slots)
+
+
+def slack_of(plan: Plan) -> int:
+    return int(plan.typed.slack)
+
+
+def slices_of(plan: Plan) -> int:
+    return int(plan.typed.slices)
+
+
+def room_of(plan: Plan) -> int:
+    """Rows of a block that a strip may have."""
+    return slices_of(plan) * (WARP // lanes_of(plan))
+
+
+def order_of(matrix: Matrix, order: str) -> LevelOrder:
+    """The rows by levels; memoised with the pattern. Raises :class:`InfeasibleError` where there are too few levels."""
+    key = ("akx.backends.cuda.schedules.wavefront.schedule.order", order)
+    if key not in matrix.pattern_cache:
+        pattern = pattern_of(matrix)
+        long = order != ORDERS[0] and matrix.nnz > _SOON
+        known = levels_there(matrix) if order == ORDERS[0] else None
+        if known is not None:
+            matrix.pattern_cache[key] = LevelOrder(*known)
+        elif long and is_shallow(pattern.indptr, pattern.indices, FEWEST_LEVELS // 2):
+            matrix.pattern_cache[key] = InfeasibleError(
+                "breadth-first levels are too few for a front", expected=f"at least {FEWEST_LEVELS}"
+            )
+        else:
+            matrix.pattern_cache[key] = level_order(pattern.indptr, pattern.indices, order)
+    ordered: LevelOrder | InfeasibleError = matrix.pattern_cache[key]
+    if isinstance(ordered, InfeasibleError):
+        raise copy(ordered)
+    return ordered
+
+
+def levels_there(matrix: Matrix) -> tuple[NDArray[np.int64], int] | None:
+    """Levels of a matrix on the device whose rows have a period: the host sees some rows. None without, or elsewhere.
+
+    Memoised with the pattern.
+    """
+    there, key = features.of(matrix), "akx.backends.cuda.schedules.wavefront.schedule.period"
+    if there is None:
+        return None
+    if key not in matrix.pattern_cache:
+        rows = learnt_rows(matrix.n)
+        matrix.pattern_cache[key] = levels_of_period(matrix.n, rows, *features.rows_of(there, rows))
+    found: tuple[NDArray[np.int64], int] | None = matrix.pattern_cache[key]
+    return found
+
+
+def strips_of(matrix: Matrix, order: str, sms: int, room: int) -> Strips:
+    """A strip for each multiprocessor, or as many as levels have rows; memoised with the pattern.
+
+    Raises :class:`InfeasibleError` where there are none.
+    """
+    key = ("akx.backends.cuda.schedules.wavefront.schedule", order, sms, room)
+    if key not in matrix.pattern_cache:
+        pattern = pattern_of(matrix)
+        try:
+            ordered = order_of(matrix, order)
+            parts, there = max(1, min(sms, int(ordered.mean_width))), features.of(matrix)
+            if there is not None and ordered.is_natural:
+                matrix.pattern_cache[key] = dealt(
+                    ordered, parts, room, lambda found: features.blocks_read(there, found.starts[:-1])
+                )
+            else:
+                matrix.pattern_cache[key] = strips(pattern.indptr, pattern.indices, ordered, parts, room)
+        except InfeasibleError as refusal:
+            matrix.pattern_cache[key] = copy(refusal)  # without its traceback, which would hold all that is above
+    known: Strips | InfeasibleError = matrix.pattern_cache[key]
+    if isinstance(known, InfeasibleError):
+        raise copy(known)
+    return known
+
+
+def strips_of_plan(matrix: Matrix, plan: Plan, device: CudaDevice) -> Strips:
+    """The strips of a plan. Raises :class:`InfeasibleError` where there are none."""
+    return strips_of(matrix, plan.partitioner, device.sms, room_of(plan))
+
+
+def least_shape(matrix: Matrix, plan: Plan, device: CudaDevice) -> Shape:
+    """A shape of which nothing is larger than in the layout, from the fullest block; that is memoised with the pattern.
+
+    Raises :class:`InfeasibleError` where there are no strips.
+    """
+
+    def entries(dealt: Strips) -> int:
+        key = ("akx.backends.cuda.schedules.wavefront.schedule.fullest", plan.partitioner, device.sms, room_of(plan))
+        if key not in matrix.pattern_cache:
+            matrix.pattern_cache[key] = fullest(pattern_of(matrix).indptr, dealt)[1]
+        return int(matrix.pattern_cache[key])
+
+    return shape_of_plan(matrix, plan, device, entries)
+
+
+def most_entries(matrix: Matrix, dealt: Strips) -> int:
+    """Entries of the fullest block if all rows were as long as the longest one."""
+    return int(dealt.rows.max(initial=0)) * widest(matrix, 1)
+
+
+def shape_of_plan(matrix: Matrix, plan: Plan, device: CudaDevice, entries: Callable[[Strips], int]) -> Shape:
+    """A shape, by the entries of the fullest block: they are asked for where not all slots of a row are held."""
+    dealt, lanes, held = strips_of_plan(matrix, plan, device), lanes_of(plan), held_of(plan)
+    slices = max(1, -(-int(dealt.rows.max(initial=0)) * lanes // WARP))
+    near = max(0, slots_for(matrix, lanes) - held)
+    if near:
+        near = max(near, -(-entries(dealt) // WARP) - slices * held)
+    return Shape(dealt, lanes, slices, held, slack_of(plan), LEAST_FETCHED, near)
+
+
+def shared_bytes(shape: Shape, plan: Plan, matrix: Matrix) -> int:
+    """Bytes of shared memory with values stored as the plan says, and in full: new ones may have to be stored so."""
+    way, size = way_of(plan), matrix.dtype.itemsize
+    now = shape.shared(plan.k_per_pass, size, stored_bytes(way, matrix.dtype), table_bytes(matrix, way))
+    return max(now, shape.shared(plan.k_per_pass, size, size, 0))
+
+
+def front_of(matrix: Matrix, plan: Plan, device: CudaDevice) -> Front:
+    """The matrix laid out for the plan; the last one is kept. Raises :class:`InfeasibleError` where it does not fit."""
+    lanes, slices, slack = lanes_of(plan), slices_of(plan), slack_of(plan)
+    held = held_of(plan)
+    key = ("akx.backends.cuda.schedules.wavefront.schedule.front",)
+    form = (plan.partitioner, device.sms, lanes, slices, held, slack, matrix.dtype.itemsize)
+    known: tuple[Any, Front] | None = matrix.pattern_cache.get(key)
+    if known is None or known[0] != form:
+        matrix.pattern_cache.pop(key, None)
+        dealt = strips_of_plan(matrix, plan, device)
+        known = form, lay_out(pattern_of(matrix), dealt, lanes, held, slack, matrix.dtype.itemsize)
+        matrix.pattern_cache[key] = known
+    front = known[1]
+    shared = shared_bytes(front, used_plan(plan, matrix, device, front), matrix)
+    if shared + STATIC > device.shared_per_block:
+        raise InfeasibleError(
+            "the front does not fit the shared memory",
+            expected=f"at most {device.shared_per_block - STATIC} bytes a multiprocessor",
+            found=f"{shared} bytes",
+            hint="take fewer powers per pass, smaller blocks or more slots in registers",
+        )
+    return front
