@@ -111,7 +111,7 @@ def test_a_number_of_thousands_of_digits_is_named_by_its_size() -> None:
 
 @pytest.mark.parametrize("schedule", ["ghost", "resident", "stream", "sweep", "wavefront"])
 def test_what_kernels_are_written_for_is_in_range(schedule: str) -> None:
-    choices = import_module(f"akx.backends.cuda.{schedule}_space").OPTIONS
+    choices = import_module(f"akx.backends.cuda.schedules.{schedule}.options").OPTIONS
     declared = traits("cuda", schedule).allowed
     assert set(choices) <= set(declared)
     for name, values in choices.items():
