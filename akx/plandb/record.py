@@ -20,15 +20,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from akx.core.errors import PlanError, brief
 from akx.core.plan import Plan, check_fields
 from akx.plandb.key import PlanKey, aged_by, key_of_plan, revisions_of
 from akx.plandb.legacy import modern_record
-
-if TYPE_CHECKING:
-    from akx.plandb.trial import TrialRecord
 
 __all__ = [
     "FEATURES",
@@ -277,7 +274,16 @@ def stale_fields(record: PlanRecord) -> list[str]:
     return [] if record.key.revisions == revisions_of(record.plan) else ["revisions"]
 
 
-def aged(record: PlanRecord | TrialRecord) -> list[str]:
+class _Made(Protocol):
+    """A plan, or a trial of one, with what it was made with."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def provenance(self) -> Mapping[str, Any]: ...
+
+
+def aged(record: _Made) -> list[str]:
     """Why a plan, or a trial, is aged: made with other kernel sources or versions than those of today, in words."""
     return aged_by(record.plan, record.provenance)
 

@@ -59,9 +59,10 @@ from akx.core.errors import PlanError
 from akx.core.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import basis_from_ritz, check_basis
-from akx.solvers.bicgstab import NOISE, Recurrence, iterate
 from akx.solvers.bicgstab_block import Coordinates, ritz_values
+from akx.solvers.bicgstab_steps import NOISE, Recurrence, iterate
 from akx.solvers.folding import solve_with
+from akx.solvers.singular import why_no_solution
 from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, make_system
 
@@ -142,7 +143,14 @@ def ca_bicgstab(
         steps = tuned_or(steps, "ca_bicgstab", system, basis)
     state = Recurrence(system)
     blocks = _Blocks(state, steps, basis, plan)
-    return iterate(state, most, blocks.advance, fall_back=blocks.fall_back, return_stats=return_stats)
+    return iterate(
+        state,
+        most,
+        blocks.advance,
+        fall_back=blocks.fall_back,
+        why_no_solution=why_no_solution,
+        return_stats=return_stats,
+    )
 
 
 @dataclass

@@ -42,7 +42,8 @@ from akx.core.errors import PlanError
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.monitor import ENDED
 from akx.solvers.scaling import eps_of
-from akx.solvers.stopping import NO_SOLUTION, Best, Claims, why_no_solution
+from akx.solvers.singular import why_no_solution
+from akx.solvers.stopping import NO_SOLUTION, Best, Claims
 from akx.solvers.system import Answer, Rows, System, make_system
 
 __all__ = ["AheadSteps", "Steps", "cg", "first_residual", "steps_of"]

@@ -1,20 +1,50 @@
-"""A preconditioner for a solver that has no room for one: it becomes part of the matrix."""
+"""Solve A x = b with a preconditioner that is part of the matrix: what M means to a communication-avoiding solver.
+
+With A' = L A R of :mod:`akx.solvers.preconditioners.base` and a first guess x0, the solver is given
+
+    A' y = L (b - A x0),    x = x0 + R y,
+
+to the residual that is asked for of the original system. Where L is not the identity, the norms of the two residuals
+differ. The solver is first given the goal that belongs to a folded residual with entries of one size: on the definite
+matrices bodyy5, bcsstk16, bcsstk18, nasa4704 and 662_bus the ratio of the two norms at 1e-8 was 0.77 to 1.02 times the
+ratio of such a one, when at the start it had been up to 6500 times it. As long as the true residual is above the target
+the solver is called again for a correction, with the ratio of the residual at hand.
+
+Besides what the solver does: A' once, and for each call a product with A and a few vectors, on the host. A right-hand
+side on a GPU is copied to the host and x back; the solver itself works where it was.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from akx.backends.selection import array_backend
+from akx.core.device_arrays import is_on_device
 from akx.core.errors import ArgumentError
 from akx.core.matrix import Matrix
 from akx.operator.lookup import derived
-from akx.solvers.system import Answer
+from akx.solvers.arguments import check_device_backend
+from akx.solvers.host_fallback import answer_in_kind, of_host
+from akx.solvers.monitor import Watched
+from akx.solvers.scaling import norm_of
+from akx.solvers.stats import SolveStats
+from akx.solvers.system import Answer, make_system
 
-__all__ = ["form_for", "part_of", "solve_with"]
+if TYPE_CHECKING:
+    from akx.solvers.preconditioners.base import Preconditioner
+
+__all__ = ["form_for", "part_of", "solve_folded", "solve_with"]
 
 #: Preconditioners for a solver, for the message.
 _FOR = {"ca_cg": "jacobi, of a real positive diagonal,", "ca_bicgstab": "jacobi or spai"}
+
+#: Corrections at most.
+_ROUNDS = 6
+#: Where the norms differ, the goal is this part of what their ratio makes it.
+_SAFETY = 0.7
 
 
 def solve_with(solver: Callable[..., Any], A: Any, b: Any, x0: Any, M: Any, **options: Any) -> Answer:
@@ -35,8 +65,7 @@ def solve_with(solver: Callable[..., Any], A: Any, b: Any, x0: Any, M: Any, **op
             found=type(M).__name__,
             hint=f"use akx.solvers.{name.removeprefix('ca_')}",
         )
-    answer: Answer = import_module("akx.solvers.preconditioners").solve_folded(solver, A, b, x0, M=form, **options)
-    return answer
+    return solve_folded(solver, A, b, x0, M=form, **options)
 
 
 def form_for(name: str, M: Any) -> Any:
@@ -54,3 +83,122 @@ def part_of(M: Any, matrix: Matrix) -> Matrix:
     if getattr(M, "serial", None) is None:
         return M.apply_to(matrix)  # type: ignore[no-any-return]
     return derived(matrix, f"with preconditioner {M.serial}", lambda: M.apply_to(matrix))
+
+
+def solve_folded(
+    solver: Callable[..., Any],
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    M: Any,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    callback: Callable[[Any], object] | None = None,
+    return_stats: bool = False,
+    **options: Any,
+) -> Answer:
+    """Solve by a solver that knows no M.
+
+    Parameters
+    ----------
+    solver : callable
+        ``solver(A, b, rtol=, atol=, maxiter=, callback=, return_stats=True, **options)``, as all of :mod:`akx.solvers`.
+    A, b, x0, rtol, atol, maxiter, callback, return_stats
+        As for that solver; what is returned is on the GPU where b is. The callback is given x of the original system,
+        or the norm of the residual it preconditions over that of b.
+    M : Preconditioner
+        One that :mod:`akx.solvers.preconditioners` made.
+
+    Raises
+    ------
+    ArgumentError
+        Where M cannot be made part of the matrix.
+    """
+    if not hasattr(M, "folds"):
+        raise ArgumentError(
+            "M is not one that can be made part of the matrix",
+            expected="what akx.solvers.preconditioners.jacobi or spai made",
+            found=type(M).__name__,
+            hint="use a classic solver (cg, gmres, bicgstab), which takes any LinearOperator",
+        )
+    like, x0 = (b if is_on_device(b) else None), of_host(x0, "x0")
+    if like is not None:
+        check_device_backend(options.get("backend", "auto"))
+        options["backend"], b = array_backend(), of_host(b, "b")
+    if M.dtype.kind == "c" and np.asarray(b).dtype.kind in "biuf":
+        b = np.asarray(b).astype(np.result_type(np.asarray(b).dtype, np.complex64))
+    system = make_system("folded", A, b, x0, rtol=rtol, atol=atol, M=M, scale=False)
+    x, target = system.x, system.target
+    r = system.rows(1)[0]
+    norm = system.residual(x, r)
+    total: SolveStats | None = None
+    info, reason, folded = 0, "the first guess is good enough", None
+    for _ in range(_ROUNDS):
+        if norm <= target:
+            break
+        folded = part_of(M, system.matrix) if folded is None else folded
+        right = np.ascontiguousarray(M.rhs(r))
+        size = norm_of(right)
+        ratio = M.residual_scale if total is None else size / norm
+        goal = target if M.keeps_residual else _SAFETY * target * ratio
+        say = _translated(callback, M, x.copy(), size / (system.norm_b or 1.0), like)
+        left = {} if maxiter is None else {"maxiter": maxiter}
+        y, info, stats = solver(folded, right, rtol=0.0, atol=goal, callback=say, return_stats=True, **left, **options)
+        x = np.ascontiguousarray(x + M.solution(y), dtype=system.dtype)
+        before, norm = norm, system.residual(x, r)
+        total = stats if total is None else _joined(total, stats)
+        reason = stats.reason
+        if info != 0:
+            break
+        if not norm <= 0.5 * before:
+            info, reason = max(1, total.iterations), "the residual of the unscaled system goes down no further"
+            break
+        if maxiter is not None:
+            maxiter -= 0 if "gmres" in stats.method else stats.iterations
+            if maxiter < 1 and norm > target:
+                info, reason = total.iterations, "iterations ran out"
+                break
+    system.release()
+    total = total or SolveStats(method=getattr(solver, "__name__", ""))
+    total.converged = bool(norm <= target)
+    info = 0 if total.converged else info or max(1, total.iterations)
+    total.reason = reason if total.converged or info else "the residual of the unscaled system is above the target"
+    total.residual, total.target = norm, target
+    total.residuals.append(norm)
+    total.products += system.stats.products
+    total.matrix_passes += system.stats.matrix_passes
+    total.notes = [*M.notes, f"{M.name} made part of the matrix", *total.notes]
+    answer = answer_in_kind(like, x.reshape(system.shape))
+    return (answer, info, total) if return_stats else (answer, info)
+
+
+def _translated(
+    callback: Callable[[Any], object] | None, M: Preconditioner, x: Any, scale: float, like: Any
+) -> Callable[[Any], object] | None:
+    """The caller's callback, of the original system; a watch beside it stays."""
+    if callback is None:
+        return None
+    if isinstance(callback, Watched):
+        return Watched(_translated(callback.callback, M, x, scale, like), callback.watch)
+
+    def say(value: Any) -> object:
+        if np.ndim(value):
+            return callback(answer_in_kind(like, x + M.solution(np.asarray(value).reshape(-1))))
+        return callback(np.float64(value * scale))
+
+    return say
+
+
+def _joined(one: SolveStats, other: SolveStats) -> SolveStats:
+    """The record of two calls, one after the other, in the first."""
+    one.iterations += other.iterations
+    one.products += other.products
+    one.matrix_passes += other.matrix_passes
+    one.residuals += other.residuals
+    one.s += other.s
+    one.notes += [*other.notes, "called again, as the residual of the unscaled system was above the target"]
+    for phase, seconds in other.seconds.items():
+        one.seconds[phase] = one.seconds.get(phase, 0.0) + seconds
+    return one

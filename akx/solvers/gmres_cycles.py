@@ -31,7 +31,8 @@ from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import Arnoldi
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.monitor import ENDED
-from akx.solvers.stopping import NO_SOLUTION, Doubts, why_no_solution
+from akx.solvers.singular import why_no_solution
+from akx.solvers.stopping import NO_SOLUTION, Doubts
 from akx.solvers.system import Answer, Rows, System
 
 __all__ = ["RESTART", "Cycles"]

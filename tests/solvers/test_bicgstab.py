@@ -12,7 +12,8 @@ import scipy.sparse.linalg as sla
 from solvers.systems import nonsymmetric, relative, rhs
 
 from akx.core.io import read_matrix
-from akx.solvers.bicgstab import Recurrence, bicgstab
+from akx.solvers.bicgstab import bicgstab
+from akx.solvers.bicgstab_steps import Recurrence
 from akx.solvers.system import make_system
 
 

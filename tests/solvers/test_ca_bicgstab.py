@@ -13,8 +13,9 @@ from solvers.systems import nonsymmetric, relative, rhs, spd
 import akx
 from akx.core.errors import ArgumentError, PlanError
 from akx.core.io import read_matrix
-from akx.solvers.bicgstab import Recurrence, bicgstab
+from akx.solvers.bicgstab import bicgstab
 from akx.solvers.bicgstab_block import Coordinates, ritz_values
+from akx.solvers.bicgstab_steps import Recurrence
 from akx.solvers.ca_bicgstab import _Blocks, ca_bicgstab
 from akx.solvers.system import make_system
 

@@ -100,7 +100,7 @@ def test_what_the_device_cannot_do_is_done_by_the_host(made_for_gpu: list[Any], 
 @pytest.mark.parametrize("name", ["ca_cg", "ca_gmres"])
 def test_a_right_hand_side_on_the_device_is_answered_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a folded solve: it works on the host, its solver on the device, and what it says is in kind."""
-    module = sys.modules["akx.solvers.preconditioners.folded"]
+    module = sys.modules["akx.solvers.folding"]
     monkeypatch.setattr(module, "is_on_device", lambda v: isinstance(v, Held))
     monkeypatch.setattr(module, "of_host", lambda v, _: v.get() if isinstance(v, Held) else v)
     monkeypatch.setattr(module, "answer_in_kind", lambda given, x: Held(x) if isinstance(given, Held) else x)

@@ -420,10 +420,8 @@ def test_what_is_not_worth_a_measurement(
 
 
 def test_the_memory_of_a_gpu_that_is_limited_is_left_alone(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from akx.backends.cuda.device import memory
-
     pool = SimpleNamespace(budget=10**9)
-    monkeypatch.setattr(memory, "memory_pool", lambda: pool)
+    monkeypatch.setattr("akx.backends.cuda.device.pool.memory_pool", lambda: pool)
     there, here = (f"cuda/NVIDIA H100 80GB HBM3/sm_90/132 SMs/L2 50 MiB/{size} GiB" for size in (79, 80))
     key = make_key(call.matrix, 8, device=SimpleNamespace(device_class=here, cores=1), threads=1, backend="cuda")
     ghost = Plan("cuda", "ghost", "csr", k=8, k_per_pass=8)

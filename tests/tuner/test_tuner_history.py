@@ -55,7 +55,7 @@ def entered(result: TuneResult) -> dict[Plan, Trial]:
 
 def forget_plans(db: PlanDatabase) -> None:
     """Remove the plans and leave the trials."""
-    db._change(lambda tables: tables._connection.execute("DELETE FROM plans"))
+    db._change(lambda tables: tables.connection.execute("DELETE FROM plans"))
 
 
 def front(**changes: Any) -> Plan:

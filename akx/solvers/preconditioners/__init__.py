@@ -6,8 +6,8 @@ communication-avoiding ones, says so by its `folds`, and :func:`solve_folded` gi
 
 from __future__ import annotations
 
+from akx.solvers.folding import solve_folded
 from akx.solvers.preconditioners.base import Preconditioner
-from akx.solvers.preconditioners.folded import solve_folded
 from akx.solvers.preconditioners.jacobi import Jacobi, jacobi
 from akx.solvers.preconditioners.polynomial import Chebyshev, chebyshev
 from akx.solvers.preconditioners.spai import SPAI, spai
