@@ -88,7 +88,7 @@ def _matrix(name: str, dtype: str) -> Any:
 def jobs(names: Sequence[str] = tuple(MATRICES), dtypes: Sequence[str] = _DTYPES) -> Iterator[Job]:
     """What is to be computed: ``matrix``, ``dtype``, ``label`` and ``plan``, whether it is feasible or not."""
     from akx import Matrix
-    from akx.backends.cpu.device import host_device
+    from akx.backends.host import host_device
     from akx.tuner.space import build_space
 
     device = replace(host_device(), cores=max(_THREADS))

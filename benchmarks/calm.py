@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from akx.backends.cpu.cores import CoreState, CoreWatch
-from akx.backends.cpu.device import default_threads
+from akx.backends.host import default_threads
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision
 

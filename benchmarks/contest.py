@@ -163,7 +163,7 @@ def compile_kernels(dtype: str, threads: int) -> int:
     plans that ran.
     """
     import akx
-    from akx.backends.cpu.device import host_device
+    from akx.backends.host import host_device
     from akx.core.errors import AkxError
     from akx.tuner.space import build_space
 

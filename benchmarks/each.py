@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from akx.backends.cpu.device import default_threads
+from akx.backends.host import default_threads
 from benchmarks import markdown, matrices, planned, record, solving
 from benchmarks.gpu_receipt import device
 from benchmarks.matrices import Case

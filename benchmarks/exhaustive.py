@@ -123,7 +123,7 @@ def _in_turns(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison, write its file, and return the exit code: 1 where the tuner missed by more than 5 %."""
-    from akx.backends.cpu.device import resolve_threads
+    from akx.backends.host import resolve_threads
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.exhaustive", description="The tuner against everything."

@@ -26,7 +26,7 @@ import numpy as np
 
 from akx import MatrixPowers
 from akx.backends import registry
-from akx.backends.cpu.device import default_threads
+from akx.backends.host import default_threads
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.tuner.measure import Precision

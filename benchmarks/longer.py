@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from akx.backends.cpu.device import default_threads
+from akx.backends.host import default_threads
 from akx.core.plan import Plan
 from akx.tuner import Settings, measure, tune
 from akx.tuner.measure import Precision

@@ -228,7 +228,7 @@ def _line(entry: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 1 where a measurement failed, 2 for a bad argument."""
-    from akx.backends.cpu.device import resolve_threads
+    from akx.backends.host import resolve_threads
 
     given = list(sys.argv[1:] if arguments is None else arguments)
     if "--vectors" in given:

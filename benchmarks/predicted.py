@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 
 from akx import Matrix
-from akx.backends.cpu.device import default_threads
 from akx.backends.device_lock import device_lock
+from akx.backends.host import default_threads
 from akx.backends.selection import device_of
 from akx.core.plan import Plan
 from akx.tuner import Recording, measure, predict

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from akx import MatrixPowers
 from akx.backends import registry
-from akx.backends.cpu.device import default_threads, host_device
+from akx.backends.host import default_threads, host_device
 from akx.backends.reference import reference
 from akx.backends.schedule import as_coefficients
 from akx.core.basis import monomial

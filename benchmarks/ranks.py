@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from akx.backends.cpu.device import default_threads
+from akx.backends.host import default_threads
 from akx.tuner import Recording
 from akx.tuner.model.predict import Model
 from benchmarks import markdown, record

@@ -28,7 +28,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 
 __all__ = ["Provenance", "check", "empty", "geometric_mean", "load", "merge", "provenance", "save"]
 

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from akx.backends.cpu.device import default_threads
+from akx.backends.host import default_threads
 from akx.core.plan import Plan
 from akx.tuner import measure, tune
 from akx.tuner.measure import Measurement, Precision

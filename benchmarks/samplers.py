@@ -49,9 +49,9 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
-from akx.backends.cpu.device import HostDevice, default_threads
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.device_lock import device_lock
+from akx.backends.host import HostDevice, default_threads
 from akx.backends.selection import device_of
 from akx.core.errors import AkxError, ArgumentError
 from akx.core.matrix import Matrix

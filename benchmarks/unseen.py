@@ -29,8 +29,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from akx.backends.cpu.device import default_threads
 from akx.backends.device_lock import device_lock
+from akx.backends.host import default_threads
 from akx.backends.selection import device_of
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 import akx
-from akx.backends.cpu.device import default_threads
 from akx.backends.cpu.thread_team import Team
+from akx.backends.host import default_threads
 from benchmarks import markdown, record, solving
 from benchmarks.matrices import select
 

@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 
 from akx.backends import reference
-from akx.backends.cuda.schedules.stream.host_share import FRONTS
-from akx.backends.cuda.schedules.stream.options import SHARES
+from akx.backends.cuda.schedules.stream.options import FRONTS, SHARES
 from akx.backends.schedule import as_coefficients
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
@@ -188,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.table:
         if not planned.has_gpu("hybrid"):
             return planned.NO_DEVICE
-        from akx.backends.cpu.device import default_threads, host_device
+        from akx.backends.host import default_threads, host_device
         from benchmarks import gpu
 
         origin = gpu.provenance()

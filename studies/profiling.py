@@ -38,7 +38,8 @@ from typing import Any
 
 from akx.backends import registry
 from akx.backends.cuda.value_compression.encodings import FULL, is_storable, stored_bytes, way_of
-from akx.backends.cuda.variants.block_local.program import entry_bytes, shape_of
+from akx.backends.cuda.variants.block_local.layout import entry_bytes
+from akx.backends.cuda.variants.block_local.shapes import shape_of
 from akx.backends.cuda.variants.diagonals import DIA
 from akx.core.errors import DeviceError, MissingDependencyError
 from akx.core.matrix import Matrix

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.backends.cpu.device import default_threads
+from akx.backends.host import default_threads
 from akx.core.matrix import Matrix
 from akx.solvers.preconditioners import spai
 from benchmarks import markdown, solving

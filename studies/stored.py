@@ -23,7 +23,7 @@ import numpy as np
 
 from akx.backends import registry
 from akx.backends.cuda.value_compression.encodings import ways_of
-from akx.backends.cuda.variants.block_local.program import holding
+from akx.backends.cuda.variants.block_local.layout import holding
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

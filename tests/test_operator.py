@@ -20,8 +20,8 @@ import scipy.sparse as sp
 
 import akx
 from akx.backends import registry
-from akx.backends.cpu.device import host_device, resolve_threads
 from akx.backends.cpu.task_loop import run_tasks
+from akx.backends.host import host_device, resolve_threads
 from akx.backends.schedule import Program
 from akx.backends.selection import device_of
 from akx.core.basis import chebyshev
@@ -922,7 +922,7 @@ def test_another_basis_for_one_call() -> None:
 def test_x_may_be_the_first_vector_of_out(b: int) -> None:
     A, rng = grid(), np.random.default_rng(0)
     matrix = akx.Matrix.from_any(A)
-    from akx.backends.cpu.device import host_device
+    from akx.backends.host import host_device
     from akx.tuner.space import build_space
 
     space = build_space(matrix, 4, host_device(), backend="cpu", threads=2)

@@ -51,7 +51,7 @@ def test_first_calls_import_what_they_need(name: str) -> None:
             "akx.core.features",
             "akx.backends.device_model",
         }
-        heavy |= {"akx.backends.device_model", "akx.backends.cpu.device"}
+        heavy |= {"akx.backends.device_model", "akx.backends.host"}
     assert not heavy & loaded
 
 
@@ -89,6 +89,15 @@ def test_no_two_test_modules_have_one_name() -> None:
     assert [name for name, count in Counter(modules).items() if count > 1] == []
 
 
+def test_studies_can_be_imported() -> None:
+    """What they measure is not tested; pages say how to run them."""
+    names = sorted(path.stem for path in (_ROOT / "studies").glob("*.py") if path.stem != "__init__")
+    assert names
+    assert {f"studies.{name}" for name in names} <= _modules_after(
+        "\n".join(f"import studies.{name}" for name in names)
+    )
+
+
 @pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling is not installed")
 def test_wheel_holds_the_typing_marker_the_shipped_plans_and_no_tests(tmp_path: Path) -> None:
     subprocess.run(
@@ -102,6 +111,8 @@ def test_wheel_holds_the_typing_marker_the_shipped_plans_and_no_tests(tmp_path: 
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {"akx/__init__.py", "akx/py.typed", "akx/cli/app.py", "akx/backends/registry.py"} <= names
+    data = {path for path in (_ROOT / "akx").rglob("*") if path.suffix in (".json", ".cu", ".cuh", ".typed")}
+    assert {path.relative_to(_ROOT).as_posix() for path in data} <= names
     assert {"akx/backends/cuda/schedules/sweep/sweep.cu", "akx/backends/cuda/include/common.cuh"} <= names
     folder = _ROOT / "tuning_db"
     shipped = {f"akx/tuning_db/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*") if path.is_file()}

@@ -20,11 +20,11 @@ import scipy.sparse as sp
 import akx
 from akx import solvers
 from akx.backends import registry
-from akx.backends.cpu.device import host_device
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.value_compression.encodings import HALF, error_of
 from akx.backends.device_similarity import likeness
+from akx.backends.host import host_device
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, VerificationError
 from akx.core.matrix import Matrix, content_token

@@ -7,7 +7,7 @@ processors  they are one processor for other numbers of threads; or of one name 
             one generation of server processors whose names tell it, with an L2 cache of the same size and last-level
             caches within a factor of 1.5. Numbers of cores may differ: a plan is fitted to the threads there are. A
             name without the number of a model tells too little; family and model, which the class of a processor has
-            behind such a name (:mod:`akx.backends.cpu.device`), tell the design
+            behind such a name (:mod:`akx.backends.host`), tell the design
 GPUs        of one compute capability, with multiprocessors and L2 caches within a factor of 1.25, whatever the memory
 
 Classes with a memory budget, or with an allowed error of values, are like no other.

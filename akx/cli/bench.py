@@ -62,7 +62,7 @@ def bench(
     check_amount("--trials", trials, 100)
     check_seconds(seconds)
     check_error(value_error)
-    from akx.backends.cpu.device import resolve_threads
+    from akx.backends.host import resolve_threads
     from akx.report.comparison.bench import BenchResult, bench_power
     from akx.tuner import tune
 

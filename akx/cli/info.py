@@ -56,7 +56,7 @@ def info(
 ) -> int:
     """Show the structure of a matrix, what it suggests, and what to expect of layouts, ghost zones and devices."""
     check_powers(k)
-    from akx.backends.cpu.device import host_device
+    from akx.backends.host import host_device
     from akx.report.matrix.advice import advise, matrix_bytes
     from akx.report.matrix.device_bounds import select_devices
     from akx.report.matrix.matrix_report import report_matrix, spy_counts

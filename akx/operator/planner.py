@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
-from akx.backends.cpu.device import resolve_threads
+from akx.backends.host import resolve_threads
 from akx.backends.memory_budget import within
 from akx.backends.schedule import Program
 from akx.backends.selection import device_of, plan_threads, resolve_backend

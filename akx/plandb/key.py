@@ -29,7 +29,7 @@ from akx.core.plan import PLAN_SCHEMA, Plan, check_fields
 from akx.plandb.legacy import OLD_FIELDS
 
 if TYPE_CHECKING:
-    from akx.backends.cpu.device import HostDevice
+    from akx.backends.host import HostDevice
     from akx.core.matrix import Matrix
 
 __all__ = [

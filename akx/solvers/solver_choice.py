@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from akx.backends.cpu.device import resolve_threads
+from akx.backends.host import resolve_threads
 from akx.backends.revisions import SOLVERS, revision
 from akx.backends.selection import HOST, backend_of
 from akx.core.errors import AkxError

@@ -18,11 +18,11 @@ import akx
 from akx import MatrixPowers
 from akx.backends import registry
 from akx.backends.cpu import program
-from akx.backends.cpu.device import host_device
 from akx.backends.cpu.jit import jit, jit_inner, source_hash
 from akx.backends.cpu.schedules.ghost import options as ghost_options
 from akx.backends.cpu.schedules.ghost import schedule as ghost
 from akx.backends.cpu.thread_team import Job, Team
+from akx.backends.host import host_device
 from akx.core.errors import ArgumentError
 from akx.core.plan import Plan
 

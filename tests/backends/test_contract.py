@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from akx.backends import reference, registry
-from akx.backends.cpu.device import HostDevice
 from akx.backends.cpu.variants import VARIANTS
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.host import HostDevice
 from akx.backends.schedule import Coefficients, Schedule, as_coefficients
 from akx.backends.selection import backend_of, device_of
 from akx.core.errors import InfeasibleError

@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse as sp
 
 from akx.backends.cpu.cores import CoreState, CoreWatch, core_state
-from akx.backends.cpu.device import HostDevice, default_threads
 from akx.backends.cpu.thread_team import team
+from akx.backends.host import HostDevice, default_threads
 from akx.backends.schedule import TimedCall
 from akx.core.matrix import Matrix
 from akx.tuner.measure import Precision, interleave

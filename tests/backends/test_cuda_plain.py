@@ -533,7 +533,7 @@ def test_first_calls_on_a_gpu_import_no_planner() -> None:
         "akx.backends.schedule",
         "akx.backends.variant",
     }
-    names = ("cuda.device.clocks", "device_model", "cpu.device", "device_similarity")
+    names = ("cuda.device.clocks", "device_model", "host", "device_similarity")
     of_devices = {f"akx.backends.{name}" for name in names}
     assert not (others | of_plans | of_devices) & set(done.stdout.split())
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from akx.backends import device_lock as module
-from akx.backends.cpu.device import host_device
 from akx.backends.device_lock import DeviceBusyWarning, DeviceLock, device_lock
+from akx.backends.host import host_device
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such locks")
 

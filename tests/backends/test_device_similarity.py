@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from akx.backends.cpu.device import HostDevice
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.device_similarity import likeness, threads_of_class
+from akx.backends.host import HostDevice
 
 MIB = 1024 * 1024
 RAPIDS = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"

@@ -194,7 +194,7 @@ def test_values_that_can_be_stored_otherwise_have_another_plan_on_a_gpu() -> Non
 def test_whether_a_like_plan_is_feasible_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from types import SimpleNamespace
 
-    from akx.backends.cpu.device import host_device
+    from akx.backends.host import host_device
     from akx.core.plan import Plan
     from akx.tuner.fallback import answer as ladder
 

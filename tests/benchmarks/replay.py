@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from akx.backends.cpu.device import HostDevice
 from akx.backends.cuda import timing
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.host import HostDevice
 from akx.backends.schedule import Parameter
 from akx.core.plan import Plan
 from akx.tuner import Recording, measure, space

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import akx
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.core.errors import InfeasibleError
 from akx.core.plan import Plan
 from akx.tuner.space import build_space

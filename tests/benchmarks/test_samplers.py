@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from nightly import mostly_nightly
 
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.core.errors import ArgumentError
 from akx.core.plan import Plan
 from akx.tuner import Settings, read_recording, replay

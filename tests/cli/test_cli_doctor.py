@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib import metadata
@@ -11,9 +14,9 @@ from typing import Any, ClassVar
 import pytest
 
 from akx import solvers
-from akx.backends.cpu.device import host_device
 from akx.backends.cpu.variants import VARIANTS
 from akx.backends.cuda.device.pool import memory_pool
+from akx.backends.host import host_device
 from akx.backends.revisions import ALL, sources
 from akx.cli import doctor
 from akx.core import numba_jit
@@ -70,6 +73,15 @@ def test_bad_threads_and_bad_database_are_problems(
     checks = _checks(ran.json)
     assert (ran.code, ran.json["problems"]) == (2, 2)
     assert checks["threads"]["state"] == checks["plans"]["state"] == "problem"
+
+
+@pytest.mark.parametrize(("name", "value"), [("NUMBA_NUM_THREADS", "many"), ("NUMBA_DISABLE_JIT", "1")])
+def test_the_machine_is_looked_at_in_a_process_in_which_numba_cannot_be(name: str, value: str) -> None:
+    code = "from akx.report.doctor.machine import machine; print([one.name for one in machine()])"
+    options: dict[str, Any] = {"env": os.environ | {name: value}, "text": True, "capture_output": True, "check": True}
+    ran = subprocess.run([sys.executable, "-c", code], **options)
+    assert "processor" in ran.stdout
+    assert "threads" in ran.stdout
 
 
 def test_what_variables_say_about_the_memory_of_the_gpu(

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from rich.console import Console
 from scipy.io import mmwrite
 
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.core.errors import InfeasibleError
 from akx.core.io import read_matrix
 from akx.core.matrix import Matrix

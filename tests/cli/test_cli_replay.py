@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from akx.backends.cpu.device import HostDevice
+from akx.backends.host import HostDevice
 from akx.core.plan import Plan
 from akx.plandb import PlanKey
 from akx.tuner.history.result import Trial

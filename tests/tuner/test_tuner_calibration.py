@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.backends.cpu.device import HostDevice, host_device
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.host import HostDevice, host_device
 from akx.backends.memory_budget import within
 from akx.core.errors import AkxError, ArgumentError, DatabaseError, DeviceError, DeviceMemoryError
 from akx.tuner.measure import Precision

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.backends.cpu.device import HostDevice
+from akx.backends.host import HostDevice
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError
 from akx.plandb import PlanDatabase
 from akx.tuner import Progress, Settings, plan_key

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from numba.core.event import trigger_event
 
-from akx.backends.cpu.device import host_device
 from akx.backends.cuda import timing
+from akx.backends.host import host_device
 from akx.core import process as _process
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

@@ -7,8 +7,8 @@ import pickle
 import pytest
 import scipy.sparse as sp
 
-from akx.backends.cpu.device import host_device
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.host import host_device
 from akx.core.matrix import Matrix
 from akx.tuner.online import dry_run as rehearsal
 

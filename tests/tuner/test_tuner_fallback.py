@@ -18,9 +18,9 @@ import pytest
 import scipy.sparse as sp
 from forked import succeeds_in_a_child
 
-from akx.backends.cpu.device import host_device
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.host import host_device
 from akx.core import options
 from akx.core.errors import InfeasibleError, VerificationError
 from akx.core.matrix import Matrix
@@ -539,7 +539,7 @@ def test_what_is_timed_is_timed_alone(world: Any, call: Call, optimum: Plan, mon
 def _held_elsewhere() -> Iterator[None]:
     """Another process measures on the processors of this host."""
     code = (
-        "import sys, time; from akx.backends.cpu.device import host_device\n"
+        "import sys, time; from akx.backends.host import host_device\n"
         "from akx.backends.device_lock import device_lock\n"
         "with device_lock(host_device()).alone() as sure: print(sure, flush=True); time.sleep(60)"
     )

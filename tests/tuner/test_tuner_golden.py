@@ -16,8 +16,8 @@ import pytest
 from cli.golden import check_lines
 from scipy import sparse
 
-from akx.backends.cpu.device import HostDevice
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.host import HostDevice
 from akx.core.errors import BudgetError
 from akx.core.matrix import Matrix
 from akx.tuner import predict

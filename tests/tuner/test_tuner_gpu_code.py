@@ -17,7 +17,6 @@ import pytest
 import scipy.sparse as sp
 
 from akx.backends import registry
-from akx.backends.cpu.device import host_device
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.ghost import schedule as ghost
 from akx.backends.cuda.schedules.resident import schedule as resident
@@ -25,6 +24,7 @@ from akx.backends.cuda.schedules.sweep import schedule as sweep
 from akx.backends.cuda.schedules.wavefront import schedule as wavefront
 from akx.backends.cuda.variants import diagonals, vbell
 from akx.backends.cuda.variants import hot_columns as hubs
+from akx.backends.host import host_device
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import sandbox as processes

@@ -12,7 +12,7 @@ import pytest
 from nightly import mostly_nightly
 
 from akx.backends import registry
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.core.errors import InfeasibleError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase

@@ -15,8 +15,8 @@ import scipy.sparse as sp
 
 from akx.backends import registry
 from akx.backends.cpu import device_model as rates
-from akx.backends.cpu.device import HostDevice
 from akx.backends.cpu.variants import VARIANTS
+from akx.backends.host import HostDevice
 from akx.backends.schedule import Traffic
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix

@@ -63,7 +63,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def leave() -> None:
         for name in ("schedules", "get", "backends"):
             monkeypatch.setattr(f"akx.backends.registry.{name}", never)
-        monkeypatch.setattr("akx.backends.cpu.device.host_device", never)
+        monkeypatch.setattr("akx.backends.host.host_device", never)
         monkeypatch.setattr(measure, "_CLOCK", ContextVar("nobody's", default=None))
         monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=never, sleep=never))
 

@@ -11,7 +11,7 @@ import pytest
 from nightly import mostly_nightly
 from optuna.trial import TrialState
 
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.core.plan import Plan
 from akx.tuner.candidates.sampler import _ATTEMPTS, Sampler
 from akx.tuner.history.ledger import Ledger

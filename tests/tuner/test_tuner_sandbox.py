@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner.history.result import FAILED, PRUNED

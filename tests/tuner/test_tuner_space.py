@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from akx.backends.cpu.device import HostDevice
+from akx.backends.host import HostDevice
 from akx.core.errors import ArgumentError
 from akx.core.plan import Plan
 from akx.tuner.space import Space, build_space, is_baseline, resolve_backend

@@ -24,8 +24,8 @@ from postgres import PostgresServer
 
 from akx.backends import registry
 from akx.backends.cpu import device_model as rates
-from akx.backends.cpu.device import host_device
 from akx.backends.cuda.device.clocks import ClockState, ClockWatch
+from akx.backends.host import host_device
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, DeviceError, InfeasibleError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord, default_database

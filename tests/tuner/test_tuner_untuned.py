@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.core.errors import InfeasibleError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase

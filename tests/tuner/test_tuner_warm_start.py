@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.core.errors import DatabaseError, FileFormatError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

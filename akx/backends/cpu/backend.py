@@ -12,8 +12,8 @@ from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
 from akx.backends.vectors import Vectors
 
 if TYPE_CHECKING:
-    from akx.backends.cpu.device import HostDevice
     from akx.backends.device_model import Figures
+    from akx.backends.host import HostDevice
     from akx.backends.variant import AnyVariant, VariantTraits
 
 __all__ = ["BACKEND", "CpuBackend"]
@@ -34,7 +34,7 @@ class CpuBackend(Backend):
     priced_by_format = True
 
     def device(self) -> HostDevice:
-        from akx.backends.cpu.device import host_device
+        from akx.backends.host import host_device
 
         return host_device()
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from akx.backends.cpu.device import HostDevice
 from akx.backends.device_model import Figures, FormatCost
+from akx.backends.host import HostDevice
 
 __all__ = ["COEFFICIENTS", "FORMATS", "derived_figures", "measured_figures"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from akx.backends.cpu.device import HostDevice
 from akx.backends.cpu.feasibility import variants_for
 from akx.backends.cpu.variants import VARIANTS, layout_of
+from akx.backends.host import HostDevice
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 from akx.formats.base import lanes_of

@@ -15,7 +15,7 @@ __all__ = ["calibrations", "machine"]
 
 
 def machine() -> Iterator[Check]:
-    from akx.backends.cpu.device import default_threads, host_device
+    from akx.backends.host import default_threads, host_device
 
     device = host_device()
     there = os.cpu_count() or device.cores

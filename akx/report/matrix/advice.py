@@ -21,7 +21,7 @@ from akx.core.options import schedule_with
 from akx.report.units import count, counted, share, size
 
 if TYPE_CHECKING:
-    from akx.backends.cpu.device import HostDevice
+    from akx.backends.host import HostDevice
     from akx.core.matrix import Features
 
 __all__ = ["Advice", "advise", "matrix_bytes"]

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cpu.device import resolve_threads
 from akx.backends.cpu.jit import jit, jit_inner
 from akx.backends.cpu.thread_sync import advanced, arrays_of, begin, finish, first_part, hold_undone, let_go, turn
 from akx.backends.cpu.thread_team import Job
 from akx.backends.cpu.vectors.row_kernels import SHARED_BYTES
+from akx.backends.host import resolve_threads
 from akx.core.matrix import Matrix
 
 __all__ = ["Product"]

@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx.backends.cpu.device import resolve_threads
+from akx.backends.host import resolve_threads
 from akx.backends.selection import HOST, array_backend, backend_of, suited
 from akx.core.arguments import ANY_COUNT, check_count, check_number
 from akx.core.errors import ArgumentError, BudgetError

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from itertools import chain, islice
 
-from akx.backends.cpu.device import host_device
 from akx.backends.device import Device
+from akx.backends.host import host_device
 from akx.backends.selection import plan_threads
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

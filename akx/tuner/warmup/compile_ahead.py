@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.core.fork_safety import ForkSafeLock
 from akx.core.plan import Plan
 from akx.tuner.sandbox import SHARE, SPARED_CORES, UNANSWERED, Sandbox, available_bytes

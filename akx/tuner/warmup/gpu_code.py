@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.core.fork_safety import lock_file, unlock_file
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import njit

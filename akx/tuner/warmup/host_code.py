@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.backends.schedule import as_coefficients
 from akx.backends.selection import HOST
 from akx.core.fork_safety import ForkSafeLock

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akx.backends.cpu import device as host
-from akx.backends.cpu.device import HostDevice, default_threads, host_device, resolve_threads
+from akx.backends import host
+from akx.backends.host import HostDevice, default_threads, host_device, resolve_threads
 from akx.backends.selection import plan_threads
 from akx.core import process
 from akx.core.errors import ArgumentError, ArgumentTypeError

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.backends.cpu.device import host_device
 from akx.backends.cpu.schedules.ghost import layout
 from akx.backends.cpu.schedules.ghost import schedule as ghost
+from akx.backends.host import host_device
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 

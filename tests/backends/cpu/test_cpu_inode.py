@@ -10,10 +10,10 @@ import scipy.sparse as sp
 
 from akx.backends import reference, registry
 from akx.backends.cpu.cost import bytes_per_entry, largest_share, multiplied
-from akx.backends.cpu.device import host_device
 from akx.backends.cpu.jit import jit
 from akx.backends.cpu.layout import lay_out
 from akx.backends.cpu.products import product, slots
+from akx.backends.host import host_device
 from akx.backends.schedule import as_coefficients
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

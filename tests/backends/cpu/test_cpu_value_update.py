@@ -13,9 +13,9 @@ import scipy.sparse as sp
 import akx
 from akx.backends import registry
 from akx.backends.cpu import value_update as filling
-from akx.backends.cpu.device import host_device
 from akx.backends.cpu.layout import aligned_cuts, lay_out, ordered
 from akx.backends.cpu.value_update import _ALONE, _FAR, NewValues
+from akx.backends.host import host_device
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import Format

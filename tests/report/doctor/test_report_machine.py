@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from akx.backends.cpu.device import host_device
+from akx.backends.host import host_device
 from akx.report.doctor.machine import calibrations
 from akx.tuner.model.calibration import Calibration
 from akx.tuner.model.figures import Figures, derived_figures

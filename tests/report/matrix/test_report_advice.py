@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from akx.backends.cpu.device import HostDevice
+from akx.backends.host import HostDevice
 from akx.core.matrix import Features, Matrix
 from akx.report.matrix.advice import advise, matrix_bytes
 

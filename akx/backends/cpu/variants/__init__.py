@@ -7,8 +7,8 @@ LAYOUTS : tuple of Layout
 VARIANTS : dict of str to VariantTraits
     By the name in plans; that of a layout, or with 16 behind it where columns are 16 bits wide.
 
-What a variant costs a core is in ``cost_coefficients.json`` once it was measured; without that, its bytes and flops
-are all that predictions go by.
+What a variant costs a core is in ``cost_coefficients.json`` once it was measured; without that, predictions do not
+offer it, and a search alone finds it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cpu.device import resolve_threads
 from akx.backends.cpu.jit import jit, jit_inner
 from akx.backends.cpu.thread_sync import (
     advanced,
@@ -38,6 +37,7 @@ from akx.backends.cpu.thread_sync import (
 )
 from akx.backends.cpu.thread_team import Job
 from akx.backends.cpu.vectors.row_kernels import SHARED_BYTES, cut, dots_four, dots_one, sum_rows
+from akx.backends.host import resolve_threads
 from akx.backends.householder import orthonormal_rows
 
 __all__ = ["BlockWork", "run_blocks"]

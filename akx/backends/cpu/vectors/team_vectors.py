@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from akx.backends.cpu.device import resolve_threads
 from akx.backends.cpu.jit import jit, jit_inner
 from akx.backends.cpu.thread_sync import (
     advanced,
@@ -45,6 +44,7 @@ from akx.backends.cpu.thread_team import Job
 from akx.backends.cpu.vectors.orthogonalisation import BlockWork
 from akx.backends.cpu.vectors.row_kernels import SHARED_BYTES, cut, dot, dots_four, dots_one, sum_rows
 from akx.backends.cpu.vectors.row_updates import advance_rows, pack
+from akx.backends.host import resolve_threads
 from akx.backends.vectors import MOST_ROWS, HostVectors
 
 __all__ = ["VectorWork", "run_vectors"]

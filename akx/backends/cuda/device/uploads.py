@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cpu.device import default_threads
 from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.device.runtime import runtime
 from akx.backends.cuda.device.streams import Mark, Stream, default_stream
+from akx.backends.host import default_threads
 from akx.core.errors import DeviceError
 from akx.core.process import share_out
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from akx.backends.cpu.cost import bytes_per_entry, front_share
-from akx.backends.cpu.device import HostDevice
 from akx.backends.cpu.layout import ordered
 from akx.backends.cpu.schedules.ghost.layout import MOST_ROWS
+from akx.backends.host import HostDevice
 from akx.backends.schedule import Traffic
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from akx.backends.cpu.device import HostDevice
 from akx.backends.cpu.search_space import common_parameters, per_pass_choices, without_variants
 from akx.backends.cpu.variants import layout_of
+from akx.backends.host import HostDevice
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 

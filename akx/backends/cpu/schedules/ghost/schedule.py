@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cpu.cost import multiplied
-from akx.backends.cpu.device import HostDevice, host_device
 from akx.backends.cpu.feasibility import basic_reason, block_plan_reason, unknown_variant, variant_reason
 from akx.backends.cpu.layout import ordered, sigma_of
 from akx.backends.cpu.program import TeamProgram
@@ -28,6 +27,7 @@ from akx.backends.cpu.schedules.ghost.layout import MOST_ROWS, stacked, zones_of
 from akx.backends.cpu.thread_team import Job
 from akx.backends.cpu.value_update import NewValues
 from akx.backends.cpu.variants import VARIANTS, Given, Known, index_bits, layout_of
+from akx.backends.host import HostDevice, host_device
 from akx.backends.schedule import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from akx.backends.cpu.cost import stored_bytes
-from akx.backends.cpu.device import HostDevice
+from akx.backends.host import HostDevice
 from akx.backends.schedule import Traffic
 from akx.backends.variant import Variant
 from akx.core.matrix import Matrix

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from akx.backends import registry
-from akx.backends.cpu.device import HostDevice
 from akx.backends.cpu.search_space import common_parameters
+from akx.backends.host import HostDevice
 from akx.backends.schedule import Parameter
 from akx.backends.variant import AnyVariant
 from akx.core.matrix import Matrix

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends import registry
-from akx.backends.cpu.device import HostDevice, host_device
 from akx.backends.cpu.feasibility import basic_reason, outside_reason
 from akx.backends.cpu.layout import aligned_cuts, dependencies, laid_out
 from akx.backends.cpu.program import TaskProgram
 from akx.backends.cpu.spmm import LEAST, coefficient_rows, fits_groups, group_code, group_powers, lanes_for, work_size
 from akx.backends.cpu.task_graph import ascending, schedule_tasks
+from akx.backends.host import HostDevice, host_device
 from akx.backends.result_pool import rows_of
 from akx.backends.schedule import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
 from akx.backends.variant import ProductProgram, Variant

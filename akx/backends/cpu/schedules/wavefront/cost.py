@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from akx.backends.cpu.cost import front_share, stored_bytes
-from akx.backends.cpu.device import HostDevice
+from akx.backends.host import HostDevice
 from akx.backends.schedule import Traffic
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

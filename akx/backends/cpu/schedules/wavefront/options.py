@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from akx.backends.cpu.cost import has_front
-from akx.backends.cpu.device import HostDevice
 from akx.backends.cpu.search_space import common_parameters, per_pass_choices, without_variants
 from akx.backends.cpu.variants import VARIANTS
+from akx.backends.host import HostDevice
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 from akx.core.options import CpuWavefront

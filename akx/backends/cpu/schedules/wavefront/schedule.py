@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cpu.cost import front_share, has_front, multiplied
-from akx.backends.cpu.device import HostDevice, host_device
 from akx.backends.cpu.feasibility import basic_reason, block_plan_reason
 from akx.backends.cpu.layout import Ordered, aligned_cuts, dependencies, laid_out
 from akx.backends.cpu.program import TaskProgram
 from akx.backends.cpu.task_graph import ascending, mirrored, schedule_tasks
+from akx.backends.host import HostDevice, host_device
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic, check_feasible
 from akx.core.matrix import Matrix
 from akx.core.options import CpuWavefront

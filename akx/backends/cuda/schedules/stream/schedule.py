@@ -27,7 +27,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from akx.backends.cpu.device import default_threads
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.schedules.stream.host_share import HostShare, Split, host_reason
 from akx.backends.cuda.schedules.stream.layout import (
@@ -51,6 +50,7 @@ from akx.backends.cuda.schedules.stream.rows import (
     window_of,
 )
 from akx.backends.cuda.variants.slots import near
+from akx.backends.host import default_threads
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic, check_feasible, option_reason
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
