@@ -21,11 +21,13 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from akx.core.errors import DatabaseError
+from akx.plandb.file import PlanDatabaseWarning
 from akx.plandb.legacy import marked_timings, modern_plan, modern_trial, newest_timings, unmarked, untried_timings
 from akx.plandb.record import now
 
@@ -186,17 +188,23 @@ def modern_copy(
 ) -> sqlite3.Connection:
     """A database in memory with the rows of tables of an old layout, brought to the present one.
 
-    `read` gives the rows of the table of this name, with these columns. Those that no table takes are left out.
+    `read` gives the rows of the table of this name, with these columns. Those that no table takes are left out, and a
+    :class:`PlanDatabaseWarning` says how many.
     """
     memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     memory.execute("BEGIN")
     migrate(memory, 0, layout)
+    left_out = 0
     for table in ("plans", "trials", "timings"):
         columns = [row[1] for row in memory.execute(f"PRAGMA table_info({table})")]
         statement = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(columns))})"
         for row in read(table, columns) if columns else ():
+            left_out += 1
             with contextlib.suppress(UnicodeEncodeError, OverflowError):
-                memory.execute(statement, tuple(row))
+                left_out -= memory.execute(statement, tuple(row)).rowcount
+    if left_out:
+        text = f"{left_out} damaged rows of a plan database of layout {layout} are left out"
+        warnings.warn(text, PlanDatabaseWarning, stacklevel=2)
     migrate(memory, layout, target)
     memory.execute("COMMIT")
     return memory

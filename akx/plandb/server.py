@@ -157,8 +157,10 @@ class ServerStore:
         def look(connection: _ServerConnection) -> bool:
             if connection.execute("SELECT pg_is_in_recovery()").fetchone()[0]:
                 return False
-            question = "has_schema_privilege(current_schema(), 'CREATE')"
-            if self._inspect(connection).version:
+            question, layout = "has_schema_privilege(current_schema(), 'CREATE')", self._inspect(connection).version
+            if 0 < layout < REVISED:  # none but their owner brings them to the layout that takes plans of today
+                return self._may_alter(connection)
+            if layout:
                 tables = ("plans", "trials", "changes")
                 question = " AND ".join(f"has_table_privilege('{_PREFIX}{name}', 'UPDATE')" for name in tables)
             return bool(connection.execute(f"SELECT {question}").fetchone()[0])
@@ -232,14 +234,19 @@ class ServerStore:
             )
         return Inspection(*row)
 
+    @staticmethod
+    def _may_alter(connection: _ServerConnection) -> bool:
+        """Whether this user has the role of the tables' owner, who alone may alter them."""
+        question = f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = '{_PREFIX}trials'::regclass"
+        return bool(connection.execute(question).fetchone()[0])
+
     def _brought_up(self, connection: _ServerConnection, layout: int) -> int:
         """Make the tables, or bring them to the present layout; the layout that they have then.
 
         Those of others, which only their owner may alter, stay as they are. They can be changed so from the layout on
         in which plans and trials have the columns of today.
         """
-        question = f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = '{_PREFIX}trials'::regclass"
-        if layout == 0 or (layout < SCHEMA_VERSION and connection.execute(question).fetchone()[0]):
+        if layout == 0 or (layout < SCHEMA_VERSION and self._may_alter(connection)):
             migrate(connection, layout, dialect=POSTGRES)
             if layout == 0:
                 connection.execute(f"CREATE TABLE {_PREFIX}changes (number BIGINT NOT NULL)")

@@ -151,6 +151,14 @@ _AGES = {
 }
 
 
+def test_rows_of_an_old_layout_that_no_table_takes_are_told() -> None:
+    rows = {"plans": [("a", "f", "{}"), ("a", "twin", "{}"), ("b", None, "{}")]}
+    with pytest.warns(PlanDatabaseWarning, match="2 damaged rows of a plan database of layout 1"):
+        copy = migrations.modern_copy(1, lambda table, columns: rows.get(table, []), target=1)
+    assert copy.execute("SELECT id, fingerprint FROM plans").fetchall() == [("a", "f")]
+    copy.close()
+
+
 def test_plans_from_before_there_were_revisions_stay_in_use(of_layout_3: Path) -> None:
     with PlanDatabase(of_layout_3, layers=()) as database:
         content = of_layout_3.read_bytes()

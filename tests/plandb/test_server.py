@@ -284,6 +284,7 @@ def test_tables_of_layout_2_get_clocks_when_their_owner_changes_them(postgres_se
         lambda: guest.add_trials(make_key(), timed[:1]),
     ):
         assert "their owner" in str(refused(change, "older akx").hint)
+    assert (guest.is_writable(), keeper.is_writable()) == (False, True)
     plan, text = json.dumps(make_plan(threads=1).to_json()), json.dumps(of_search().to_json())
     postgres_server.sql(
         "INSERT INTO akx_trials (key_id, key, plan, seconds, state, reason, created) VALUES"
