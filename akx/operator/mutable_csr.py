@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from akx.backends.cuda.csr.powers import CsrPowers, has_long_rows
+from akx.backends.cuda.csr.powers import CsrPowers
 from akx.backends.cuda.device import interchange
 from akx.backends.cuda.device.callers import Library, library_of
 from akx.backends.cuda.device.launch import CallerStream, Stream
@@ -102,7 +102,7 @@ class MutableCsr:
         self.powers = CsrPowers(given.on_device, self.n, longest, k, self.told)
         #: Whether products of a copy are quicker: one launch for all steps shares rows out badly where some are long
         #: (263 us a product of the gallery's `rmat` on an H100; from a copy 93, and a call 0.3 ms more on the host).
-        self.is_slow = given.nnz > _MOST_UNEVEN and has_long_rows(self.n, given.nnz, longest)
+        self.is_slow = given.nnz > _MOST_UNEVEN and self.powers.has_long_rows
         self._coefficients = Recurrence(make_basis("monomial", k), self.dtype).coefficients(self.dtype)
         self.watch = OverflowWatch(_Rows(self.n), k)
         self.forms: dict[Any, _Form] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,7 +122,7 @@ class GivenVector:
             gpu = array_backend()
             if not work.on_device:
                 raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint=f"use backend={gpu!r}")
-            held = backend_of(gpu).interchange().vector_of(self.v, prod(self.shape), work.dtype, self.name)
+            held = backend_of(gpu).interchange().vector_of(self.v, math.prod(self.shape), work.dtype, self.name)
             norm = float(work.norm(held))
         exponent = exponent_of(norm) if math.isfinite(norm) else None
         if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say

@@ -116,7 +116,9 @@ def solve_folded(
     ArgumentError
         Where M cannot be made part of the matrix.
     """
-    if not hasattr(M, "folds"):
+    from akx.solvers.preconditioners.base import Preconditioner
+
+    if not isinstance(M, Preconditioner):
         raise ArgumentError(
             "M is not one that can be made part of the matrix",
             expected="what akx.solvers.preconditioners.jacobi or spai made",

@@ -31,7 +31,7 @@ from akx.backends.program import Coefficients
 from akx.core.errors import PlanError
 from akx.core.fork_safety import ForkSafeLock
 
-__all__ = ["CsrPowers", "has_long_rows"]
+__all__ = ["CsrPowers"]
 
 _SOURCE = Path(__file__).with_name("csr_powers.cu")
 _BLOCK, _WARP = 512, 32
@@ -75,6 +75,11 @@ class CsrPowers(CudaProgram):
         #: By vectors, and whether they are done only where a word says so.
         self._launches: dict[tuple[int, bool], Bound] = {}
         self._others: dict[tuple[int, bool], tuple[int, ...]] = {}
+
+    @property
+    def has_long_rows(self) -> bool:
+        """Whether some rows are so much longer than the mean that each has a block."""
+        return self._long > 0
 
     def ready(self, vectors: int) -> None:
         for together in groups_of(vectors):
@@ -147,11 +152,6 @@ class CsrPowers(CudaProgram):
             kernel.bound(grid, _BLOCK, arguments, cooperative=True),
             kernel.bound(few, _BLOCK, arguments, cooperative=True),
         )
-
-
-def has_long_rows(n: int, entries: int, longest: int) -> bool:
-    """Whether some rows of such a matrix are so much longer than the mean that each has a block."""
-    return _lanes_and_long(n, entries, longest)[1] > 0
 
 
 def _lanes_and_long(n: int, entries: int, longest: int) -> tuple[int, int]:
