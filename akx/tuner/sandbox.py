@@ -7,18 +7,12 @@ in time, is the candidate's reason to fail. Figures never come from there.
 
 The two talk through pipes, in pickles, each behind its length: first the problem, then one plan after another, each
 answered by an empty text or a reason. A plan may be got ready before it is to run: prepared and compiled, and nothing
-launched. The program is :func:`main` of this module. Processes that compile ahead (:mod:`akx.tuner.warmup`) talk so too
-(:func:`send`, :func:`receive`), and end soon after the one that started them, however that was
-(:func:`end_with_parent`); what they are started with is in :mod:`akx.core.process`.
-
-Several of them compile the same functions at the same time, and may be ended while they write. Numba numbers the files
-of its cache, and writes that a file belongs to a signature before it writes the file. So a file of two processes, or
-one that is left of older sources, could be taken for another: with :func:`unmistakable_files` no name occurs twice.
+launched. The program is :func:`main` of this module. Processes that compile (:mod:`akx.tuner.warmup.host_code`) are
+started, talked to and ended in the same way.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import pickle
@@ -30,6 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from akx.backends.selection import BACKENDS
@@ -38,6 +33,7 @@ from akx.core.plan import Plan
 from akx.core.process import available_bytes, command, environment
 
 if TYPE_CHECKING:
+    from akx.core.matrix import Matrix
     from akx.tuner.trial.problem import Problem
 
 __all__ = [
@@ -45,13 +41,16 @@ __all__ = [
     "SPARED_CORES",
     "UNANSWERED",
     "Sandbox",
+    "answering",
     "available_bytes",
     "command",
-    "end_with_parent",
     "environment",
+    "packed",
     "receive",
     "send",
+    "started",
     "unmistakable_files",
+    "unpacked",
 ]
 
 #: Share of the memory that is free, and cores left to the search, that bound how many there may be of a kind.
@@ -60,8 +59,8 @@ SHARE, SPARED_CORES = 0.25, 2
 _LOOK = 1.0
 _LENGTH = 8
 _NAME_BITS = 62
-#: Seconds for a candidate to be prepared and run, and for the process to come up beside that.
-_PATIENCE, _START = 30.0, 60.0
+#: Seconds for a candidate to be prepared and run, for the process to come up beside that, and to end by itself.
+_PATIENCE, _START, _END = 30.0, 60.0, 2.0
 #: What is said of a process that took too long begins so.
 UNANSWERED = "the process that ran it first did not answer"
 _LOST = "lost the process that ran it first: "
@@ -115,17 +114,15 @@ class Sandbox:
     def _ask(self, what: str, plan: Plan, most: float) -> str | None:
         patience, begin, self.gave_up = self._patience, time.monotonic(), False
         try:
-            if self._process is None:
+            process = self._process
+            if process is None:
                 patience += _START
-                self._start()
-            assert self._process is not None
-            assert self._process.stdin is not None
-            send(self._process.stdin, (what, plan.to_json()))
+                process = self._start()
+            send(process.stdin, (what, plan.to_json()))
             allowed = min(patience, most)
-            answer = self._answer(self._process, max(0.0, allowed - (time.monotonic() - begin)))
+            answer = _answer(process, max(0.0, allowed - (time.monotonic() - begin)))
         except (OSError, EOFError):
-            code = self._stop()
-            return f"the process that ran it first was lost (exit code {code})"
+            return f"the process that ran it first was lost (exit code {self._stop()})"
         if answer is None:
             self._stop(at_once=True)
             self.gave_up = allowed < patience
@@ -145,30 +142,13 @@ class Sandbox:
         if process is not None:
             process.kill()
 
-    def _start(self) -> None:
-        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
-        self._process = process
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._process = process = started(self._command)
         if self._is_ended:  # meanwhile, by another thread
             process.kill()
-        assert process.stdin is not None
-        matrix, coefficients = self._problem.matrix, self._problem.coefficients
-        send(
-            process.stdin,
-            {
-                "matrix": (matrix.indptr, matrix.indices, matrix.data),
-                "value_error": matrix.value_error,
-                "x": self._problem.x,
-                "coefficients": (coefficients.a, coefficients.b, coefficients.c),
-            },
-        )
-
-    def _answer(self, process: subprocess.Popen[bytes], patience: float) -> str | None:
-        assert process.stdout is not None
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(process.stdout, selectors.EVENT_READ)
-            if not waiting.select(patience):
-                return None
-        return str(receive(process.stdout))
+        problem, of = self._problem, self._problem.coefficients
+        send(process.stdin, {**packed(problem.matrix), "x": problem.x, "coefficients": (of.a, of.b, of.c)})
+        return process
 
     def _stop(self, *, at_once: bool = False) -> int | None:
         """End the process, which is given the time to, and clear up; until then :meth:`end` finds it."""
@@ -180,15 +160,26 @@ class Sandbox:
                 process.kill()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    with contextlib.suppress(OSError):
+                    with suppress(OSError):
                         pipe.close()
             try:
-                return process.wait(timeout=2.0)
+                return process.wait(timeout=_END)
             except subprocess.TimeoutExpired:
                 process.kill()
                 return process.wait()
         finally:
             self._process = None
+
+
+def _answer(process: subprocess.Popen[bytes], patience: float) -> str | None:
+    """What the process says; None where it says nothing for so long."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(process.stdout, selectors.EVENT_READ)
+        return str(receive(process.stdout)) if waiting.select(patience) else None
+
+
+# ---------------------------------------------------------------------------------------------- within the process
 
 
 def _prepared(plan: Plan, matrix: Any, vectors: int) -> Any:
@@ -218,76 +209,85 @@ def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any, program: Any = None
     return ""
 
 
-def _trim() -> None:
-    """Give the memory of programs that are gone back to the device: others need it."""
-    with contextlib.suppress(Exception):
-        for backend in BACKENDS:
-            if backend.may_crash:
-                backend.trim()
-
-
 def main(parent: int | None = None) -> None:
     """Answer plans until the pipe is closed; `parent` is the process that is talked to."""
-    end_with_parent(parent)
-    with unmistakable_files():
-        _answer_all()
+    with answering(parent) as answers, unmistakable_files():
+        from akx.backends.schedule import as_coefficients
 
-
-def _answer_all() -> None:
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a compiler prints must not get between the answers
-    from akx.backends.schedule import as_coefficients
-    from akx.core.matrix import Matrix
-
-    try:
         problem = receive(sys.stdin.buffer)
-        matrix = Matrix(*problem["matrix"], pattern_cache={}, value_error=problem["value_error"])
-        a, b, c = problem["coefficients"]
-        coefficients, x = as_coefficients(a, b, c, matrix.dtype), problem["x"]
+        matrix, x, (a, b, c) = unpacked(problem), problem["x"], problem["coefficients"]
+        coefficients = as_coefficients(a, b, c, matrix.dtype)
         ready: tuple[Plan, Any] | None = None
         while True:
             what, text = receive(sys.stdin.buffer)
             plan = Plan.from_json(text)
             known = ready[1] if ready is not None and ready[0] == plan else None
-            ready = None
+            ready, answer = None, ""
             if what == "run":
                 answer = _run(plan, matrix, x, coefficients, known)
             else:
-                answer = ""
-                with contextlib.suppress(Exception):  # the trial itself will say so
+                with suppress(Exception):  # the trial itself will say so
                     ready = plan, _prepared(plan, matrix, x.shape[0])
             known = None
-            _trim()
+            with suppress(Exception):  # others need the memory of programs that are gone
+                for backend in BACKENDS:
+                    if backend.may_crash:
+                        backend.trim()
             send(answers, answer)
-    except (EOFError, OSError):
-        return
 
 
-def send(pipe: IO[bytes], value: Any) -> None:
+# ---------------------------------------------------------------------------------------------- processes of akx's own
+
+
+def started(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """A process that is talked to, in which what is imported here is imported."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(list(command), stdin=pipe, stdout=pipe, env=environment(), **options)
+
+
+def packed(matrix: Matrix) -> dict[str, Any]:
+    """What another process needs of a matrix."""
+    return {"matrix": (matrix.indptr, matrix.indices, matrix.data), "value_error": matrix.value_error}
+
+
+def unpacked(given: dict[str, Any]) -> Matrix:
+    """The matrix again, there."""
+    from akx.core.matrix import Matrix
+
+    return Matrix(*given["matrix"], pattern_cache={}, value_error=given["value_error"])
+
+
+def send(pipe: IO[bytes] | None, value: Any) -> None:
     """Write a pickle of anything."""
+    assert pipe is not None
     text = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     pipe.write(len(text).to_bytes(_LENGTH, "little") + text)
     pipe.flush()
 
 
-def receive(pipe: IO[bytes]) -> Any:
+def receive(pipe: IO[bytes] | None) -> Any:
     """What :func:`send` wrote at the other end. Raises EOFError where nothing more comes."""
+    assert pipe is not None
     head = pipe.read(_LENGTH)
-    if len(head) < _LENGTH:
-        raise EOFError
     size = int.from_bytes(head, "little")
-    text = pipe.read(size)
-    if len(text) < size:
+    text = pipe.read(size) if len(head) == _LENGTH else b""
+    if len(head) < _LENGTH or len(text) < size:
         raise EOFError
     return pickle.loads(text)
 
 
-def end_with_parent(parent: int | None = None) -> None:
-    """End this process, whatever it does then, soon after the one that started it has ended, however that was.
+@contextmanager
+def answering(parent: int | None) -> Iterator[IO[bytes]]:
+    """Where to send answers, until the pipe is closed: what a compiler prints must not get between them.
 
-    `parent` is its number; by default that of now, which is another one's where it has ended already.
+    Whatever this process does then, it ends soon after the one that started it, however that was. `parent` is its
+    number; by default that of now, which is another one's where it has ended already.
     """
     threading.Thread(target=_watch, args=(os.getppid() if parent is None else parent,), daemon=True).start()
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with suppress(EOFError, OSError):
+        yield answers
 
 
 def _watch(parent: int) -> None:
@@ -296,11 +296,12 @@ def _watch(parent: int) -> None:
     os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
-@contextlib.contextmanager
+@contextmanager
 def unmistakable_files() -> Iterator[None]:
     """What Numba compiles within is kept in files with names of their own, whoever else compiles it by then.
 
-    Numba's cache looks names up in its index, so that it finds them as it finds its own.
+    Numba numbers the files of its cache, and writes that a file belongs to a signature before it writes the file: one
+    of another process, or one left of older sources, could be taken for it. Its index finds these names as any other.
     """
     from numba.core import caching
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,37 +38,52 @@ from akx.tuner.space import build_space
 from akx.tuner.trial.bench import Bench
 from akx.tuner.trial.problem import Problem
 from akx.tuner.warmup import gpu_code as precompile
-from akx.tuner.warmup.gpu_code import Precompilation, compile_for, part_of, precompiling
-from akx.tuner.warmup.host_code import Warmup
+from akx.tuner.warmup import host_code as warmup
+from akx.tuner.warmup.gpu_code import compile_for, part_of
+from akx.tuner.warmup.host_code import Warmup, precompiling
 from benchmarks.gallery import small
 
 H100 = CudaDevice("H100", 0, (9, 0), 132, 232448, 233472, 65536, 50 << 20, 80 << 30, 1980000000, 3.35e12)
 #: For matrices of some hundred rows.
 SMALL = replace(H100, sms=4)
 HANGS = [sys.executable, "-c", "import time; time.sleep(600)"]
-ENDS = [sys.executable, "-c", "import sys; sys.stdin.buffer.read()"]
+#: Says of each job that it is done.
+ANSWERS = """
+import pickle, sys
+def receive():
+    return sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "little") or sys.exit())
+receive()
+while receive():
+    text = pickle.dumps(True)
+    sys.stdout.buffer.write(len(text).to_bytes(8, "little") + text)
+    sys.stdout.buffer.flush()
+"""
 
 #: What several programs below begin with.
 _BEGIN = """
-import sys
+from types import SimpleNamespace
 import scipy.sparse as sp
 from numba.core import event
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.core.matrix import Matrix
 from akx.tuner.warmup import gpu_code as precompile
-from akx.tuner.warmup.gpu_code import Precompilation, compile_for
+from akx.tuner.warmup import host_code as warmup
+from akx.tuner.warmup.gpu_code import compile_for
+from akx.tuner.warmup.host_code import precompiling
 
 device = CudaDevice("H100", 0, (9, 0), 132, 232448, 233472, 65536, 50 << 20, 80 << 30, 1980000000, 3.35e12)
 line = sp.diags_array([1.0, 2.0, 1.0], offsets=[-1, 0, 1], shape=(1500, 1500), format="csr")
 matrix = Matrix.from_any(line)
 precompile.shares_of = lambda backend: [("sweep", 0)]
+warmup.host_device = lambda: SimpleNamespace(cores=9)
+warmup.sandbox.available_bytes = lambda: 2**36
 """
 #: Has one share compiled, and again.
 _AHEAD = """
-work = Precompilation(matrix, 4, 1, device, cores=9, host_bytes=2**36)
-print(work.count, work.wait(300.0), flush=True)
-work.close()
-print(Precompilation(matrix, 4, 1, device, cores=9, host_bytes=2**36).count)
+with precompiling(matrix, 4, 1, device, wanted=True) as work:
+    print(work.count, work.wait(300.0), flush=True)
+with precompiling(matrix, 4, 1, device, wanted=True) as work:
+    print(work)
 """
 #: Tells how many functions it had to compile for that.
 _HERE = """
@@ -84,9 +100,22 @@ FREE = 2**36
 
 
 @pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Set what there is of the host, and the program of processes."""
+
+    def set_up(cores: int = 64, free: int = FREE, program: str = ANSWERS) -> None:
+        monkeypatch.setattr(warmup, "host_device", lambda: SimpleNamespace(cores=cores))
+        monkeypatch.setattr(warmup.sandbox, "available_bytes", lambda: free)
+        monkeypatch.setattr(warmup.sandbox, "command", lambda _: [sys.executable, "-c", program])
+
+    return set_up
+
+
+@pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Where notes are; none are, as on a machine on which nobody has searched."""
-    monkeypatch.setattr(precompile, "note_of", lambda share, _: tmp_path / f"{share[0]}-{share[1]}.compiled")
+    for module in (precompile, warmup):
+        monkeypatch.setattr(module, "note_of", lambda code, _: tmp_path / f"{'-'.join(code)}.compiled")
     return tmp_path
 
 
@@ -187,30 +216,40 @@ def test_what_cannot_be_gone_through_is_left_out(brick: Matrix, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("cores", "free", "count"), [(1, FREE, 0), (2, FREE, 0), (3, FREE, 1), (6, FREE, 4), (64, FREE, 7), (64, 2**32, 2)]
 )
-def test_as_many_processes_as_can_be_spared(cores: int, free: int, count: int, line: Matrix, notes: Path) -> None:
-    work = Precompilation(line, 4, 1, H100, cores=cores, host_bytes=free, command=ENDS)
-    try:
-        assert work.count == count
-        assert work.wait(20.0)
-    finally:
-        work.close()
+def test_as_many_processes_as_can_be_spared(
+    cores: int, free: int, count: int, line: Matrix, notes: Path, host: Callable[..., None]
+) -> None:
+    host(cores, free)
+    with precompiling(line, 4, 1, H100, wanted=True) as work:
+        assert (0 if work is None else work.count) == count
+        if work is not None:
+            assert work.wait(20.0) == len(list(notes.iterdir())) == 7
 
 
-def test_what_is_done_is_not_done_again(line: Matrix, notes: Path) -> None:
+def test_what_is_done_is_not_done_again(line: Matrix, notes: Path, host: Callable[..., None]) -> None:
+    host()
     for name in ("resident-0", "resident-1", "sweep-0"):
         (notes / f"{name}.compiled").touch()
-    work = Precompilation(line, 4, 1, H100, cores=64, host_bytes=FREE, command=ENDS)
-    assert work.count == 4
-    work.close()
+    with precompiling(line, 4, 1, H100, wanted=True) as work:
+        assert work is not None
+        assert work.count == 4
 
 
-def test_a_matrix_that_is_too_small_to_be_laid_out_starts_nothing(brick: Matrix, notes: Path) -> None:
-    assert Precompilation(brick, 4, 1, H100, cores=64, host_bytes=FREE, command=HANGS).count == 0
+def test_a_matrix_that_is_too_small_to_be_laid_out_starts_nothing(
+    brick: Matrix, notes: Path, host: Callable[..., None]
+) -> None:
+    host(program=HANGS[-1])
+    with precompiling(brick, 4, 1, H100, wanted=True) as work:
+        assert work is None
 
 
-def test_nothing_is_started_where_nothing_is_kept(line: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precompile, "note_of", lambda *_: None)
-    assert Precompilation(line, 4, 1, H100, cores=64, host_bytes=FREE, command=HANGS).count == 0
+def test_nothing_is_started_where_nothing_is_kept(
+    line: Matrix, host: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host(program=HANGS[-1])
+    monkeypatch.setattr(warmup, "note_of", lambda *_: None)
+    with precompiling(line, 4, 1, H100, wanted=True) as work:
+        assert work is None
 
 
 def test_a_note_is_of_types_and_sources(line: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,10 +273,10 @@ def test_a_note_is_of_types_and_sources(line: Matrix, tmp_path: Path, monkeypatc
 
 
 def test_processes_that_cannot_be_started_are_done_without(
-    line: Matrix, notes: Path, monkeypatch: pytest.MonkeyPatch
+    line: Matrix, notes: Path, host: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where some have come up before, they are ended."""
-    monkeypatch.setattr(precompile, "host_device", lambda: type("Host", (), {"cores": 4}))
+    host(cores=4)
     made: list[Any] = []
     popen = subprocess.Popen
 
@@ -247,13 +286,15 @@ def test_processes_that_cannot_be_started_are_done_without(
         made.append(popen(HANGS, **options))
         return made[-1]
 
-    monkeypatch.setattr(precompile.subprocess, "Popen", second_fails)
-    with precompiling(line, 4, 1, H100, wanted=True) as work:
-        assert work is None
+    monkeypatch.setattr(processes.subprocess, "Popen", second_fails)
+    with precompiling(line, 4, 1, H100, wanted=True):
+        pass
     assert [process.returncode for process in made] == [-9]
 
 
-def test_processes_end_with_what_they_are_for(line: Matrix, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_end_with_what_they_are_for(
+    line: Matrix, notes: Path, host: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[Any] = []
     popen = subprocess.Popen
 
@@ -261,8 +302,8 @@ def test_processes_end_with_what_they_are_for(line: Matrix, notes: Path, monkeyp
         made.append(popen(HANGS, **options))
         return made[-1]
 
-    monkeypatch.setattr(precompile.subprocess, "Popen", kept)
-    monkeypatch.setattr(precompile, "host_device", lambda: type("Host", (), {"cores": 4}))
+    monkeypatch.setattr(processes.subprocess, "Popen", kept)
+    host(cores=4)
     begin = time.monotonic()
 
     def interrupted() -> None:
@@ -289,11 +330,14 @@ def test_a_search_ends_them_before_its_run_off(line: Matrix) -> None:
     assert ended == ["compiling"]
 
 
-def test_a_search_waits_for_them_in_a_phase_of_its_own(line: Matrix, notes: Path) -> None:
+def test_a_search_waits_for_them_in_a_phase_of_its_own(line: Matrix, tmp_path: Path, notes: Path) -> None:
     """Not where it is for few calls, and as long as it may take itself at most."""
     told: list[Progress] = []
-    for command, seconds, calls, last in ((ENDS, 20.0, None, 1), (HANGS, 0.3, None, 0), (HANGS, 20.0, 5, None)):
-        work = Precompilation(line, 4, 1, H100, cores=3, host_bytes=FREE, command=command)
+    answers = [sys.executable, "-c", ANSWERS]
+    cases = [(answers, 20.0, None, 1), (HANGS, 0.3, None, 0), (HANGS, 20.0, 5, None)]
+    for place, (command, seconds, calls, last) in enumerate(cases):
+        work = Warmup(line, count=1, command=command, everything=None)
+        work.want([((str(place),), "akx", "none", None)])
         try:
             tuning._compile(Warmup(line, count=0), work, [], Settings(seconds=seconds, calls=calls), told.append)
         finally:
@@ -312,7 +356,7 @@ def told(program: str, cache: Path) -> list[str]:
 
 def test_what_is_compiled_is_kept_for_other_processes(tmp_path: Path) -> None:
     """The sweeps' part of it, which is the least: the others take a quarter of a minute each."""
-    assert told(_AHEAD, tmp_path) == ["1", "True", "0"]
+    assert told(_AHEAD, tmp_path) == ["1", "1", "None"]
     assert len(list(tmp_path.rglob("akx-*.compiled"))) == 1
     kept = sorted(tmp_path.rglob("*.nbc"))
     assert len(kept) >= 5

@@ -14,11 +14,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from akx.core.fork_safety import ForkSafeLock
 
-__all__ = ["NAME", "Search", "in_thread", "note", "stop"]
+if TYPE_CHECKING:
+    from akx.tuner.online.exploration import Exploration
+
+__all__ = ["NAME", "in_thread", "note", "stop"]
 
 #: Of the threads.
 NAME = "akx-online"
@@ -27,30 +30,13 @@ _PATIENCE = 2.0
 #: Seconds after which another thread has its turn in the interpreter while there are steps.
 _TURN = 1e-4
 
-
-class Search(Protocol):
-    """What takes steps."""
-
-    def stop(self) -> None:
-        """Begin nothing more; a step may be under way."""
-        ...
-
-    def interrupt(self) -> None:
-        """End the processes that a step may wait for."""
-        ...
-
-    def end(self) -> None:
-        """Let go of everything; no step is under way."""
-        ...
-
-
-_SEARCHES: weakref.WeakSet[Search] = weakref.WeakSet()
+_SEARCHES: weakref.WeakSet[Exploration] = weakref.WeakSet()
 _STEPS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 #: What the seconds of a turn were before, for each step under way.
 _under_way, _lock = list[float](), ForkSafeLock()
 
 
-def note(search: Search) -> None:
+def note(search: Exploration) -> None:
     """Stop a search in forked children, which have none of its threads, and where the interpreter ends."""
     _SEARCHES.add(search)
 
@@ -79,14 +65,14 @@ def in_thread(step: Callable[[], None]) -> None:
 def stop() -> None:
     """At the end of the interpreter: begin nothing more, and wait a moment for what is under way."""
     deadline = time.monotonic() + _PATIENCE
-    for one in list(_SEARCHES):
+    searches, threads = list(_SEARCHES), list(_STEPS)
+    for one in searches:
         one.stop()
         one.interrupt()
-    threads = list(_STEPS)
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
     if not any(thread.is_alive() for thread in threads):
-        for one in list(_SEARCHES):
+        for one in searches:
             one.end()
 
 

@@ -44,8 +44,7 @@ from akx.tuner.trace.writer import Recorder, recording_to
 from akx.tuner.trial.bench import Bench
 from akx.tuner.trial.problem import BASIS_KINDS, Problem
 from akx.tuner.warmup.compile_ahead import processes_ahead
-from akx.tuner.warmup.gpu_code import Precompilation, precompiling
-from akx.tuner.warmup.host_code import Warmup, job_of
+from akx.tuner.warmup.host_code import Warmup, job_of, precompiling
 
 __all__ = ["exhaustive", "tune"]
 
@@ -564,7 +563,7 @@ def _warmup(matrix: Matrix, start_vectors: int, backend: str, threads: int, want
 
 def _compile(
     warmup: Warmup,
-    compilation: Precompilation | None,
+    compilation: Warmup | None,
     plans: Iterable[Plan],
     wanted: Settings,
     callback: Callable[[Progress], object] | None,

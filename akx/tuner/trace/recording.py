@@ -30,14 +30,14 @@ from akx.tuner.candidates.warm_start import WarmStart
 from akx.tuner.history.result import COMPLETE, EXHAUSTED, Trial
 from akx.tuner.space import is_baseline
 
-__all__ = ["RECORDING_SCHEMA", "RecordedTrial", "Recording", "Run", "read_recording"]
+__all__ = ["AGAIN", "KIND", "RECORDING_SCHEMA", "RecordedTrial", "Recording", "Run", "read_recording"]
 
 #: Version of the form of a recording.
 RECORDING_SCHEMA = 1
 
 KIND = "recording"
 _BEGINS = b'{"akx": "recording"'
-_AGAIN = "record it again: akx tune MATRIX --retune --record FILE"
+AGAIN = "record it again: akx tune MATRIX --retune --record FILE"
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,11 @@ class RecordedTrial:
         Bytes of the program; 0 where none was prepared.
     model_seconds : float or None
         What the traffic model says of the plan, in seconds of one call; None where it says nothing.
-    clock_hz : float or None
-        Clock of the processor at the end of the trial; None where the system does not tell.
     """
 
     trial: Trial
     nbytes: int = 0
     model_seconds: float | None = None
-    clock_hz: float | None = None
 
 
 @dataclass(frozen=True)
@@ -188,9 +185,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
 
 
 def _parse(name: str, lines: list[bytes]) -> Recording:
-    headers: list[dict[str, Any]] = []
-    trials: list[dict[int, RecordedTrial]] = []
-    results: list[Mapping[str, Any] | None] = []
+    runs: list[tuple[dict[str, Any], dict[int, RecordedTrial], list[Mapping[str, Any]]]] = []
     cut: int | None = None  # number of a line that is no JSON; only a new run or the end of the file may follow
     lost = 0
     for number, line in enumerate(lines, 1):
@@ -198,42 +193,44 @@ def _parse(name: str, lines: list[bytes]) -> Recording:
             continue
         row = _object(line)
         begins = row is not None and row.get("akx") == KIND
-        if not headers and row is None and line.startswith(_BEGINS):
-            raise FileFormatError(f"{name} is cut off in its first line", hint="nothing is in it: remove it")
-        if not headers and not begins:
-            raise FileFormatError(
-                f"{name} is no recording of a tuning run",
-                expected=f'a first line {{"akx": "{KIND}", "schema": {RECORDING_SCHEMA}, ...}}',
-                found=brief(line[:40].decode(errors="replace")),
-                hint="akx tune MATRIX --record FILE writes one",
-            )
+        if not (runs or begins):
+            raise _no_recording(name, line, is_cut=row is None and line.startswith(_BEGINS))
         if row is not None and begins:
             _check_header(name, number, row)
-            headers.append(row)
-            trials.append({})
-            results.append(None)
+            runs.append((row, {}, []))
             lost, cut = lost + (cut is not None), None
         elif cut is not None:
             raise _damaged(name, cut, "a line that is cut off, with others behind it")
         elif row is None:
             cut = number
         elif isinstance(row.get("result"), dict):
-            results[-1] = row["result"]
+            runs[-1][2].append(row["result"])
         else:
             try:
                 one = _trial(row)
             except AkxError as error:
                 raise _damaged(name, number, str(error)) from error
-            trials[-1][one.trial.number] = one
-    if not headers:
-        raise FileFormatError(f"{name} is empty", expected="a recording of a tuning run", hint=_AGAIN)
-    keys = [PlanKey.from_json(header["key"]) for header in headers]
-    for key in keys[1:]:
-        if key != keys[0]:
-            fields = ", ".join(keys[0].mismatch(key))
-            raise FileFormatError(f"{name} has runs of several problems", found=f"other {fields}", hint=_AGAIN)
-    runs = (Run(header, tuple(rows.values()), end) for header, rows, end in zip(headers, trials, results, strict=True))
-    return Recording(name, keys[0], tuple(runs), lost + (cut is not None))
+            runs[-1][1][one.trial.number] = one
+    if not runs:
+        raise FileFormatError(f"{name} is empty", expected="a recording of a tuning run", hint=AGAIN)
+    key, *others = (PlanKey.from_json(header["key"]) for header, *_ in runs)
+    for other in others:
+        if other != key:
+            fields = ", ".join(key.mismatch(other))
+            raise FileFormatError(f"{name} has runs of several problems", found=f"other {fields}", hint=AGAIN)
+    found = (Run(header, tuple(trials.values()), ends[-1] if ends else None) for header, trials, ends in runs)
+    return Recording(name, key, tuple(found), lost + (cut is not None))
+
+
+def _no_recording(name: str, line: bytes, *, is_cut: bool) -> FileFormatError:
+    if is_cut:
+        return FileFormatError(f"{name} is cut off in its first line", hint="nothing is in it: remove it")
+    return FileFormatError(
+        f"{name} is no recording of a tuning run",
+        expected=f'a first line {{"akx": "{KIND}", "schema": {RECORDING_SCHEMA}, ...}}',
+        found=brief(line[:40].decode(errors="replace")),
+        hint="akx tune MATRIX --record FILE writes one",
+    )
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
@@ -246,25 +243,18 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _trial(row: Mapping[str, Any]) -> RecordedTrial:
-    nbytes, beside = row.get("nbytes", 0), {name: row.get(name) for name in ("model_seconds", "clock_hz")}
-    for name, value in {"nbytes": nbytes, **beside}.items():
+    for name in ("nbytes", "model_seconds"):
+        value = row.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise PlanError(f"trial field '{name}' is no number", found=brief(value))
-    return RecordedTrial(Trial.from_json(row), int(nbytes or 0), **beside)
+    return RecordedTrial(Trial.from_json(row), int(row.get("nbytes") or 0), row.get("model_seconds"))
 
 
 _PARTS: Mapping[str, type] = {
+    **dict.fromkeys(("matrix", "key", "device", "settings", "space", "model", "predicted", "starts"), dict),
     "kind": str,
-    "matrix": dict,
-    "key": dict,
     "backend": str,
     "threads": int,
-    "device": dict,
-    "settings": dict,
-    "space": dict,
-    "model": dict,
-    "predicted": dict,
-    "starts": dict,
 }
 
 
@@ -274,7 +264,7 @@ def _check_header(name: str, number: int, header: Mapping[str, Any]) -> None:
             f"{name} is a recording of another schema",
             expected=str(RECORDING_SCHEMA),
             found=brief(header.get("schema")),
-            hint="read it with the akx that wrote it, or " + _AGAIN,
+            hint="read it with the akx that wrote it, or " + AGAIN,
         )
     wrong = [part for part, kind in _PARTS.items() if not isinstance(header.get(part), kind)]
     if wrong:
@@ -286,4 +276,4 @@ def _check_header(name: str, number: int, header: Mapping[str, Any]) -> None:
 
 
 def _damaged(name: str, number: int, found: str) -> FileFormatError:
-    return FileFormatError(f"{name} is damaged in line {number}", found=found, hint=_AGAIN)
+    return FileFormatError(f"{name} is damaged in line {number}", found=found, hint=AGAIN)

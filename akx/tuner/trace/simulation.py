@@ -15,14 +15,14 @@ exhaustive run drops nothing. What it takes then is guessed: what it took before
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from types import SimpleNamespace
 from typing import Any, cast
 
-from akx.backends.schedule import Parameter, Program, Schedule, TimedCall, Traffic
+from akx.backends.schedule import Parameter, Schedule, TimedCall, Traffic
 from akx.core.errors import AkxError, FileFormatError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -31,7 +31,7 @@ from akx.tuner.measure import DISTURBED_SECONDS, Watch
 from akx.tuner.model.figures import Figures
 from akx.tuner.model.seconds import Model
 from akx.tuner.space import Costs, Space
-from akx.tuner.trace.recording import RecordedTrial, Recording
+from akx.tuner.trace.recording import AGAIN, RecordedTrial, Recording
 from akx.tuner.trial.bench import SHORT_SECONDS, is_hopeless, too_slow
 
 __all__ = ["UNKNOWN", "RecordedBench", "RecordedClock", "RecordedModel", "RecordedSpace", "recorded_world"]
@@ -43,7 +43,7 @@ _LOOKS = 4
 
 
 class RecordedClock:
-    """A clock that goes on by what the recorded trials took."""
+    """A clock that goes on by what the recorded trials took, in seconds."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -110,7 +110,7 @@ class RecordedSpace(Space):
 
 @dataclass(frozen=True)
 class RecordedModel(Model):
-    """What was modelled of the recorded plans."""
+    """What was modelled of the recorded plans; traffic and rooflines are not on record."""
 
     recording: Recording = field(kw_only=True)
 
@@ -120,7 +120,6 @@ class RecordedModel(Model):
         return float(self.recording.header["model"]["least_seconds"])
 
     def traffic(self, plan: Plan) -> Traffic | None:
-        """Nobody recorded it."""
         return None
 
     def seconds(self, plan: Plan) -> float:
@@ -129,12 +128,13 @@ class RecordedModel(Model):
         return math.inf if found is None or found.model_seconds is None else found.model_seconds
 
     def roofline(self, plan: Plan, seconds: float) -> Roofline | None:
-        """Nobody recorded it."""
         return None
 
 
 class RecordedBench:
     """What a search asks of :class:`akx.tuner.trial.bench.Bench`, answered from recorded trials.
+
+    A plan stands for its program. Nothing has to be compiled, goes on beside the search, or has to be let go of.
 
     Parameters
     ----------
@@ -150,6 +150,10 @@ class RecordedBench:
         For a real space.
     """
 
+    watch: Watch | None = None
+    slowed, places, patience = 1.0, 1, math.inf
+    alone: Callable[[], AbstractContextManager[object]] = nullcontext
+
     def __init__(
         self,
         trials: Mapping[Plan, RecordedTrial],
@@ -159,20 +163,9 @@ class RecordedBench:
         race: float,
         matrix: Matrix | None = None,
     ) -> None:
-        self.space = space
-        self.clock = clock
-        self._trials = trials
-        self._race = race
+        self.space, self.clock = space, clock
+        self._trials, self._race, self._anchor = trials, race, 0.0
         self._matrix = cast("Matrix", matrix)
-        self._anchor = 0.0
-        self.watch: Watch | None = None  # nothing to look at
-        self.slowed = 1.0
-        self.places = 1
-        self.patience = math.inf  # recorded trials took the time they took
-        self.alone: Callable[[], AbstractContextManager[object]] = nullcontext  # and nobody else measures
-
-    def end_when_settled(self, end: Callable[[], None]) -> None:
-        """Nothing is at work beside what is recorded."""
 
     def nbytes(self, plan: Plan) -> int:
         """Bytes of the program, as recorded."""
@@ -202,25 +195,11 @@ class RecordedBench:
         look = _LOOKS * (seconds + self._anchor)
         return 2 * look + DISTURBED_SECONDS if seconds < SHORT_SECONDS else look
 
-    def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
-        """Nothing: recorded trials took what they took."""
-
-    def is_coming(self, plan: Plan) -> bool:
-        """Nothing has to be compiled."""
-        return False
-
-    def await_code(self, seconds: float) -> None:
-        """Nothing is waited for."""
-
-    def settle(self) -> None:
-        """Nothing goes on."""
-
     def anchor_on(self, plan: Plan, seconds: float) -> None:
         """What a call of the anchor takes."""
         self._anchor = seconds
 
     def program(self, plan: Plan) -> Plan:
-        """The plan stands for its program."""
         return plan
 
     def elsewhere(self, plan: Plan) -> Plan:
@@ -235,11 +214,13 @@ class RecordedBench:
         """The error on record."""
         return self._trials[plan].trial.error or 0.0
 
-    def forget(self, plan: Plan) -> None:
-        """Nothing is kept."""
+    def is_coming(self, plan: Plan) -> bool:
+        return False
 
-    def close(self) -> None:
-        """Nothing is kept."""
+    def _nothing(self, *_: Any) -> None:
+        pass
+
+    get_ready = await_code = end_when_settled = settle = forget = close = _nothing
 
 
 class _RecordedCall(TimedCall):
@@ -261,10 +242,7 @@ class _RecordedCall(TimedCall):
 def recorded_world(recording: Recording, race: float) -> tuple[RecordedBench, RecordedModel]:
     """Bench and model of a recording; its clock is the bench's.
 
-    Raises
-    ------
-    FileFormatError
-        Where what the recording says of its space makes no sense.
+    Raises FileFormatError where what the recording says of its space makes no sense.
     """
     header, key = recording.header, recording.key
     try:
@@ -274,12 +252,13 @@ def recorded_world(recording: Recording, race: float) -> tuple[RecordedBench, Re
         float(header["model"]["least_seconds"])
         predicted = Plan.from_json(header["predicted"])
     except (AkxError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(
-            f"{recording.path} is damaged in line 1",
-            found=f"{type(error).__name__}: {error}",
-            hint="record it again: akx tune MATRIX --retune --record FILE",
-        ) from error
-    schedules = {name: _Recorded(name, starts.get(name, ())) for name in parameters}
+        found = f"{type(error).__name__}: {error}"
+        raise FileFormatError(f"{recording.path} is damaged in line 1", found=found, hint=AGAIN) from error
+    # Of a schedule nothing is asked but where it wants a search to begin.
+    schedules = {
+        name: cast("Schedule", SimpleNamespace(name=name, starts=lambda *_, name=name: tuple(starts.get(name, ()))))
+        for name in parameters
+    }
     device = SimpleNamespace(**{**header["device"], "cores": header["threads"]})
     space = RecordedSpace(
         header["backend"], key.k, header["threads"], device, schedules, parameters, trials=recording.trials
@@ -294,25 +273,3 @@ def _parameter(given: Mapping[str, Any]) -> Parameter:
     if not all(isinstance(choice, (bool, int, float, str)) for choice in choices):
         raise TypeError(f"choices of {given['name']} are {choices!r}")
     return Parameter(given["name"], choices, given["default"], str(given.get("description", "")))
-
-
-class _Recorded(Schedule):
-    """A schedule's name, and where it wants a search to begin; nothing else is asked of it."""
-
-    def __init__(self, name: str, starts: Sequence[Plan]) -> None:
-        self.name, self._starts = name, tuple(starts)
-
-    def starts(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...]:
-        return self._starts
-
-    def space(self, matrix: Matrix, device: Any, k: int) -> tuple[Parameter, ...]:
-        raise NotImplementedError
-
-    def feasible(self, plan: Plan, matrix: Matrix, device: Any) -> str | None:
-        raise NotImplementedError
-
-    def traffic(self, plan: Plan, matrix: Matrix, device: Any) -> Traffic:
-        raise NotImplementedError
-
-    def prepare(self, matrix: Matrix, plan: Plan) -> Program:
-        raise NotImplementedError

@@ -10,13 +10,12 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from akx.backends.schedule import Parameter
 from akx.core.errors import ArgumentError, FileFormatError
 from akx.core.fork_safety import lock_file, unlock_file
 from akx.plandb import PlanKey
@@ -29,10 +28,15 @@ from akx.tuner.request import Settings
 from akx.tuner.space import Space
 from akx.tuner.trace.recording import KIND, RECORDING_SCHEMA, read_recording
 
-__all__ = ["Recorder", "describe_run", "recording_to"]
+__all__ = ["Recorder", "recording_to"]
 
 #: Digits of a sample: more than any clock can tell apart.
 _DIGITS = 6
+#: Of the result, as they are.
+_FIGURES = (
+    *("seconds", "spread", "baseline_seconds", "baseline_spread", "tuning_seconds", "prepare_seconds"),
+    *("stopped", "interrupted", "disturbed", "notes"),
+)
 
 
 class Recorder:
@@ -43,16 +47,9 @@ class Recorder:
     path : str or os.PathLike
         The file, new or a recording of the same problem.
     header : mapping
-        First line of the run, of :func:`describe_run`.
+        First line of the run.
     model : Model
         What it says of each plan is recorded as well.
-
-    Attributes
-    ----------
-    problem : str
-        Why no more is written, "" while all is well.
-    rows : int
-        Trials written.
 
     Raises
     ------
@@ -63,10 +60,8 @@ class Recorder:
     """
 
     def __init__(self, path: str | os.PathLike[str], header: Mapping[str, Any], model: Model) -> None:
-        self.path = os.fspath(path)
-        self.problem = ""
-        self.rows = 0
-        self._model = model
+        self.path, self._model = os.fspath(path), model
+        self._problem, self._rows = "", 0  # why no more is written; trials that were
         existing = Path(path)
         broken = False
         try:
@@ -74,7 +69,7 @@ class Recorder:
                 _check_same(self.path, PlanKey.from_json(header["key"]))
                 broken = not existing.read_bytes().endswith(b"\n")
             self._file: IO[str] = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed at the end of the run
-            _lock(self._file, self.path)
+            self._lock()
             self._file.write("\n" if broken else "")
             self._write(header)
         except OSError as error:
@@ -83,6 +78,18 @@ class Recorder:
                 found=error.strerror or str(error),
                 hint="check the folder and its permissions, or name another file with --record (record=)",
             ) from error
+
+    def _lock(self) -> None:
+        """Keep other runs from writing to the file until it is closed, where the system can."""
+        try:
+            lock_file(self._file.fileno())
+        except BlockingIOError as error:
+            self._file.close()
+            raise ArgumentError(
+                f"{self.path} is being written by another tuning run", hint="name another file, or wait for its end"
+            ) from error
+        except OSError:  # a file system without locks
+            return
 
     def trial(self, trial: Trial, nbytes: int) -> None:
         """Write one trial, whose program took so many bytes."""
@@ -94,15 +101,15 @@ class Recorder:
                 "model_seconds": _finite(self._model.seconds(trial.plan)),
             }
         )
-        self.rows += not self.problem
+        self._rows += not self._problem
 
     def end(self, result: TuneResult) -> TuneResult:
         """Write what became of the run. Returns the same, with a note where not all of it could be written."""
         self._line({"result": _outcome(result)})
         self.close()
-        if not self.problem:
+        if not self._problem:
             return result
-        note = f"the recording {self.path} ends after {self.rows} trials: {self.problem}"
+        note = f"the recording {self.path} ends after {self._rows} trials: {self._problem}"
         return replace(result, notes=(*result.notes, note))
 
     def close(self) -> None:
@@ -112,15 +119,15 @@ class Recorder:
                 unlock_file(self._file.fileno())
             self._file.close()
         except OSError as error:
-            self.problem = self.problem or error.strerror or str(error)
+            self._problem = self._problem or error.strerror or str(error)
 
     def _line(self, row: Mapping[str, Any]) -> None:
-        if self.problem or self._file.closed:
+        if self._problem or self._file.closed:
             return
         try:
             self._write(row)
         except OSError as error:
-            self.problem = error.strerror or str(error)
+            self._problem = error.strerror or str(error)
             self.close()
 
     def _write(self, row: Mapping[str, Any]) -> None:
@@ -138,37 +145,33 @@ def recording_to(
     settings: Settings,
     warm_start: WarmStart = NO_WARM_START,
 ) -> Iterator[Recorder | None]:
-    """The recorder of one run, closed whatever happens; None where there is no path. See :func:`describe_run`."""
+    """The recorder of one run, closed whatever happens; None where there is no path.
+
+    Parameters
+    ----------
+    path : str, os.PathLike or None
+        The file.
+    kind : str
+        ``"search"``, ``"exhaustive"``, or ``"part"`` where all of a part of the space is measured.
+    name : str
+        Of the matrix.
+    key, model, settings, warm_start
+        Of the problem; of the matrix and its space; of the search; and with which it begins.
+    """
     if path is None:
         yield None
         return
-    recorder = Recorder(path, describe_run(kind, name, key, model, settings, warm_start), model)
+    recorder = Recorder(path, _header(kind, name, key, model, settings, warm_start), model)
     try:
         yield recorder
     finally:
         recorder.close()
 
 
-def describe_run(
-    kind: str, name: str, key: PlanKey, model: Model, settings: Settings, warm_start: WarmStart = NO_WARM_START
+def _header(
+    kind: str, name: str, key: PlanKey, model: Model, settings: Settings, warm_start: WarmStart
 ) -> dict[str, Any]:
-    """The first line of a run: the problem, the device, the space, and what the model says before any measurement.
-
-    Parameters
-    ----------
-    kind : str
-        ``"search"``, ``"exhaustive"``, or ``"part"`` where all of a part of the space is measured.
-    name : str
-        Of the matrix.
-    key : PlanKey
-        Of the problem.
-    model : Model
-        Of the matrix and the space.
-    settings : Settings
-        Of the search.
-    warm_start : WarmStart
-        Plans of the database with which the search begins.
-    """
+    """The first line of a run: the problem, the device, the space, and what the model says before any measurement."""
     space, matrix = model.space, model.matrix
     return {
         "akx": KIND,
@@ -191,12 +194,13 @@ def describe_run(
         "predicted": space.inside(predicted(model)).to_json(),
         "starts": _starts(model),
         "seeds": warm_start.to_json(),
-        "space": {schedule: [_parameter(one) for one in held] for schedule, held in space.parameters.items()},
+        "space": {
+            schedule: [
+                {name: getattr(one, name) for name in ("name", "choices", "default", "description")} for one in held
+            ]
+            for schedule, held in space.parameters.items()
+        },
     }
-
-
-def _parameter(one: Parameter) -> dict[str, Any]:
-    return {"name": one.name, "choices": list(one.choices), "default": one.default, "description": one.description}
 
 
 def _starts(model: Model) -> dict[str, list[dict[str, Any]]]:
@@ -209,46 +213,23 @@ def _starts(model: Model) -> dict[str, list[dict[str, Any]]]:
 def _packages() -> dict[str, str]:
     found = {}
     for package in ("akx", "numpy", "numba", "optuna", "pymetis", "pycuda", "cuda-bindings"):
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def _outcome(result: TuneResult) -> dict[str, Any]:
+    plain = result.baseline_plan
     return {
+        **{name: getattr(result, name) for name in _FIGURES},
         "plan": result.plan.to_json(),
-        "seconds": result.seconds,
-        "spread": result.spread,
-        "baseline_plan": None if result.baseline_plan is None else result.baseline_plan.to_json(),
-        "baseline_seconds": result.baseline_seconds,
-        "baseline_spread": result.baseline_spread,
-        "tuning_seconds": result.tuning_seconds,
-        "prepare_seconds": result.prepare_seconds,
-        "stopped": result.stopped,
-        "interrupted": result.interrupted,
-        "disturbed": result.disturbed,
+        "baseline_plan": None if plain is None else plain.to_json(),
         "finalists": [finalist.to_json() for finalist in result.finalists],
-        "notes": list(result.notes),
     }
 
 
 def _finite(seconds: float) -> float | None:
     return seconds if math.isfinite(seconds) else None
-
-
-def _lock(file: IO[str], name: str) -> None:
-    """Keep other runs from writing to the file until it is closed, where the system can."""
-    try:
-        lock_file(file.fileno())
-    except BlockingIOError as error:
-        file.close()
-        raise ArgumentError(
-            f"{name} is being written by another tuning run", hint="name another file, or wait for its end"
-        ) from error
-    except OSError:  # a file system without locks
-        return
 
 
 def _check_same(name: str, key: PlanKey) -> None:

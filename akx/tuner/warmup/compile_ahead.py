@@ -6,9 +6,6 @@ search is likely to come up with are prepared and compiled ahead, each in a proc
 machine code, and the process that has it ready runs it at once. Nothing is launched before it is asked for, so that a
 plan that hangs does so when nobody measures here; what goes wrong ahead is no verdict: the plan runs first when it is
 asked for, as if nothing had been.
-
-With ``m`` such processes a plan costs the search what is left of its compilation, where it was foreseen, and up to m of
-them go on at a time.
 """
 
 from __future__ import annotations
@@ -45,15 +42,7 @@ _ENDING = 5.0
 def processes_ahead(problem: Problem, free_bytes: int, cores: int | None = None, host_bytes: int | None = None) -> int:
     """How many processes may get plans ready, beside the one for the plan asked for; 0 where cores or memory are few.
 
-    Parameters
-    ----------
-    problem : Problem
-    free_bytes : int
-        Of the device's memory.
-    cores : int, optional
-        Of the host; by default those of this process.
-    host_bytes : int, optional
-        Of the host's memory that is free; by default as the system says.
+    `free_bytes` are of the device's memory; cores, and `host_bytes` that are free, are by default as the system says.
     """
     cores = host_device().cores if cores is None else cores
     host_bytes = available_bytes() if host_bytes is None else host_bytes
@@ -121,10 +110,7 @@ class CompileAhead:
                 self._changed.wait_for(lambda: plan not in self._coming, min(_COMING, most))
 
     def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
-        """What became of a plan that runs now: see :meth:`Sandbox.reason_against`.
-
-        In the process that has it ready, or is getting it ready, else in any that is idle, those that are up first.
-        """
+        """As :meth:`Sandbox.reason_against`, in the process that has it ready, else in one that is up, else in any."""
         begin, limit = time.monotonic(), None if most == math.inf else most
         self._begun.add(plan)
         with self._changed:

@@ -1,4 +1,4 @@
-"""The code of the host's plans, compiled on all cores before trials need it.
+"""Processes that compile akx's own code on all cores before trials need it: that of the host's plans, and layouts.
 
 A plan of the host needs functions of its schedule, its variant and its order of the rows, which Numba compiles when
 they are first called: some seconds for each, half a minute for what a search begins with. So a search on a fresh
@@ -6,13 +6,11 @@ machine has a phase for that, outside its seconds: processes prepare plans and r
 of it, since what is compiled depends on types and not on sizes. What they have compiled is in Numba's cache when the
 search asks for it. What may come later they compile beside the trials; they are stopped while something is timed.
 
-Each piece of code leaves a note beside Numba's cache that it is there, for these sources and types on this processor:
-the next search starts no process.
+Each piece of code leaves a note that it is there (:mod:`akx.tuner.warmup.gpu_code`): the next search starts no process.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -22,8 +20,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,14 +35,9 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import sandbox
 from akx.tuner.space import build_space
-from akx.tuner.warmup.gpu_code import note_of, part_of
+from akx.tuner.warmup.gpu_code import Code, Job, layout_jobs, note_of, part_of
 
-__all__ = ["ALL", "TEAM", "Code", "Job", "Warmup", "code_of", "every_plan", "job_of", "run_job"]
-
-#: What is compiled at once: schedule, variant, order of the rows.
-Code = tuple[str, ...]
-#: A piece of code, a function by its module and name, and what it is called with after the matrix and start vectors.
-Job = tuple[Code, str, str, Any]
+__all__ = ["ALL", "TEAM", "Code", "Job", "Warmup", "code_of", "every_plan", "job_of", "precompiling", "run_job"]
 
 #: Entries up to which processes get the whole matrix: then what is feasible here is feasible there.
 _WHOLE = 2_000_000
@@ -52,9 +45,11 @@ _WHOLE = 2_000_000
 _HOST, _COPIES = 400 * 2**20, 6
 #: Seconds between two reports of how far they are.
 _LOOK = 0.5
+#: How far processes that compile for a GPU stand back behind others that want a core.
+_NICE = 10
 #: Code that all plans of several threads share.
 TEAM: Job = (("team",), __name__, "_meet", None)
-#: The code that is everything, for a matrix of these types.
+#: The code that is everything for the host, for a matrix of these types.
 ALL: Code = ("all",)
 #: Of Linux: end with the thread that started this process, also while it is stopped.
 _PR_SET_PDEATHSIG = 1
@@ -85,6 +80,8 @@ class Warmup:
         The process; by default this module.
     nice : int
         How far the processes stand back behind others that want a core.
+    everything : tuple of str, optional
+        The code whose note says that nothing is left to compile.
     """
 
     def __init__(
@@ -95,15 +92,15 @@ class Warmup:
         count: int | None = None,
         command: Sequence[str] | None = None,
         nice: int = 0,
+        everything: Code | None = ALL,
     ) -> None:
         held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes
         fitting = int(sandbox.SHARE * sandbox.available_bytes() / (_HOST + _COPIES * held))
-        self._most = max(0, min(host_device().cores, fitting)) if count is None else count
-        if self._most and (note := note_of(ALL, matrix)) is not None and note.exists():
+        self._most = max(0, min(host_device().cores, fitting)) if count is None else max(0, count)
+        if self._most and everything and (note := note_of(everything, matrix)) is not None and note.exists():
             self._most = 0
         self._matrix, self._vectors, self._nice = matrix, start_vectors, nice
         self._command = command or sandbox.command(__name__)
-        self._notes: dict[Code, Path | None] = {}
         self._there: set[Code] = set()
         self._at: set[Code] = set()
         self._waiting: deque[Job] = deque()
@@ -125,10 +122,8 @@ class Warmup:
         """Whether a piece of code is compiled, or nobody here will compile it."""
         if self._most == 0 or code in self._there:
             return True
-        if code not in self._notes:
-            self._notes[code] = note_of(code, self._matrix)
-        note = self._notes[code]
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
+            note = note_of(code, self._matrix)
             if note is not None and not note.exists():
                 return False
         self._there.add(code)
@@ -193,14 +188,11 @@ class Warmup:
     def has_come(self, plan: Plan) -> None:
         """The code of a plan was compiled in this process."""
         code = code_of(plan)
-        if self._most == 0 or code in self._there:
-            return
         if not self.is_there(code):
             self._leave_note(code)
             with self._changed:
                 self._waiting = deque(job for job in self._waiting if job[0] != code)
-                self._there.add(code)
-                self._changed.notify_all()
+            self._come(code)
 
     @property
     def has_all(self) -> bool:
@@ -209,17 +201,16 @@ class Warmup:
 
     def leave_note_of_all(self) -> None:
         """Nothing is left to compile for a matrix of these types: from now on no process is started for one."""
-        self._notes[ALL] = note_of(ALL, self._matrix)
         self._leave_note(ALL)
 
     def _leave_note(self, code: Code) -> None:
-        note = self._notes.get(code)
+        note = note_of(code, self._matrix)
         if note is not None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 note.parent.mkdir(parents=True, exist_ok=True)
                 note.touch()
 
-    @contextlib.contextmanager
+    @contextmanager
     def aside(self) -> Iterator[None]:
         """Nothing is compiled within: something is timed."""
         self._signal("SIGSTOP")
@@ -243,21 +234,15 @@ class Warmup:
         if sys.platform != "linux":  # elsewhere one that is stopped would outlive this process
             return
         for process in self._processes:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 process.send_signal(getattr(signal, name))
 
     def _start(self) -> None:
-        with contextlib.suppress(OSError, RuntimeError):  # then the search compiles as it goes
-            process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=sandbox.environment(),
-            )
+        with suppress(OSError, RuntimeError):  # then the search compiles as it goes
+            process = sandbox.started(self._command, stderr=subprocess.DEVNULL)
             self._processes.append(process)
             if self._nice and hasattr(os, "setpriority"):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     os.setpriority(os.PRIO_PROCESS, process.pid, self._nice)
             lasts = threading.current_thread() is threading.main_thread()
             threading.Thread(target=self._serve, args=(process, lasts), name="akx-warmup", daemon=True).start()
@@ -271,13 +256,11 @@ class Warmup:
 
         `lasts` says whether the thread that started it is there as long as this process.
         """
-        assert process.stdin is not None
-        assert process.stdout is not None
         code: Code | None = None
         try:
             matrix = self._matrix if self._matrix.nnz <= _WHOLE else part_of(self._matrix)
-            arrays = (matrix.indptr, matrix.indices, matrix.data)
-            sandbox.send(process.stdin, {"matrix": arrays, "vectors": self._vectors, "lasts": lasts})
+            given = {**sandbox.packed(matrix), "vectors": self._vectors, "lasts": lasts}
+            sandbox.send(process.stdin, given)
             while True:
                 with self._changed:
                     self._idle += 1
@@ -308,6 +291,29 @@ class Warmup:
             self._changed.notify_all()
 
 
+@contextmanager
+def precompiling(matrix: Matrix, k: int, start_vectors: int, device: Any, *, wanted: bool) -> Iterator[Warmup | None]:
+    """Processes compile layouts for a GPU beside what is done within, where that is `wanted` and was not done before.
+
+    None where there are no processes: it is done, nothing is kept, or cores or memory are few. What keeps them from
+    being started is no error: then the search compiles as it goes.
+    """
+    work: Warmup | None = None
+    if wanted:
+        with suppress(Exception):
+            part, jobs = layout_jobs(matrix, k, device)
+            fitting = int(sandbox.SHARE * sandbox.available_bytes() / _HOST)
+            count = min(host_device().cores - sandbox.SPARED_CORES, fitting)
+            work = Warmup(part, start_vectors, count=count, nice=_NICE, everything=None)
+            work.want(jobs)
+    try:
+        with sandbox.unmistakable_files():
+            yield work if work is not None and work.count else None
+    finally:
+        if work is not None:
+            work.close()
+
+
 def every_plan(matrix: Matrix, k: int) -> list[Plan]:
     """Plans of the host that together need all code for a matrix of these types, as far as they are feasible for it.
 
@@ -318,9 +324,9 @@ def every_plan(matrix: Matrix, k: int) -> list[Plan]:
     found: list[Plan] = []
     for name in space.parameters:
         for kind in ("variant", "partitioner"):
-            plans = (space.plan(name, {kind: choice}) for choice in space.choices(name, kind))
-            for plan in plans:
-                with contextlib.suppress(Exception):
+            for choice in space.choices(name, kind):
+                with suppress(Exception):
+                    plan = space.plan(name, {kind: choice})
                     if space.feasible(plan, matrix) is None:
                         found.append(plan)
     return list(dict.fromkeys(found))
@@ -340,9 +346,9 @@ def _play(data: Any, matrix: Matrix, vectors: int) -> None:
     plan = Plan.from_json(data)
     schedule, device = registry.get(plan.backend, plan.schedule), host_device()
     for ask in (schedule.feasible, schedule.traffic):
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             ask(plan, matrix, device)
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         schedule.work(plan, matrix, device, vectors)
     program = schedule.prepare(matrix, plan)
     program.ready(vectors)
@@ -363,15 +369,12 @@ def _meet(_: Any, matrix: Matrix, vectors: int) -> None:
 
 def main(parent: int | None = None) -> None:
     """Do what is asked for until the pipe is closed; `parent` is the process that asks."""
-    sandbox.end_with_parent(parent)
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    with contextlib.suppress(EOFError, OSError), sandbox.unmistakable_files():
+    with sandbox.answering(parent) as answers, sandbox.unmistakable_files():
         given = sandbox.receive(sys.stdin.buffer)
         if given["lasts"]:  # a step beside calls ends long before its process
-            with contextlib.suppress(AttributeError, OSError):
+            with suppress(AttributeError, OSError):
                 ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        matrix = Matrix(*given["matrix"], pattern_cache={})
+        matrix = sandbox.unpacked(given)
         while True:
             module, name, argument = sandbox.receive(sys.stdin.buffer)
             sandbox.send(answers, run_job(module, name, argument, matrix, given["vectors"]))
