@@ -1,4 +1,4 @@
-"""The vector work of the GPU without one: its own drivers, its own kernels, run by on_host/cuda_on_host.h.
+"""The GPU without one: its own drivers, its own kernels, run by on_host/cuda_on_host.h.
 
 :func:`install` puts host memory behind device arrays, and kernels compiled by g++ behind those of a module. Nothing
 else is replaced: tiles, launches, arguments, sizes of shared memory and records are those of a GPU.
@@ -106,16 +106,26 @@ class HostKernel:
         self._function.restype = ctypes.c_bool
 
     def most_blocks(self, block: int) -> int:
-        """One: blocks run one after another, and cannot meet."""
+        """One: few, since each is run for all its threads."""
         return 1
 
     def bound(self, grid: int, block: int, args: Any, *, cooperative: bool = False) -> HostBound:
         return HostBound(self, grid, block, args)
 
     def launch(
-        self, grid: int, block: int, args: Any, *, shared: int = 0, early: bool = False, stream: Any = None
+        self,
+        grid: int,
+        block: int,
+        args: Any,
+        *,
+        shared: int = 0,
+        cooperative: bool = False,
+        cluster: int = 1,
+        early: bool = False,
+        stream: Any = None,
     ) -> None:
         assert grid >= 1
+        assert grid % cluster == 0
         assert 1 <= block <= 1024
         assert block % 32 == 0
         assert shared < self._device.shared_per_block
@@ -124,8 +134,10 @@ class HostKernel:
             self._device.early.append((self._name, early))
         self._library.on_host_order(ctypes.c_ulong(self._device.order))
         keep, addresses = launch._packed(args)
-        ended = self._function(ctypes.c_uint(grid), ctypes.c_uint(block), ctypes.c_size_t(shared), addresses)
-        assert ended, f"threads of {self._name} wait for others that never come"
+        numbers = ctypes.c_uint(grid), ctypes.c_uint(block), ctypes.c_size_t(shared)
+        at_once = ctypes.c_uint(grid if cooperative else cluster)
+        ended = self._function(*numbers, at_once, ctypes.c_uint(cluster), addresses)
+        assert ended, f"threads of {self._name} wait for others that never come, or touch what is beyond shared memory"
         del keep
 
 
@@ -239,7 +251,8 @@ def _header(folder: Path) -> Path:
 
 def _compile(options: Sequence[str], target: Path) -> None:
     """Under another name at first: another process may look for the file."""
-    command = ["g++", "-std=c++17", "-O1", "-U_FORTIFY_SOURCE", "-fPIC", "-Wall", "-Wno-unknown-pragmas", "-Werror"]
+    command = ["g++", "-std=c++17", "-O1", "-fno-gnu-unique", "-U_FORTIFY_SOURCE", "-fPIC"]
+    command += ["-Wall", "-Wno-unknown-pragmas", "-Werror"]
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
         subprocess.run([*command, *options, "-o", str(made)], check=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_contract import DTYPES, fewer, make_coefficients, make_matrix, random_numbers
 from test_cuda import run_twice
-from test_cuda_parts import make
+from test_cuda_block_local import make
 
 from akx.backends import reference
 from akx.backends.cuda.device.facts import cuda_device, cuda_missing

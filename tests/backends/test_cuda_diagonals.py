@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
-from test_cuda_parts import make, small_gpu
+from test_cuda_block_local import make, small_gpu
 
 from akx.backends import reference
 from akx.backends.cuda.schedules.resident import schedule as resident

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from test_cuda_parts import h100, make
+from test_cuda_block_local import h100, make
 
 from akx.backends import registry
 from akx.backends.cuda.cost.model import Work

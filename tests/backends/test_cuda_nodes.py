@@ -1,6 +1,6 @@
 """`resident` and `ghost` with nodes of mixed sizes or with rows anywhere: how they are cut, what they read; on a GPU.
 
-Layouts are interpreted in test_cuda_parts.py, and what a program gives its kernel in test_cuda_parts_stored.py.
+Layouts are in test_cuda_block_local.py, and what a program gives its kernel in test_cuda_block_local_values.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from parts_interpreter import interpret
 from test_contract import make_coefficients, random_numbers
 from test_cuda import MOST_PLANS, all_plans, right_ones, run_twice
-from test_cuda_parts import NODES, basis, h100, make, small_gpu
+from test_cuda_block_local import NODES, basis, h100, make, small_gpu
 
 from akx.backends import reference
 from akx.backends.cuda.device.facts import cuda_missing

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from host_engine import to_device
 from nightly import mostly_nightly
 from program_on_host import CompiledDevice
-from test_cuda_parts import RESIDENT, make, small_gpu
+from test_cuda_block_local import RESIDENT, make, small_gpu
 
 from akx.backends.cuda import row_lengths as lengths
 from akx.backends.cuda.device import memory

@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 from test_contract import fewer, make_coefficients, random_numbers
 from test_cuda import run_twice
-from test_cuda_parts import NODES
+from test_cuda_block_local import NODES
 from test_cuda_wavefront import NARROW, check_new_values, values_of
 
 import akx

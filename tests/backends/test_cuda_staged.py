@@ -1,6 +1,6 @@
 """Results of `resident` that come in the order of rows through a stage: what needs no device.
 
-The kernel itself runs in test_cuda_resident_stored.py; what a program gives it is in test_cuda_parts_stored.py.
+The kernel itself runs in test_cuda_resident_stored.py; what a program gives it is in test_cuda_block_local_values.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from parts_interpreter import shared_bytes
-from test_cuda_parts import h100, large, make, small_gpu
+from test_cuda_block_local import h100, large, make, small_gpu
 
 from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident

@@ -44,11 +44,6 @@ template <int BYTES> __device__ __forceinline__ void copy_some(void *to, const v
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(BYTES)
                  : "memory");
 }
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> __device__ __forceinline__ void copies_done_but() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-}
-
 // All warps announce that their border is stored; the one that publishes waits for that, the others go on.
 template <int THREADS> __device__ __forceinline__ void announce() {
     asm volatile("barrier.cta.arrive 1, %0;" ::"n"(THREADS) : "memory");

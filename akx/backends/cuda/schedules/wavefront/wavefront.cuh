@@ -21,6 +21,7 @@
 // would else have left it when their place is written again, and L2 would ask memory for the rest of each sector: that
 // takes longer than a step.
 #pragma once
+#include "include/async.cuh"
 #include "value_compression/stored.cuh"
 
 constexpr u32 NONE = 0xffffffffu;
@@ -48,17 +49,12 @@ struct alignas(8) Nears {
     u32 first, number;
 };
 
+#ifndef AKX_ON_HOST
 // What leaves L2 first.
 __device__ __forceinline__ u64 passing() {
     u64 policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     return policy;
-}
-__device__ __forceinline__ void copy16(void *to, const void *from) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
-                     u32(__cvta_generic_to_shared(to))),
-                 "l"(from), "l"(passing())
-                 : "memory");
 }
 // A result: it is not read again in this pass.
 template <class T> __device__ __forceinline__ void put(T *to, T value) {
@@ -79,63 +75,6 @@ template <class T> __device__ __forceinline__ void put(T *to, T value) {
                      "l"(bits.word[1]), "l"(passing())
                      : "memory");
 }
-__device__ __forceinline__ void next(u32 &slot, u32 room) { slot = slot + 1 == room ? 0 : slot + 1; }
-__device__ __forceinline__ u32 modulo(int a, u32 b) { return u32(a + 0x10000 * int(b)) % b; }  // -0x10000 b <= a
-
-// What one warp sends for in a step, into shared memory: stretches of multiples of 16 bytes, by bulk copies where there
-// are any, and values one by one.
-struct Cargo {
-    u32 barrier, bytes = 0;
-
-#if __CUDA_ARCH__ >= 900
-    static __device__ __forceinline__ void begin(u64 *arrivals) {
-        for (u32 i = 0; i < FLIGHT; ++i)
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(u32(__cvta_generic_to_shared(arrivals + i)))
-                         : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-    __device__ __forceinline__ Cargo(u64 *arrival) : barrier(u32(__cvta_generic_to_shared(arrival))) {}
-    __device__ __forceinline__ void bring(void *to, const void *from, u32 size) {
-        bytes += size;
-        if ((threadIdx.x & 31) == 0)
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-                         " [%0], [%1], %2, [%3], %4;" ::"r"(u32(__cvta_generic_to_shared(to))),
-                         "l"(from), "r"(size), "r"(barrier), "l"(passing())
-                         : "memory");
-    }
-    __device__ __forceinline__ void leave() {
-        if ((threadIdx.x & 31) == 0)
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                         : "memory");
-    }
-    static __device__ __forceinline__ void arrived(u64 *arrival, u32 parity) {
-        const u32 barrier = u32(__cvta_generic_to_shared(arrival));
-        u32 done;
-        do {
-            asm volatile("{\n"
-                         ".reg .pred p;\n"
-                         "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-                         "selp.u32 %0, 1, 0, p;\n"
-                         "}\n"
-                         : "=r"(done)
-                         : "r"(barrier), "r"(parity)
-                         : "memory");
-        } while (!done);
-    }
-#else
-    static __device__ __forceinline__ void begin(u64 *) {}
-    __device__ __forceinline__ Cargo(u64 *) {}
-    __device__ __forceinline__ void bring(void *to, const void *from, u32 size) {
-        for (u32 i = 16 * (threadIdx.x & 31); i < size; i += 16 * 32)
-            copy16(static_cast<char *>(to) + i, static_cast<const char *>(from) + i);
-    }
-    __device__ __forceinline__ void leave() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-    static __device__ __forceinline__ void arrived(u64 *, u32) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(FLIGHT - 1) : "memory");
-    }
-#endif
-};
-
 // What follows is done by those threads that are `wanted` to: a branch would take longer.
 __device__ __forceinline__ void publish_word(u64 *to, u32 half, u32 tag, bool wanted) {
     asm volatile("{\n"
@@ -183,6 +122,43 @@ __device__ __forceinline__ u32 beat_of(const u32 *from) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
     return value;
 }
+#endif
+
+__device__ __forceinline__ void next(u32 &slot, u32 room) { slot = slot + 1 == room ? 0 : slot + 1; }
+__device__ __forceinline__ u32 modulo(int a, u32 b) { return u32(a + 0x10000 * int(b)) % b; }  // -0x10000 b <= a
+
+// What one warp sends for in a step, into shared memory: stretches of multiples of 16 bytes, by bulk copies where there
+// are any, and values one by one.
+struct Cargo {
+    u32 barrier, bytes = 0;
+
+#if __CUDA_ARCH__ >= 900
+    static __device__ __forceinline__ void begin(u64 *arrivals) {
+        for (u32 i = 0; i < FLIGHT; ++i) make_barrier(shared_address(arrivals + i));
+        barriers_made();
+    }
+    __device__ __forceinline__ Cargo(u64 *arrival) : barrier(shared_address(arrival)) {}
+    __device__ __forceinline__ void bring(void *to, const void *from, u32 size) {
+        bytes += size;
+        if ((threadIdx.x & 31) == 0) copy_bulk(to, from, size, barrier, passing());
+    }
+    __device__ __forceinline__ void leave() {
+        if ((threadIdx.x & 31) == 0) expect_bytes(barrier, bytes);
+    }
+    static __device__ __forceinline__ void arrived(u64 *arrival, u32 parity) {
+        wait_for_bytes(shared_address(arrival), parity);
+    }
+#else
+    static __device__ __forceinline__ void begin(u64 *) {}
+    __device__ __forceinline__ Cargo(u64 *) {}
+    __device__ __forceinline__ void bring(void *to, const void *from, u32 size) {
+        for (u32 i = 16 * (threadIdx.x & 31); i < size; i += 16 * 32)
+            copy16(static_cast<char *>(to) + i, static_cast<const char *>(from) + i, passing());
+    }
+    __device__ __forceinline__ void leave() { commit_copies(); }
+    static __device__ __forceinline__ void arrived(u64 *, u32) { copies_done_but<FLIGHT - 1>(); }
+#endif
+};
 
 // A value as words that carry a tag.
 template <class T> struct Tagged {
@@ -516,7 +492,7 @@ struct Front {
                     copy_value((item < ROOM ? own : others) + item, x + nodes[u], nodes[u] != NONE);
                 }
             }
-            asm volatile("cp.async.commit_group;" ::: "memory");
+            commit_copies();
             next(x_slot, size.ring), next(x_list, size.lists);
             // Before published words are overwritten, in the steps up to the next look, their readers are through.
             // They were looked at LOOK steps ago, and then once more where that is not enough.
@@ -529,7 +505,7 @@ struct Front {
                 }
                 through = beat_of(beats + LINE * my_reader);
             }
-            asm volatile("cp.async.wait_group %0;" ::"n"(FLIGHT - 1) : "memory");
+            copies_done_but<FLIGHT - 1>();
             __syncthreads();
             // Who is through has used what it asked for: a beat needs no fence.
             if (lane == 0) beat(beats + LINE * blockIdx.x, beat0 + u32(number) + 1);

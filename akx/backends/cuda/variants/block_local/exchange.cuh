@@ -46,6 +46,7 @@ template <class T> union Whole {
     }
 };
 
+#ifndef AKX_ON_HOST
 template <class T> __device__ __forceinline__ void put_whole(T *to, const Whole<T> &of) {
     if constexpr (sizeof(T) == 4) {
         asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(of.half));
@@ -54,18 +55,6 @@ template <class T> __device__ __forceinline__ void put_whole(T *to, const Whole<
         for (u32 w = 0; w < sizeof(T) / 8; ++w)
             asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(reinterpret_cast<u64 *>(to) + w), "l"(of.word[w]));
     }
-}
-
-template <class T> __device__ __forceinline__ void publish(T *to, T value) {
-    Whole<T> of;
-    of.value = value;
-    put_whole(to, of);
-}
-
-template <class T> __device__ __forceinline__ void take_back(T *from) {
-    Whole<T> of;
-    of.set(Absent<T>::WORD);
-    put_whole(from, of);
 }
 
 template <class T> __device__ __forceinline__ T published(const T *from) {
@@ -82,12 +71,25 @@ template <class T> __device__ __forceinline__ T published(const T *from) {
     return of.value;
 }
 
+// What this thread, and those that it has met at a barrier, have written before is seen before what they write later.
+__device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+#endif
+
+template <class T> __device__ __forceinline__ void publish(T *to, T value) {
+    Whole<T> of;
+    of.value = value;
+    put_whole(to, of);
+}
+
+template <class T> __device__ __forceinline__ void take_back(T *from) {
+    Whole<T> of;
+    of.set(Absent<T>::WORD);
+    put_whole(from, of);
+}
+
 // Whether a value, or a half of it, has not come.
 template <class T> __device__ __forceinline__ bool is_absent(T value) {
     Whole<T> of;
     of.value = value;
     return of.has(Absent<T>::WORD);
 }
-
-// What this thread, and those that it has met at a barrier, have written before is seen before what they write later.
-__device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }

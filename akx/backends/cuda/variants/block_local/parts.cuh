@@ -32,6 +32,7 @@
 // small node by zeros, so that a part waits for who computes that as well. In the stage results are part by part, in the
 // order in which warps have them; `from` then says where each row is, and rows are gathered on their way to shared memory.
 #pragma once
+#include "include/async.cuh"
 #include "variants/block_local/exchange.cuh"
 #include "value_compression/stored.cuh"
 
@@ -55,15 +56,7 @@ struct alignas(16) Slice {
     u32 base;         // GLOBAL: columns are relative to this node, or row (LISTED)
 };
 
-__device__ __forceinline__ u32 shared_address(const void *p) { return u32(__cvta_generic_to_shared(p)); }
-
-__device__ __forceinline__ void copy16(void *to, const void *from, u64 policy) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "l"(policy)
-                 : "memory");
-}
-__device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
+#ifndef AKX_ON_HOST
 // What is to stay in L2, and what is to leave first.
 __device__ __forceinline__ u64 keep_policy() {
     u64 policy;
@@ -181,27 +174,9 @@ __device__ __forceinline__ void give_one(u32 to, cdouble v, u32 barrier) {
                  "d"(v.re), "d"(v.im), "r"(barrier)
                  : "memory");
 }
-// A barrier is through when one thread of the block has said how many bytes there will be and they are there.
-__device__ __forceinline__ void make_barrier(u32 barrier) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-__device__ __forceinline__ void expect_bytes(u32 barrier, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void wait_for_bytes(u32 barrier, u32 parity) {
-    u32 through;
-    do {
-        asm volatile("{\n.reg .pred p;\n"
-                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, p;\n}"
-                     : "=r"(through)
-                     : "r"(barrier), "r"(parity)
-                     : "memory");
-    } while (!through);
-}
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+#endif
 
 template <bool WIDE> struct Number { typedef u16 type; };
 template <> struct Number<true> { typedef u32 type; };
@@ -547,14 +522,15 @@ struct Parts {
                                                u32 to_vector, i64 n, u32 from_step, u32 steps, u32 depth, u32 share,
                                                T *stage, const u32 *place_of, const void *from, u32 chunk,
                                                const u32 *halo_of, T *ring, u32 ringed, u32 pitch) {
-        extern __shared__ __align__(16) unsigned char memory[];
+        AKX_DYNAMIC_SHARED(memory);
         const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
         __shared__ Part part;
         __shared__ u64 barriers[MODE == CLUSTER ? 2 : 1];  // of even and of odd exchanges
         u32 exchanges = 0;
         if (thread == 0) {
             part = parts[me];
-            if (MODE == CLUSTER) make_barrier(shared_address(barriers)), make_barrier(shared_address(barriers + 1));
+            if (MODE == CLUSTER)
+                for (u64 &one : barriers) make_barrier(shared_address(&one)), barriers_made();
         }
         __syncthreads();
         if (MODE == CLUSTER) cluster_arrive();
@@ -597,7 +573,7 @@ struct Parts {
         for (u32 i = thread; i < 3 * k; i += THREADS) coefficient[i] = coefficients[i];
         for (u32 i = thread; i < tabled; i += THREADS) table_here[i] = table[i];
         for (u32 i = thread; i < depth; i += THREADS)
-            lasts[i] = MODE == GLOBAL || MODE == SHARED && depth == 1 ? part.slices : active[me * depth + i];
+            lasts[i] = MODE == GLOBAL || (MODE == SHARED && depth == 1) ? part.slices : active[me * depth + i];
         W held[HS > 0 ? HS : 1][HW > 0 ? HW : 1][E];
         u32 held_column[HS > 0 ? HS : 1][HW > 0 ? (HW + 1) / 2 : 1];
         u32 held_name[HS > 0 ? HS : 1][NAMES] = {};
@@ -676,7 +652,7 @@ struct Parts {
                             for (int v = 0; v < NB; ++v) {
                                 xs[i * NB + v] = value[u][v];
                                 // What others of a cluster give may be here already.
-                                if (i < part.computed * BC || LISTED && place[u] == NONE)
+                                if (i < part.computed * BC || (LISTED && place[u] == NONE))
                                     xs[span + i * NB + v] = before[u][v];
                             }
                     }
@@ -704,7 +680,7 @@ struct Parts {
                 at.values = values, at.columns = columns;
                 at.near_value = near_value, at.near_column = near_column;
                 at.node_of = target_of;
-                at.x = x, at.out = out, at.coefficient = coefficient;
+                at.x = x, at.out = out, at.n = n, at.coefficient = coefficient;
                 at.step = step, at.vectors = vectors, at.first = first;
                 at.cur = xs + (odd ? span : 0u);
                 at.next = xs + (odd ? 0u : span);
@@ -712,7 +688,7 @@ struct Parts {
                 at.own_term = !is_zero(coefficient[3 * step + 1]);
                 at.older_term = !is_zero(coefficient[3 * step + 2]);
                 at.from = {MODE == GLOBAL ? at.vector(step) : at.cur, table_here, n};
-                at.n = n, at.lane = lane, at.rows = part.computed * PER, at.own_rows = part.own * PER;
+                at.lane = lane, at.rows = part.computed * PER, at.own_rows = part.own * PER;
                 if (MODE == CLUSTER) at.own_first = part.before * PER;
                 at.kept = kept, at.passing = passing;
                 at.share = share;
@@ -738,7 +714,7 @@ struct Parts {
                     return next < last ? next : start_slice;
                 };
                 if (STAGED && j > 1) bring_results(j - 2);
-                if (STREAM && start_slice < last && (j == 0 || MODE != GLOBAL && depth > 1))
+                if (STREAM && start_slice < last && (j == 0 || (MODE != GLOBAL && depth > 1)))
                     at.ask(start_slice, slices[start_slice], 0, ahead);
 #pragma unroll 1
                 for (int inner = exchange ? 0 : 1; inner < 2; ++inner) {

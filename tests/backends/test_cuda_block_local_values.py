@@ -23,8 +23,8 @@ from nightly import mostly_nightly
 from parts_interpreter import interpret, shared_bytes
 from program_on_host import Call
 from test_contract import random_numbers
-from test_cuda_front import NOT_FULL, storable
-from test_cuda_parts import large, make, small_gpu
+from test_cuda_block_local import large, make, small_gpu
+from test_cuda_wavefront_layout import NOT_FULL, storable
 
 from akx.backends import registry
 from akx.backends.cuda import program as programs

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from parts_interpreter import interpret, shared_bytes
 from test_contract import make_matrix, random_numbers
-from test_cuda_front import NOT_FULL, storable
+from test_cuda_wavefront_layout import NOT_FULL, storable
 
 from akx.backends import reference
 from akx.backends.cuda.device.facts import CudaDevice

@@ -14,13 +14,13 @@ import host_engine
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import test_cuda_parts_stored
-import test_cuda_stored
+import test_cuda_block_local_values
+import test_cuda_value_compression
 from hypothesis import given
 from hypothesis import strategies as st
 from program_on_host import Call
-from test_cuda_front import NARROW, storable
-from test_cuda_parts import small_gpu
+from test_cuda_block_local import small_gpu
+from test_cuda_wavefront_layout import NARROW, storable
 
 import akx
 from akx.backends import reference, registry
@@ -246,22 +246,23 @@ Made = Callable[[Matrix, str], Call]
 def made(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Made:
     """A program of each schedule that stores values in ways."""
     if request.param == "resident":
-        device = test_cuda_parts_stored.Device(small_gpu(3, 11_000))
+        device = test_cuda_block_local_values.Device(small_gpu(3, 11_000))
         device.install(monkeypatch, tmp_path, [parts, resident])
 
         def by_parts(matrix: Matrix, way: str) -> Call:
-            plan = test_cuda_parts_stored.plan_of(way)
-            device.facts = test_cuda_parts_stored.facts_for(matrix, plan)
-            return Call(test_cuda_parts_stored.prepared(matrix, plan), matrix)
+            plan = test_cuda_block_local_values.plan_of(way)
+            device.facts = test_cuda_block_local_values.facts_for(matrix, plan)
+            return Call(test_cuda_block_local_values.prepared(matrix, plan), matrix)
 
         return by_parts
-    front = test_cuda_stored.Device(test_cuda_stored.SMALL)
-    front.install(monkeypatch, tmp_path, [test_cuda_stored.wavefront, test_cuda_stored.wavefront_program])
-    return lambda matrix, way: test_cuda_stored.Call(front, matrix, test_cuda_stored.plan_of(way))
+    front = test_cuda_value_compression.Device(test_cuda_value_compression.SMALL)
+    modules = [test_cuda_value_compression.wavefront, test_cuda_value_compression.wavefront_program]
+    front.install(monkeypatch, tmp_path, modules)
+    return lambda matrix, way: test_cuda_value_compression.Call(front, matrix, test_cuda_value_compression.plan_of(way))
 
 
 def small(dtype: str, seed: int = 0, allowed: float = 0.0) -> Matrix:
-    return test_cuda_stored.matrix_of(dtype, seed).with_value_error(allowed)
+    return test_cuda_value_compression.matrix_of(dtype, seed).with_value_error(allowed)
 
 
 @pytest.mark.parametrize("dtype", WIDE)
@@ -349,14 +350,14 @@ def test_a_tighter_allowance_is_kept_too(made: Made) -> None:
 @pytest.fixture
 def powers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., akx.MatrixPowers]:
     """:class:`akx.MatrixPowers` by a resident plan with values in half their bytes."""
-    device = test_cuda_parts_stored.Device(small_gpu(3, 11_000))
+    device = test_cuda_block_local_values.Device(small_gpu(3, 11_000))
     device.install(monkeypatch, tmp_path, [parts, resident, memory])
     monkeypatch.setattr(values, "all_finite", lambda data: bool(np.isfinite(host_engine.seen(data)).all()))
     options: dict[str, Option] = {"block": 256, "held_slices": 1, "held_slots": 2, "stored": HALF}
     plan = Plan("cuda", "resident", "1x1-2", "natural", 4, 4, options=options)
 
     def make(A: Any, **how: Any) -> akx.MatrixPowers:
-        device.facts = test_cuda_parts_stored.facts_for(Matrix.from_any(A), plan)
+        device.facts = test_cuda_block_local_values.facts_for(Matrix.from_any(A), plan)
         monkeypatch.setattr(planner, "device_of", lambda _: device.facts)
         return akx.MatrixPowers(A, 4, plan=plan, db=tmp_path / "plans.sqlite", **how)
 
@@ -364,7 +365,7 @@ def powers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., akx
 
 
 def test_explain_says_how_far_values_are_off(powers: Callable[..., akx.MatrixPowers]) -> None:
-    matrix = test_cuda_parts_stored.matrix_of("float64")
+    matrix = test_cuda_block_local_values.matrix_of("float64")
     off = f"{error_of(matrix.with_value_error(1e-6), HALF):.3g}"
     told = f"values      stored in half the bytes, with a relative error of at most {off}; 1e-06 is allowed"
     P = powers(matrix.to_scipy(), value_error=1e-6)
@@ -382,9 +383,9 @@ def test_explain_says_how_far_values_are_off(powers: Callable[..., akx.MatrixPow
 
 
 def test_new_values_of_an_operator(powers: Callable[..., akx.MatrixPowers]) -> None:
-    matrix = test_cuda_parts_stored.matrix_of("float64")
+    matrix = test_cuda_block_local_values.matrix_of("float64")
     P = powers(matrix.to_scipy(), value_error=1e-6)
-    other = test_cuda_parts_stored.matrix_of("float64", 5)
+    other = test_cuda_block_local_values.matrix_of("float64", 5)
     P.update_values(other.to_scipy())
     assert P._prepared.values.matrix.value_error == 1e-6
     (program,) = P._prepared.programs.values()

@@ -29,8 +29,8 @@ from hypothesis.extra import numpy as numbers
 from nightly import mostly_nightly
 from nvcc import KERNELS, named
 from test_contract import make_matrix, random_numbers
-from test_cuda_front import DTYPES, NARROW, NOT_FULL, make, storable
 from test_cuda_stream import GPU
+from test_cuda_wavefront_layout import DTYPES, NARROW, NOT_FULL, make, storable
 
 from akx.backends import registry
 from akx.backends.cuda.device.memory import DeviceArray
