@@ -3,7 +3,7 @@
     {"akx": "plans", "schema": 1, "created": ..., "description": ..., "records": [{"schema": 1, "id": ..., ...}, ...],
      "timings": [{"id": ..., ...}, ...]}
 
-Timings of solvers are left out where there are none. In bundles of an older akx they are marks on plans.
+Timings of solvers are left out where there are none.
 
 Text is deterministic (sorted, indented), so that two exports of the same plans differ only where the plans do.
 """
@@ -14,16 +14,14 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from akx.core.errors import DatabaseError, FileFormatError, PlanError, brief
 from akx.core.process import user_folder
-from akx.plandb.legacy import marked_timings, newest_timings, unmarked
 from akx.plandb.record import PlanRecord, now
-from akx.plandb.tables import encode
-from akx.plandb.timing import SolverTiming, decode_timings
+from akx.plandb.timing import SolverTiming
 
 __all__ = [
     "BUNDLE_SCHEMA",
@@ -165,27 +163,14 @@ def parse_bundle(text: str | bytes, source: str = "bundle", *, fingerprint: str 
             timings.append(SolverTiming.from_json(data))
         except (PlanError, TypeError) as error:
             problems.append(f"timing {number}: {error}")
-    records, marks = _without_marks(records)
     created, description = (str(content.get(name, "")) for name in ("created", "description"))
-    return Bundle(tuple(records), tuple(problems), created, description, (*timings, *marks))
+    return Bundle(tuple(records), tuple(problems), created, description, tuple(timings))
 
 
 def _is_under(fingerprint: str, data: Any) -> bool:
     """Whether a record in JSON has this fingerprint in its key."""
     key = data.get("key") if isinstance(data, dict) else None
     return isinstance(key, dict) and key.get("fingerprint") == fingerprint
-
-
-def _without_marks(records: Iterable[PlanRecord]) -> tuple[list[PlanRecord], list[SolverTiming]]:
-    """Plans of a bundle without the marks of solvers that an older akx put on them, and these as timings."""
-    plain, rows = [], []
-    for record in records:
-        if "solvers" in record.provenance:
-            columns = encode(record)
-            rows += marked_timings(columns)
-            record = replace(record, provenance=json.loads(unmarked(columns["provenance"])))
-        plain.append(record)
-    return plain, decode_timings(tuple(row.values()) for row in newest_timings(rows))
 
 
 def read_bundle(path: Path) -> Bundle:

@@ -63,7 +63,7 @@ class PlanDatabase(PlanFinder):
     # ------------------------------------------------------------------------------------------------ change
 
     def check_writable(self) -> None:
-        """Raise :class:`DatabaseError` where :meth:`put` would; make, migrate or set aside the file as it would."""
+        """Raise :class:`DatabaseError` where :meth:`put` would; make, bring up or set aside the file as it would."""
         self._store.write(lambda tables: None)
 
     def put(self, record: PlanRecord, *, unless: Callable[[PlanRecord], bool] | None = None) -> PlanRecord | None:
@@ -208,7 +208,7 @@ class PlanDatabase(PlanFinder):
         `most`: the newest so many, all by default.
         """
         identifier = search_key(key).id
-        found = decode_trials(self._read(lambda tables: tables.trials(identifier, most)) or [])
+        found = decode_trials(row[1:] for row in self._read(lambda tables: tables.trials(identifier, most)) or [])
         return tuple(trial for trial in found if trial.is_current)
 
     def trials_behind(self, record: PlanRecord) -> tuple[TrialRecord, ...]:

@@ -13,8 +13,9 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 from akx.core.errors import AkxWarning, DatabaseError, shown
@@ -22,6 +23,7 @@ from akx.core.fork_safety import lock_file, unlock_file
 
 __all__ = [
     "SQLITE_ERRORS",
+    "USELESS_HINT",
     "PlanDatabaseWarning",
     "check_place",
     "file_stamp",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 _ELSEWHERE = "pass --db PATH or set AKX_DB to a file in a writable directory"
+USELESS_HINT = "the next akx tune sets it aside and makes a fresh one; or use another with --db PATH or AKX_DB"
 _MAGIC = b"SQLite format 3\0"
 #: What a query can raise: the text of SQLite's own message may come from the damaged file and not be UTF-8.
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
@@ -160,27 +163,26 @@ def is_busy(error: Exception) -> bool:
 
 def translate(error: Exception, path: Path, action: str) -> DatabaseError:
     """The typed error for one of SQLite, while trying to `action` ("read", "written"); the hint names the cure."""
-    code = _code(error)
-    found = f"{path} ({error})"
+    code, hint = _code(error), _ELSEWHERE
+    what = f"plan database cannot be {action}"
     if code in _BUSY:
+        what = "plan database is locked by another process"
         hint = "wait until the other process has finished, or use another with --db PATH or AKX_DB"
-        return DatabaseError("plan database is locked by another process", found=found, hint=hint)
-    if code in _DAMAGE:
-        hint = "the next akx tune sets it aside and makes a fresh one; or use another with --db PATH or AKX_DB"
-        return DatabaseError("plan database is damaged or no plan database", found=found, hint=hint)
-    if code == sqlite3.SQLITE_FULL:
+    elif code in _DAMAGE:
+        what, hint = "plan database is damaged or no plan database", USELESS_HINT
+    elif code == sqlite3.SQLITE_FULL:
+        what = "plan database cannot be written: the disk is full"
         hint = "free some space, or pass --db PATH or set AKX_DB to a file on another disk"
-        return DatabaseError("plan database cannot be written: the disk is full", found=found, hint=hint)
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        what = "plan database cannot be opened" if action == "read" else "plan database cannot be written"
-        if action != "read" and not os.access(path.parent, os.W_OK):
+    elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        if action == "read":
+            what = "plan database cannot be opened"
+        elif not os.access(path.parent, os.W_OK):
             what += ": its directory is read-only"
-        elif action != "read" and path.exists() and not os.access(path, os.W_OK):
+        elif path.exists() and not os.access(path, os.W_OK):
             what += ": the file is read-only"
-        return DatabaseError(what, found=found, hint=_ELSEWHERE)
-    if code == sqlite3.SQLITE_IOERR:
-        return DatabaseError(f"plan database cannot be {action}: the disk fails", found=found, hint=_ELSEWHERE)
-    return DatabaseError(f"plan database cannot be {action}", found=found, hint=_ELSEWHERE)
+    elif code == sqlite3.SQLITE_IOERR:
+        what += ": the disk fails"
+    return DatabaseError(what, found=f"{path} ({error})", hint=hint)
 
 
 def set_aside(path: Path, still_useless: Callable[[], bool]) -> Path | None:
@@ -190,7 +192,9 @@ def set_aside(path: Path, still_useless: Callable[[], bool]) -> Path | None:
     moved.
     """
     try:
-        with _locked(path.with_name(f"{path.name}.lock")):
+        with path.with_name(f"{path.name}.lock").open("ab") as lock, contextlib.ExitStack() as stack:
+            lock_file(lock.fileno(), wait=True)  # the operating system frees it when the process dies
+            stack.callback(unlock_file, lock.fileno())
             if not still_useless():
                 return None
             target = _reserve(path)
@@ -200,9 +204,9 @@ def set_aside(path: Path, still_useless: Callable[[], bool]) -> Path | None:
                     os.replace(f"{path}{suffix}", f"{target}{suffix}")
             os.replace(path, target)
             return target
+    except DatabaseError:
+        raise
     except OSError as error:
-        if isinstance(error, DatabaseError):
-            raise
         raise DatabaseError(
             f"plan database is useless and cannot be set aside: {error.strerror}", found=str(path), hint=_ELSEWHERE
         ) from error
@@ -211,24 +215,10 @@ def set_aside(path: Path, still_useless: Callable[[], bool]) -> Path | None:
 def _reserve(path: Path) -> Path:
     """A new, empty file with a name that nothing had before: the target of an atomic move."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    number = 0
-    while True:
+    for number in count():
         target = path.with_name(f"{path.name}.corrupt-{stamp}" + (f"-{number}" if number else ""))
-        number += 1
-        if any(Path(f"{target}{suffix}").exists() for suffix in _LOGS):
-            continue
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            return target
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `path`; the operating system frees it when the process dies."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        lock_file(descriptor, wait=True)
-        yield
-    finally:
-        unlock_file(descriptor)
-        os.close(descriptor)
+        if not any(Path(f"{target}{suffix}").exists() for suffix in _LOGS):
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                return target
+    raise AssertionError

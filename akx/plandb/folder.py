@@ -7,7 +7,6 @@ at again once a second at most, by their sizes and times, and those that have ch
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 import warnings
@@ -41,8 +40,6 @@ _Stamp = tuple[int, ...]
 
 #: The most records of one file that are said to be invalid one by one.
 _MOST_PROBLEMS = 8
-#: What a bundle with timings of solvers has in it.
-_TIMED = '"timings"', '"solvers"'
 
 
 @dataclass(frozen=True)
@@ -77,10 +74,6 @@ class _Contents:
     fault: str | None = None
     files: dict[str, _File] = field(default_factory=dict)
     _under: dict[str, tuple[PlanRecord, ...]] = field(default_factory=dict)
-
-    def mentions(self, *words: str) -> bool:
-        """Whether one of these is anywhere in the files."""
-        return any(word.encode() in file.text for word in words for file in self.files.values())
 
     @cached_property
     def records(self) -> dict[str, PlanRecord]:
@@ -184,18 +177,10 @@ class ShippedPlans:
         self._report(contents.problems)
         return tuple(contents.by_fingerprint.get(fingerprint, ()))
 
-    def has_digests(self, digits: int) -> bool:
-        """Whether plans are there under fingerprints of so many digits."""
-        contents = self._load()
-        if self._is_ours:
-            there = re.compile(rb'"fingerprint": *"[0-9a-f]{%d}"' % digits)
-            return any(there.search(file.text) for file in contents.files.values())
-        return any(len(fingerprint) == digits for fingerprint in contents.by_fingerprint)
-
     def timings(self) -> tuple[SolverTiming, ...]:
         """Every timing of solvers there is, the newest of each key first."""
         contents = self._load()
-        if self._is_ours and not contents.mentions(*_TIMED):
+        if self._is_ours and not any(b'"timings"' in file.text for file in contents.files.values()):
             return ()
         return contents.timings
 

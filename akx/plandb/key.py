@@ -26,7 +26,6 @@ from akx.backends.revisions import ALL, revision, sources, variant_revision
 from akx.backends.selection import BACKENDS, HOST, backend_of
 from akx.core.errors import PlanError, brief
 from akx.core.plan import PLAN_SCHEMA, Plan, check_fields
-from akx.plandb.legacy import OLD_FIELDS
 
 if TYPE_CHECKING:
     from akx.backends.host import HostDevice
@@ -40,6 +39,7 @@ __all__ = [
     "build_of",
     "device_distance",
     "difference",
+    "digest",
     "key_of_plan",
     "made_of",
     "made_with",
@@ -154,8 +154,7 @@ class PlanKey:
     @cached_property
     def id(self) -> str:
         """32 hexadecimal digits that stand for the whole key; also the id of the plan stored under it."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return digest(self.to_json())
 
     def mismatch(self, other: PlanKey) -> list[str]:
         """Names of the fields in which two keys differ, in the order of declaration; empty where they are equal."""
@@ -168,14 +167,9 @@ class PlanKey:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> PlanKey:
-        """Make a key from :meth:`to_json`'s dict. Raises :class:`PlanError` on any unknown, missing or wrong field.
-
-        One that was written before there were revisions becomes the key of a search.
-        """
+        """Make a key from :meth:`to_json`'s dict. Raises :class:`PlanError` on any unknown, missing or wrong field."""
         if not isinstance(data, Mapping):
             raise PlanError("plan key is not a JSON object", found=type(data).__name__)
-        if set(data) >= OLD_FIELDS:
-            data = {name: value for name, value in data.items() if name not in OLD_FIELDS}
         names = {field.name for field in fields(PlanKey)}
         check_fields("plan key", data, names, optional=set(_DEFAULTS))
         return PlanKey(**data)
@@ -183,6 +177,11 @@ class PlanKey:
 
 #: Fields that may be left out.
 _DEFAULTS = {field.name: field.default for field in fields(PlanKey) if field.default is not MISSING}
+
+
+def digest(key: Mapping[str, Any]) -> str:
+    """The id of a key, of its JSON form."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
 def make_key(

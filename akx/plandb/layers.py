@@ -89,10 +89,6 @@ class PlanLayer(Protocol):
         """The plans for one pattern."""
         ...
 
-    def has_digests(self, digits: int) -> bool:
-        """Whether plans are there under fingerprints of so many digits."""
-        ...
-
     def timings(self) -> tuple[SolverTiming, ...]:
         """Every timing of solvers there is."""
         ...

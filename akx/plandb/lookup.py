@@ -10,27 +10,23 @@ cost        one indexed SELECT and one JSON parse, some tens of microseconds, an
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from akx.core.errors import DatabaseError, MissingDependencyError
 from akx.plandb.file import PlanDatabaseWarning
-from akx.plandb.former import former_of, of_layer, renewed, timings_under
 from akx.plandb.key import FIELD_MEANINGS, PlanKey, device_distance, difference
-from akx.plandb.layers import USER, PlanLayer, origin
+from akx.plandb.layers import USER, origin
 from akx.plandb.merge import NEIGHBOURS
-from akx.plandb.place import ServerAddress
-from akx.plandb.reader import PlanReader, State
+from akx.plandb.reader import PlanReader
 from akx.plandb.record import PlanRecord, aged, mismatch, newest
-from akx.plandb.tables import Row, Tables, decode
+from akx.plandb.tables import Tables, decode
 from akx.plandb.timing import SolverTiming, TimingKey, decode_timings
 
 __all__ = ["Lookup", "PlanFinder"]
 
-_T = TypeVar("_T")
 _Asked = TypeVar("_Asked", bound=Hashable)
 #: Seconds a lookup waits for a lock before it goes on without the user's database.
 _LOOKUP_PATIENCE = 1.0
@@ -80,19 +76,6 @@ class Lookup:
 class PlanFinder(PlanReader):
     """The plan, or the timings, for a key; see :class:`akx.plandb.PlanDatabase`."""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | ServerAddress | None = None,
-        *,
-        layers: Sequence[PlanLayer] | None = None,
-        timeout: float = 10.0,
-        above: Sequence[PlanLayer] | None = None,
-    ) -> None:
-        super().__init__(path, layers=layers, timeout=timeout, above=above)
-        self._remembered: dict[PlanKey, tuple[State, Lookup]] = {}
-        self._timed: dict[TimingKey, tuple[State, tuple[SolverTiming, ...]]] = {}
-        self._modern: State | None = None  # the changes after which no plan was under a former digest
-
     def find(self, key: PlanKey) -> Lookup:
         """The plan stored for `key`, or what stands in the way.
 
@@ -102,63 +85,56 @@ class PlanFinder(PlanReader):
         Never raises because of the database: one that cannot be read is reported by a :class:`PlanDatabaseWarning`.
         The answer is remembered as long as neither this process nor another has changed the file or a layer.
         """
+        found: Lookup = self._recalled(key, self._find)
+        return found
+
+    def _recalled(self, key: _Asked, ask: Callable[[_Asked], tuple[Any, bool]]) -> Any:
+        """What is asked, from memory as long as nothing has changed; kept where all was well with the database."""
         state = self._state()
         known = self._remembered.get(key)
         if known is not None and known[0] == state:
             return known[1]
-        found, is_sound = self._find(key, state[:2])
-        self._remember(self._remembered, key, state, found, is_sound=is_sound)
+        found, is_sound = ask(key)
+        if is_sound and self._store.is_settled(state[1]):
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = state, found
         return found
 
-    def _remember(
-        self, memory: dict[_Asked, tuple[State, _T]], key: _Asked, state: State, found: _T, *, is_sound: bool
-    ) -> None:
-        """Keep an answer for as long as nothing has changed since `state`, where all was well with the database."""
-        if is_sound and self._store.is_settled(state[1]):
-            if len(memory) >= _REMEMBERED:
-                memory.clear()
-            memory[key] = state, found
-
-    def _find(self, key: PlanKey, changes: State) -> tuple[Lookup, bool]:
-        """:meth:`find` in the user's database, after these changes, and all layers; whether all was well with it."""
+    def _find(self, key: PlanKey) -> tuple[Lookup, bool]:
+        """:meth:`find` in the user's database and all layers; whether all was well with the database."""
         for layer in self.above:
-            found = _answer(key, of_layer(layer, key.fingerprint))
+            found = _answer(key, layer.with_fingerprint(key.fingerprint))
             if found is not None:
                 return Lookup(found, [], layer.name), True
 
-        def query(tables: Tables) -> tuple[int, list[PlanRecord], str | None]:
-            if self._modern != changes and not tables.has_former() and self._store.is_settled(changes[1]):
-                self._modern = changes
-            former = None if self._modern == changes else former_of(tables, key.fingerprint)
+        def query(tables: Tables) -> tuple[int, list[PlanRecord]]:
             rows = tables.under(key)
             records = decode(rows)
-            if former is None and _answer(key, records) is not None:
-                return len(rows), records, None
-            rows = tables.of_pattern(key.fingerprint, NEIGHBOURS)
-            records = decode(rows)
-            if former is not None:
-                old = tables.of_pattern(former, NEIGHBOURS)
-                rows, records = rows + old, records + renewed(decode(old), key.fingerprint)
-            return len(rows), records, None if tables.is_old else former
+            if _answer(key, records) is None:
+                rows = tables.of_pattern(key.fingerprint, NEIGHBOURS)
+                records = decode(rows)
+            return len(rows), records
 
         try:
-            number, neighbours, former = self._read(query, self._patience) or (0, [], None)
-            if former is not None and self._adopt(key.fingerprint, former):  # else the tables cannot be changed
-                number, neighbours, _ = self._read(query, self._patience) or (0, [], None)
+            number, neighbours = self._read(query, self._patience) or (0, [])
+            found = _answer(key, neighbours)
+            if found is None and self._adopt(key.fingerprint):
+                number, neighbours = self._read(query, self._patience) or (0, [])
+                found = _answer(key, neighbours)
         except (DatabaseError, MissingDependencyError) as error:
-            warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=3)
-            neighbours, is_sound = [], False
+            warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=4)
+            found, neighbours, is_sound = None, [], False
         else:
             is_sound = len(neighbours) == number
-        found = _answer(key, neighbours)
         if found is not None:
             return Lookup(found, [], USER), is_sound
         for layer in self.layers:
-            found = _answer(key, of_layer(layer, key.fingerprint))
+            found = _answer(key, layer.with_fingerprint(key.fingerprint))
             if found is not None:
                 return Lookup(found, [], layer.name), is_sound
         for layer in (*self.above, *self.layers):
-            neighbours += of_layer(layer, key.fingerprint)
+            neighbours += layer.with_fingerprint(key.fingerprint)
         mismatches = [(record, mismatch(key, record)) for record in neighbours]
         mismatches.sort(key=lambda pair: (len(pair[1]), device_distance(pair[0].key, key)))
         return Lookup(None, mismatches, key=key), is_sound
@@ -168,30 +144,18 @@ class PlanFinder(PlanReader):
 
         Never raises because of the database, and is remembered, as :meth:`find` does and is.
         """
-        state = self._state()
-        known = self._timed.get(key)
-        if known is not None and known[0] == state:
-            return known[1]
-
-        def query(tables: Tables) -> tuple[Row | None, str | None]:
-            row = tables.timing(key.id)
-            former = former_of(tables, key.fingerprint, timings=True) if row is None else None
-            if former is not None:
-                row = tables.timing(replace(key, fingerprint=former).id)
-            return row, None if tables.is_old else former
-
-        try:
-            row, former = self._read(query, self._patience) or (None, None)
-            own = [replace(timing, key=key) for timing in decode_timings([] if row is None else [row])]
-            is_sound = row is None or bool(own)
-            if former is not None:
-                self._adopt(key.fingerprint, former)
-        except (DatabaseError, MissingDependencyError) as error:
-            warnings.warn(f"no timings of the user's are used: {error}", PlanDatabaseWarning, stacklevel=2)
-            own, is_sound = [], False
-        found = tuple(timings_under(key, (timing for _, timing in self._with_layers(own))))
-        self._remember(self._timed, key, state, found, is_sound=is_sound)
+        found: tuple[SolverTiming, ...] = self._recalled(key, self._find_timings)
         return found
+
+    def _find_timings(self, key: TimingKey) -> tuple[tuple[SolverTiming, ...], bool]:
+        try:
+            row = self._read(lambda tables: tables.timing(key.id), self._patience)
+            own = decode_timings([] if row is None else [row])
+            is_sound = row is None or bool(own)
+        except (DatabaseError, MissingDependencyError) as error:
+            warnings.warn(f"no timings of the user's are used: {error}", PlanDatabaseWarning, stacklevel=4)
+            own, is_sound = [], False
+        return tuple(timing for _, timing in self._with_layers(own) if timing.key == key), is_sound
 
     @property
     def _patience(self) -> float:

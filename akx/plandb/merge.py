@@ -5,11 +5,15 @@ All of it is done to the user's tables, within the transaction of a change.
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
+from akx.core.errors import PlanError
 from akx.plandb.bundle import Bundle, ImportReport
-from akx.plandb.key import search_key
+from akx.plandb.key import PlanKey, search_key
 from akx.plandb.record import PlanRecord, mismatch, newest, stale_fields
 from akx.plandb.tables import Tables, decode, decode_trials
 from akx.plandb.timing import SolverTiming, decode_timings, encode_timing
@@ -20,6 +24,7 @@ __all__ = [
     "Kept",
     "import_bundle",
     "remove_with",
+    "rename_pattern",
     "rivals_of",
     "stale_ones",
     "take_place",
@@ -82,8 +87,7 @@ def _merge(tables: Tables, timing: SolverTiming) -> bool:
 def stale_ones(tables: Tables, *, quietly: bool = False) -> Sequence[Kept]:
     """The plans and timings of other revisions than those of today."""
     plans = (record for record in decode(tables.plans(), quietly=quietly) if stale_fields(record))
-    timings = decode_timings(tables.timings()) if tables.has_timings else []
-    return (*plans, *(timing for timing in timings if timing.is_stale))
+    return (*plans, *(timing for timing in decode_timings(tables.timings()) if timing.is_stale))
 
 
 def remove_with(tables: Tables, one: Kept) -> None:
@@ -92,16 +96,33 @@ def remove_with(tables: Tables, one: Kept) -> None:
         return tables.remove_timings([one.id])
     tables.remove(one.id)
     tables.remove_trials(number for number, _ in trials_of(tables, one))
-    # Where they have no table of their own they are marks on the plan.
-    timings = decode_timings(tables.timings(one.key.fingerprint)) if tables.has_timings else []
+    timings = decode_timings(tables.timings(one.key.fingerprint))
     return tables.remove_timings(timing.id for timing in timings if timing.is_of(one))
 
 
 def trials_of(tables: Tables, record: PlanRecord) -> list[tuple[int, TrialRecord]]:
     """The trials behind a plan, and their numbers."""
     found = []
-    for number, *row in tables.numbered_trials(search_key(record.key).id):
+    for number, *row in tables.trials(search_key(record.key).id):
         found += [(int(number), trial) for trial in decode_trials([tuple(row)])]
     times = {trial.created for _, trial in found if trial.revisions == record.key.revisions}
     is_current = not stale_fields(record)
     return [(n, trial) for n, trial in found if trial.created in times or (is_current and trial.is_current)]
+
+
+def rename_pattern(tables: Tables, former: str, fingerprint: str) -> None:
+    """Give plans, trials and timings of a pattern another digest; of two under one key the better, or newer, stays."""
+    for record in decode(tables.of_pattern(former), quietly=True):
+        tables.remove(record.id)
+        new = replace(record, key=replace(record.key, fingerprint=fingerprint))
+        rival = next(iter(decode(filter(None, [tables.plan(new.id)]), quietly=True)), None)
+        if rival is None or new.better_than(rival):
+            tables.put(new)
+    keys = {}
+    for number, text in tables.trials_of_pattern(former):
+        with contextlib.suppress(PlanError, TypeError, ValueError):
+            keys[int(number)] = replace(PlanKey.from_json(json.loads(text)), fingerprint=fingerprint)
+    tables.rename_trials(keys)
+    for timing in decode_timings(tables.timings(former)):
+        tables.remove_timings([timing.id])
+        _merge(tables, replace(timing, key=replace(timing.key, fingerprint=fingerprint)))

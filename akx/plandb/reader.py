@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from akx.core.errors import ArgumentError, DatabaseError, MissingDependencyError, brief
+from akx.core.fingerprint import known_pattern
 from akx.core.fork_safety import ForkSafeLock
-from akx.plandb.former import former_of, of_layer, of_user, renewed
 from akx.plandb.key import PlanKey
 from akx.plandb.layers import USER, PlanLayer, project_plans, shipped_plans, system_plans
-from akx.plandb.merge import NEIGHBOURS, Kept
-from akx.plandb.migrate import Inspection
+from akx.plandb.layout import Inspection
+from akx.plandb.merge import NEIGHBOURS, Kept, rename_pattern
 from akx.plandb.place import ServerAddress, database_place
 from akx.plandb.record import PlanRecord, Sketch
 from akx.plandb.server import ServerStore
@@ -28,7 +28,6 @@ from akx.plandb.timing import SolverTiming, decode_timings
 __all__ = ["PlanReader", "State", "count_change"]
 
 _T = TypeVar("_T")
-_Asked = TypeVar("_Asked", bound=Hashable)
 _One = TypeVar("_One", bound=Kept)
 #: Changes by this process, the stamp of the place, and those of the layers.
 State = tuple[Any, ...]
@@ -62,6 +61,7 @@ class PlanReader:
         self._store: Store | ServerStore = (
             ServerStore(self.path, timeout) if isinstance(self.path, ServerAddress) else Store(self.path, timeout)
         )
+        self._remembered: dict[Hashable, tuple[State, Any]] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
@@ -96,26 +96,25 @@ class PlanReader:
         """Close the file; the next use opens it again."""
         self._store.close()
 
-    def _adopt(self, fingerprint: str, former: str | None = None) -> bool:
-        """Give what is kept for a pattern that is known here the digest of today; whether that was done."""
+    def _adopt(self, fingerprint: str) -> bool:
+        """Give plans of a pattern that are kept under its former digest that of today; whether there were such.
+
+        That can be done where this process has a matrix with the pattern (:mod:`akx.core.fingerprint`).
+        """
+        pattern = known_pattern(fingerprint)
+        if pattern is None:
+            return False
         with contextlib.suppress(DatabaseError, MissingDependencyError):
-            old = former or self._read(lambda tables: None if tables.is_old else former_of(tables, fingerprint))
-            if old is not None:
-                self._change(lambda tables: tables.rename_pattern(old, fingerprint))
+            if self._read(lambda tables: tables.has_former() and tables.of_pattern(pattern.former_digest, 1)):
+                self._change(lambda tables: rename_pattern(tables, pattern.former_digest, fingerprint))
                 return True
         return False
 
     def of_pattern(self, fingerprint: str) -> tuple[PlanRecord, ...]:
         """The plans for a pattern in every layer, 64 of the user's at most. Raises :class:`DatabaseError`."""
         self._adopt(fingerprint)
-
-        def query(tables: Tables) -> list[PlanRecord]:
-            former, records = former_of(tables, fingerprint), decode(tables.of_pattern(fingerprint, NEIGHBOURS))
-            old = [] if former is None else decode(tables.of_pattern(former, NEIGHBOURS))
-            return records + renewed(old, fingerprint)
-
-        own = self._read(query) or []
-        around = [of_layer(layer, fingerprint) for layer in (*self.above, *self.layers)]
+        own = decode(self._read(lambda tables: tables.of_pattern(fingerprint, NEIGHBOURS)) or [])
+        around = [layer.with_fingerprint(fingerprint) for layer in (*self.above, *self.layers)]
         return (*own, *(record for records in around for record in records))
 
     def sketches(self, key: PlanKey, *, backend: str, least: int, most: int) -> tuple[Sketch, ...]:
@@ -140,13 +139,9 @@ class PlanReader:
         found = [Sketch.of_row(tuple(row)) for row in rows]
         for layer in (*self.above, *self.layers):
             for record in layer.records():
-                other = record.key
-                if (
-                    least <= other.k <= most
-                    and other.dtype.startswith(kind)
-                    and other.device_class.startswith(device)
-                    and other.fingerprint != key.fingerprint
-                ):
+                its = record.key
+                is_near = least <= its.k <= most and its.fingerprint != key.fingerprint
+                if is_near and its.dtype.startswith(kind) and its.device_class.startswith(device):
                     found.append(Sketch.of_record(record))
         return tuple({sketch.id: sketch for sketch in reversed(found) if sketch is not None}.values())
 
@@ -155,12 +150,11 @@ class PlanReader:
         wanted = tuple(identifiers)
         rows = self._read(lambda tables: [tables.plan(identifier) for identifier in wanted]) or []
         own = {record.id: record for record in decode([row for row in rows if row is not None])}
-
-        def first(identifier: str) -> PlanRecord | None:
+        found = []
+        for identifier in wanted:
             above, below = ([layer.get(identifier) for layer in layers] for layers in (self.above, self.layers))
-            return next((record for record in (*above, own.get(identifier), *below) if record is not None), None)
-
-        return tuple(record for record in map(first, wanted) if record is not None)
+            found += [record for record in (*above, own.get(identifier), *below) if record is not None][:1]
+        return tuple(found)
 
     def list(self) -> list[PlanRecord]:
         """The user's plans, by name of the matrix, k and id. Raises :class:`DatabaseError`."""
@@ -177,19 +171,17 @@ class PlanReader:
         """
         if fingerprint is not None:
             self._adopt(fingerprint)
+        own = [record for record in self.list() if fingerprint in (None, record.key.fingerprint)]
 
-        def of(layer: PlanLayer) -> tuple[PlanRecord, ...]:
-            return layer.records() if fingerprint is None else of_layer(layer, fingerprint)
+        def of(layers: Iterable[PlanLayer]) -> Iterator[tuple[str, PlanRecord]]:
+            for layer in layers:
+                records = layer.records() if fingerprint is None else layer.with_fingerprint(fingerprint)
+                yield from ((layer.name, record) for record in records)
 
         found: dict[str, tuple[str, PlanRecord]] = {}
-        for name, records in (
-            *((layer.name, of(layer)) for layer in self.above),
-            (USER, self.list() if fingerprint is None else of_user(self.list(), fingerprint)),
-            *((layer.name, of(layer)) for layer in self.layers),
-        ):
-            for record in records:
-                found.setdefault(record.id, (name, record))
-        return tuple(entry for entry in found.values() if fingerprint in (None, entry[1].key.fingerprint))
+        for name, record in (*of(self.above), *((USER, record) for record in own), *of(self.layers)):
+            found.setdefault(record.id, (name, record))
+        return tuple(found.values())
 
     def get(self, identifier: str) -> PlanRecord:
         """The plan whose id begins with `identifier`, the user's or a layer's.
@@ -275,13 +267,10 @@ class PlanReader:
         prefix = identifier.strip().lower()
         found = [entry for entry in entries if entry[1].id.startswith(prefix)] if prefix else []
         if not found:
-            raise ArgumentError(
-                "there is no such plan", found=brief(identifier), hint="akx plans list --all shows the ids"
-            )
+            hint = "akx plans list --all shows the ids"
+            raise ArgumentError("there is no such plan", found=brief(identifier), hint=hint)
         if len(found) > 1:
             ids = ", ".join(record.id[:12] for _, record in found[:4]) + (", ..." if len(found) > 4 else "")
-            raise ArgumentError(
-                "plan id is ambiguous", expected="the beginning of one id", found=f"{brief(identifier)} ({ids})",
-                hint="give more of its digits",
-            )  # fmt: skip
+            expected, given = "the beginning of one id", f"{brief(identifier)} ({ids})"
+            raise ArgumentError("plan id is ambiguous", expected=expected, found=given, hint="give more of its digits")
         return found[0]

@@ -25,7 +25,6 @@ from typing import Any, Protocol
 from akx.core.errors import PlanError, brief
 from akx.core.plan import Plan, check_fields
 from akx.plandb.key import PlanKey, aged_by, key_of_plan, revisions_of
-from akx.plandb.legacy import modern_record
 
 __all__ = [
     "FEATURES",
@@ -205,16 +204,9 @@ class PlanRecord:
         ------
         PlanError
             On another schema, on any unknown, missing or wrong field, and where the id is not that of the key.
-
-        A record of schema 1, which was kept before there were revisions, becomes one of revision 1.
         """
         if not isinstance(data, Mapping):
             raise PlanError("record is not a JSON object", found=type(data).__name__)
-        if data.get("schema") == 1:
-            try:
-                data = modern_record(data)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise PlanError("record of schema 1 is not valid", found=f"{type(error).__name__}: {error}") from error
         if data.get("schema") != RECORD_SCHEMA:
             raise PlanError("record is of another schema", expected=str(RECORD_SCHEMA), found=brief(data.get("schema")))
         given = {name: value for name, value in data.items() if name not in ("schema", "id")}

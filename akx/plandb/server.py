@@ -15,14 +15,13 @@ each change raises tells others that plans have changed; it is asked for every t
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from akx.core.errors import DatabaseError, MissingDependencyError
 from akx.core.fork_safety import ForkSafeLock
-from akx.plandb.migrate import POSTGRES, REVISED, SCHEMA_VERSION, TIMED, Inspection, migrate, modern_copy, newer
+from akx.plandb.layout import POSTGRES, SCHEMA_VERSION, TIMED, Inspection, check_layout, make_tables
 from akx.plandb.place import ServerAddress
 from akx.plandb.server_faults import may_pass, server_errors, translate
 from akx.plandb.tables import Tables
@@ -72,37 +71,23 @@ class ServerStore:
         """Nothing is open between transactions."""
 
     def read(self, action: Callable[[Tables], _T], patience: float | None = None) -> _T | None:
-        """`action` on the tables, or None where there are none yet; on a copy of tables of an old layout.
+        """`action` on the tables, or None where there are none yet.
 
         With `patience`, in seconds, a server that could not be reached a moment ago is not asked again.
 
         Raises
         ------
         DatabaseError
-            Where the server cannot be reached, refuses, or has the tables of a newer akx.
+            Where the server cannot be reached, refuses, or has the tables of an akx that is too new or too old.
         MissingDependencyError
             Where the driver is not installed.
         """
 
-        def attempt(connection: _ServerConnection) -> tuple[_T | None, sqlite3.Connection | None]:
-            inspection = self._inspect(connection)
-            if inspection.version > SCHEMA_VERSION and inspection.oldest_reader > SCHEMA_VERSION:
-                raise newer(inspection, self.address)
-            if not 0 < inspection.version < SCHEMA_VERSION:
-                return action(Tables(connection, _PREFIX)) if inspection.version else None, None
+        def attempt(connection: _ServerConnection) -> _T | None:
+            layout = self._inspect(connection).version
+            return action(Tables(connection, _PREFIX, has_timings=layout >= TIMED)) if layout else None
 
-            def rows(table: str, columns: Sequence[str]) -> Sequence[Sequence[Any]]:
-                statement = f"SELECT {', '.join(columns)} FROM {_PREFIX}{table}"
-                found: Sequence[Sequence[Any]] = connection.execute(statement).fetchall()
-                return found
-
-            return None, modern_copy(inspection.version, rows)
-
-        found, copy = self._reading(attempt, patience)
-        if copy is None:
-            return found
-        with contextlib.closing(copy):
-            return action(Tables(copy, is_old=True))
+        return self._reading(attempt, patience)
 
     def _reading(self, action: Callable[[_ServerConnection], _T], patience: float | None) -> _T:
         if patience is not None and self._failure is not None and time.monotonic() - self._failed < _BELIEVED:
@@ -127,10 +112,13 @@ class ServerStore:
 
         def attempt(connection: _ServerConnection) -> _T:
             connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
-            inspection = self._inspect(connection)
-            if inspection.version > SCHEMA_VERSION:
-                raise newer(inspection, self.address)
-            layout = self._brought_up(connection, inspection.version)
+            layout = self._inspect(connection, to_write=True).version
+            if layout == 0:
+                connection.execute(f"CREATE TABLE {_PREFIX}changes (number BIGINT NOT NULL)")
+                connection.execute(f"INSERT INTO {_PREFIX}changes VALUES (1)")
+            if layout == 0 or (layout < SCHEMA_VERSION and self._may_alter(connection)):
+                make_tables(connection, layout, POSTGRES)
+                layout = SCHEMA_VERSION
             result = action(Tables(connection, _PREFIX, has_timings=layout >= TIMED))
             connection.execute(f"UPDATE {_PREFIX}changes SET number = number + 1")
             return result
@@ -158,8 +146,6 @@ class ServerStore:
             if connection.execute("SELECT pg_is_in_recovery()").fetchone()[0]:
                 return False
             question, layout = "has_schema_privilege(current_schema(), 'CREATE')", self._inspect(connection).version
-            if 0 < layout < REVISED:  # none but their owner brings them to the layout that takes plans of today
-                return self._may_alter(connection)
             if layout:
                 tables = ("plans", "trials", "changes")
                 question = " AND ".join(f"has_table_privilege('{_PREFIX}{name}', 'UPDATE')" for name in tables)
@@ -219,7 +205,8 @@ class ServerStore:
                     continue
                 raise translate(error, self.address, verb, stage) from None
 
-    def _inspect(self, connection: _ServerConnection) -> Inspection:
+    def _inspect(self, connection: _ServerConnection, *, to_write: bool = False) -> Inspection:
+        """The layout; 0 where there are no tables. Raises where they cannot be read, or written to."""
         (table,) = connection.execute(f"SELECT to_regclass('{_PREFIX}schema_version')").fetchone()
         if table is None:
             return Inspection()
@@ -232,33 +219,15 @@ class ServerStore:
                 found=str(self.address),
                 hint="if it is not of akx, use another database; if it is, restore it from a backup",
             )
-        return Inspection(*row)
+        found = Inspection(*row)
+        check_layout(found, self.address, to_write=to_write)
+        return found
 
     @staticmethod
     def _may_alter(connection: _ServerConnection) -> bool:
         """Whether this user has the role of the tables' owner, who alone may alter them."""
         question = f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = '{_PREFIX}trials'::regclass"
         return bool(connection.execute(question).fetchone()[0])
-
-    def _brought_up(self, connection: _ServerConnection, layout: int) -> int:
-        """Make the tables, or bring them to the present layout; the layout that they have then.
-
-        Those of others, which only their owner may alter, stay as they are. They can be changed so from the layout on
-        in which plans and trials have the columns of today.
-        """
-        if layout == 0 or (layout < SCHEMA_VERSION and self._may_alter(connection)):
-            migrate(connection, layout, dialect=POSTGRES)
-            if layout == 0:
-                connection.execute(f"CREATE TABLE {_PREFIX}changes (number BIGINT NOT NULL)")
-                connection.execute(f"INSERT INTO {_PREFIX}changes VALUES (1)")
-            return SCHEMA_VERSION
-        if layout < REVISED:
-            raise DatabaseError(
-                "the tables are those of an older akx, in which plans of today have no place",
-                found=f"layout {layout} in {self.address}",
-                hint="ask their owner to write to them once with this akx, as `akx tune` does",
-            )
-        return layout
 
 
 def connecting(address: ServerAddress, timeout: float) -> tuple[Any, dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from akx.core.errors import DatabaseError, MissingDependencyError
 from akx.plandb.database import PlanDatabase
 from akx.plandb.layers import USER, PlanLayer
-from akx.plandb.migrate import SCHEMA_VERSION
+from akx.plandb.layout import SCHEMA_VERSION
 
 __all__ = ["DatabaseStatus", "LayerStatus", "database_status"]
 

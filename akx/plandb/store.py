@@ -1,12 +1,11 @@
 """One SQLite file that many processes share: opened late, looked at before it is trusted, never lost.
 
-Reading never makes, migrates or moves a file. It needs no write access: a read-only file, directory or medium will do.
+Reading never makes, changes or moves a file. It needs no write access: a read-only file, directory or medium will do.
 SQLite's write-ahead log needs a shared-memory file beside the database, even to read; where that cannot be made the
-file is opened as ``immutable`` if its log is empty, else the two are read into memory. A file of an older layout is
-read through a copy in memory (:func:`akx.plandb.migrate.modern_copy`).
+file is opened as ``immutable`` if its log is empty, else the two are read into memory.
 
-Writing makes the file and its directory where they are missing, migrates an older layout, refuses a newer one, sets a
-useless file aside and makes a fresh one, and turns on the write-ahead log (WAL), so that readers and a writer do not
+Writing makes the file and its directory where they are missing, brings layout 4 to the present one, refuses others, sets
+a useless file aside and makes a fresh one, and turns on the write-ahead log (WAL), so that readers and a writer do not
 block each other and a process killed at any moment leaves the last committed state. Every change is one immediate
 transaction; a lock is waited for up to ``timeout`` seconds.
 
@@ -23,15 +22,15 @@ import sqlite3
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from akx.core.errors import DatabaseError
 from akx.core.fork_safety import ForkSafeLock
-from akx.plandb.access import WAIT, connect, log_copy, put_back, rescue
 from akx.plandb.file import (
     SQLITE_ERRORS,
+    USELESS_HINT,
     PlanDatabaseWarning,
     check_place,
     file_stamp,
@@ -44,14 +43,25 @@ from akx.plandb.file import (
     set_aside,
     translate,
 )
-from akx.plandb.migrate import SCHEMA_VERSION, SQLITE, Inspection, inspect, migrate, modern_copy, newer
+from akx.plandb.layout import (
+    PLAN_COLUMNS,
+    SCHEMA_VERSION,
+    SQLITE,
+    TIMED,
+    TIMING_COLUMNS,
+    TRIAL_COLUMNS,
+    Inspection,
+    check_layout,
+    inspect,
+    make_tables,
+)
 from akx.plandb.tables import Tables
 
 __all__ = ["Store"]
 
 _T = TypeVar("_T")
-#: Seconds between two attempts.
-_PAUSE = 0.02
+#: Seconds that SQLite itself waits for a lock, and between two attempts.
+_WAIT, _PAUSE = 1.0, 0.02
 #: A file up to this many bytes is checked in whole before it is written to.
 _CHECKED_BYTES = 64 * 1024 * 1024
 #: Connections inherited by a fork are neither used nor closed in the child: SQLite allows neither.
@@ -59,6 +69,7 @@ _INHERITED: list[sqlite3.Connection] = []
 #: How many connections of this process are open per file.
 _OPEN: Counter[Path] = Counter()
 _OPEN_LOCK = ForkSafeLock()
+_TABLES = {"plans": PLAN_COLUMNS, "trials": ("key_id", "key", *TRIAL_COLUMNS), "timings": TIMING_COLUMNS}
 
 
 class _UselessError(Exception):
@@ -91,10 +102,9 @@ class Store:
         self._pid = os.getpid()
         self._connection: sqlite3.Connection | None = None
         self._signature: tuple[Any, ...] = ()
-        self._number: int | None = None
+        #: SQLite's number of the layout, and the layout.
+        self._number = self._layout = 0
         self._is_writer = self._is_copy = False
-        #: Layout and journal mode of the file of which a copy is read that has the present layout.
-        self._old: tuple[Inspection, str] | None = None
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
@@ -111,60 +121,18 @@ class Store:
 
     def read(self, action: Callable[[Tables], _T], patience: float | None = None) -> _T | None:
         """`action` on one state of the tables, or None where there are none yet. Raises :class:`DatabaseError`."""
-        return self._read(lambda connection: action(Tables(connection, is_old=self._old is not None)), patience)
-
-    def _read(self, action: Callable[[sqlite3.Connection], _T], patience: float | None = None) -> _T | None:
-        self._check_process()
-        deadline = time.monotonic() + (self.timeout if patience is None else patience)
-        with self._lock:
-            while True:
-                try:
-                    connection = self._reader()
-                    return None if connection is None else self._snapshot(connection, action)
-                except _ChangedError:
-                    self.close()
-                except _UselessError as error:
-                    hint = "the next akx tune sets it aside and makes a fresh one; or use --db PATH or AKX_DB"
-                    raise DatabaseError("plan database is useless", found=f"{self.path}: {error}", hint=hint) from error
-                except SQLITE_ERRORS as error:
-                    if is_busy(error) and time.monotonic() < deadline:
-                        time.sleep(_PAUSE)
-                        continue
-                    self.close()
-                    raise translate(error, self.path, "read") from error
+        return self._do(lambda connection: action(self._tables(connection)), patience)
 
     def write(self, action: Callable[[Tables], _T], *, patience: float | None = None) -> _T:
         """`action` on the tables in one immediate transaction. Raises :class:`DatabaseError`; then nothing has changed.
 
-        `patience`: seconds to wait for another process's lock, `timeout` by default.
+        `action` may be done twice. `patience`: seconds to wait for another process's lock, `timeout` by default.
         """
-        self._check_process()
-        limit = self.timeout if patience is None else patience
-
-        def changing(connection: sqlite3.Connection) -> _T:
-            return action(Tables(connection))
-
-        with self._lock:
-            is_last = False
-            while True:
-                try:
-                    connection = self._writer()
-                    return self._transaction(connection, lambda opened: self._unchanged(opened, changing), limit)
-                except _ChangedError:
-                    self.close()
-                except (_UselessError, *SQLITE_ERRORS) as error:
-                    self.close()
-                    if not isinstance(error, _UselessError) and not is_damage(error):
-                        raise translate(error, self.path, "written") from error
-                    if is_last:
-                        raise DatabaseError("plan database is useless", found=f"{self.path} ({error})") from error
-                    self._set_aside(str(error))
-                    is_last = True
+        return cast(_T, self._do(lambda connection: action(self._tables(connection)), patience, to_write=True))
 
     def describe(self) -> tuple[Inspection, str]:
         """The layout of the file and SQLite's journal mode; layout 0 where there is none. Raises as reading does."""
-        found = self._read(lambda connection: self._old or (inspect(connection), _journal(connection)))
-        return found or (Inspection(), "")
+        return self._do(lambda connection: (inspect(connection), _journal(connection))) or (Inspection(), "")
 
     def exists(self) -> bool:
         """Whether there is a file. Raises :class:`DatabaseError` where it is no file, or one cannot tell."""
@@ -183,79 +151,119 @@ class Store:
         """Whether the next change is sure to give another stamp."""
         return is_settled(stamp)
 
-    def _check_process(self) -> None:
+    def _tables(self, connection: sqlite3.Connection) -> Tables:
+        return Tables(connection, has_timings=self._layout >= TIMED)
+
+    def _do(
+        self, action: Callable[[sqlite3.Connection], _T], patience: float | None = None, *, to_write: bool = False
+    ) -> _T | None:
+        """`action` in one transaction, begun anew while another process has a lock; None where there is no file."""
         if self._pid != os.getpid():
             self.close()
+        deadline = time.monotonic() + (self.timeout if patience is None else patience)
+        verb, is_fresh = "written" if to_write else "read", False
+        with self._lock:
+            while True:
+                try:
+                    connection = self._opened(to_write=to_write)
+                    return None if connection is None else self._transaction(connection, action, to_write=to_write)
+                except _ChangedError:
+                    self.close()
+                except (_UselessError, *SQLITE_ERRORS) as error:
+                    if is_busy(error) and time.monotonic() < deadline:
+                        time.sleep(_PAUSE)
+                        continue
+                    self.close()
+                    is_useless = isinstance(error, _UselessError)
+                    if to_write and not is_fresh and (is_useless or is_damage(error)):
+                        self._set_aside(str(error))
+                        is_fresh = True
+                    elif is_useless:
+                        found = f"{self.path}: {error}"
+                        raise DatabaseError("plan database is useless", found=found, hint=USELESS_HINT) from error
+                    else:
+                        raise translate(error, self.path, verb) from error
 
-    # ------------------------------------------------------------------------------------------------ reading
+    def _transaction(
+        self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T], *, to_write: bool
+    ) -> _T:
+        """`action` on one state of the file, of the layout that it had when it was opened."""
+        connection.execute("BEGIN IMMEDIATE" if to_write else "BEGIN")
+        try:
+            if _layout_number(connection) != self._number:
+                raise _ChangedError
+            result = action(connection)
+            if connection.in_transaction:  # unless an error has ended it
+                connection.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            raise
+        return result
 
-    def _reader(self) -> sqlite3.Connection | None:
-        if self._connection is not None and self._signature == self._sign():
+    # ------------------------------------------------------------------------------------------------ opening
+
+    def _opened(self, *, to_write: bool) -> sqlite3.Connection | None:
+        """The connection, made anew where the file is another; None where there is nothing to read."""
+        if self._connection is not None and self._is_writer >= to_write and self._signature == self._sign():
             return self._connection
         self.close()
-        self._is_writer = self._is_copy = False
-        self._old = None
-        if not check_place(self.path):
+        self._is_writer, self._is_copy = to_write, False
+        if check_place(self.path):
+            self._check_start()
+        elif not to_write:
             return None
-        self._check_start()
+        if to_write:
+            make_parent(self.path)
         stamp = file_stamp(self.path)
-        connection, number, inspection = self._open_to_read()
-        layout = inspection.version
+        connection = self._connect("mode=rwc") if to_write else self._connect_to_read()
         try:
-            if inspection.fault is not None:
-                raise _UselessError(inspection.fault)
-            if layout > SCHEMA_VERSION and inspection.oldest_reader > SCHEMA_VERSION:
-                raise newer(inspection, self.path)
-            if layout == 0:
+            self._number = _layout_number(connection)  # first: a change behind it is then seen
+            self._layout = self._examine(connection, _CHECKED_BYTES if to_write else 0, to_write=to_write).version
+            if to_write:
+                self._prepare(connection)
+            elif not self._layout:
                 connection.close()
                 return None
-            if layout < SCHEMA_VERSION:
-                old, journal = connection, _journal(connection)
-                with contextlib.closing(old):
-                    connection = modern_copy(layout, lambda table, columns: old.execute(_select(table, columns)))
-                self._is_copy, self._old = True, (inspection, journal)
-                number = _layout_number(connection)
         except BaseException:
             connection.close()
             raise
-        self._keep(connection, number, stamp)
+        with _OPEN_LOCK:
+            _OPEN[self.path] += 1
+        self._connection, self._signature = connection, self._sign(stamp)
         return connection
 
-    def _snapshot(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """`action` on one state of the file, of the layout that it had when it was opened."""
-        connection.execute("BEGIN")
-        try:
-            return self._unchanged(connection, action)
-        finally:
-            if connection.in_transaction:  # unless an error has ended it
-                connection.commit()
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Bring the file to the present layout, and its log to WAL."""
+        if self._layout < SCHEMA_VERSION:
+            self._transaction(connection, lambda opened: make_tables(opened, self._layout), to_write=True)
+            self._number, self._layout = _layout_number(connection), SCHEMA_VERSION
+        # Some file systems (network ones) cannot do WAL: SQLite stays with its rollback journal, which is safe too.
+        with contextlib.suppress(sqlite3.OperationalError):
+            if _journal(connection) != "wal":
+                connection.execute("PRAGMA journal_mode = WAL").fetchone()
 
-    def _unchanged(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """`action`, within a transaction, where the layout has not moved since it was looked at."""
-        if _layout_number(connection) != self._number:
-            raise _ChangedError
-        return action(connection)
+    def _connect(self, options: str) -> sqlite3.Connection:
+        """Open the file with SQLite's URI `options`, in autocommit mode."""
+        return _connect(self.path, options, min(_WAIT, self.timeout))
 
-    def _open_to_read(self) -> tuple[sqlite3.Connection, int, Inspection]:
+    def _connect_to_read(self) -> sqlite3.Connection:
         """Open with as many rights as there are: a reader with the right to write also finishes a killed one's work."""
-        wait, has_log = min(WAIT, self.timeout), bool(file_stamp(self.path)[1])
-        attempts = ("mode=rw", "mode=ro", "copy" if has_log else "mode=ro&immutable=1")
-        last: Exception | None = None
+        attempts = ("mode=rw", "mode=ro", "copy" if file_stamp(self.path)[1] else "mode=ro&immutable=1")
         for options in attempts:
             connection = None
             try:
-                connection = log_copy(self.path) if options == "copy" else connect(self.path, options, wait=wait)
                 self._is_copy = options == attempts[-1]
-                number = _layout_number(connection)  # first: a change behind it is then seen
-                return connection, number, inspect(connection)
+                connection = _log_copy(self.path) if options == "copy" else self._connect(options)
+                _layout_number(connection)
+                return connection
             except SQLITE_ERRORS as error:
                 if connection is not None:
                     connection.close()
-                if is_damage(error) or is_busy(error):
+                if self._is_copy or is_damage(error) or is_busy(error):
                     raise
-                last = error
-        assert last is not None
-        raise last
+        raise AssertionError
 
     def _sign(self, stamp: tuple[tuple[int, ...], ...] | None = None) -> tuple[Any, ...]:
         """What tells that the file is still the one that was opened; for a copy, that it has not changed either."""
@@ -265,125 +273,111 @@ class Store:
             return ()
         return status.st_dev, status.st_ino, (stamp or file_stamp(self.path)) if self._is_copy else ()
 
-    # ------------------------------------------------------------------------------------------------ writing
-
-    def _writer(self) -> sqlite3.Connection:
-        if self._connection is not None and self._is_writer and self._signature == self._sign():
-            return self._connection
-        self.close()
-        self._is_writer = self._is_copy = False
-        self._old = None
-        if check_place(self.path):
-            self._check_start()
-        make_parent(self.path)
-        connection = connect(self.path, "mode=rwc", wait=min(WAIT, self.timeout))
-        try:
-            number = self._prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        self._keep(connection, number)
-        self._is_writer = True
-        return connection
-
-    def _keep(
-        self, connection: sqlite3.Connection, number: int, stamp: tuple[tuple[int, ...], ...] | None = None
-    ) -> None:
-        with _OPEN_LOCK:
-            _OPEN[self.path] += 1
-        self._connection, self._number, self._signature = connection, number, self._sign(stamp)
-
     def _check_start(self) -> None:
         with _OPEN_LOCK:
             if not _OPEN[self.path] and is_foreign(self.path):
                 raise _UselessError("it is no SQLite database")
 
-    def _prepare(self, connection: sqlite3.Connection) -> int:
-        """Bring the file to the present layout; the number that SQLite gave to that."""
-        number = self._patiently(lambda: _layout_number(connection))  # first: a change behind it is then seen
-        inspection = self._patiently(lambda: self._examine(connection))
-        if inspection.version < SCHEMA_VERSION:
-            number = self._transaction(connection, self._migrate)
-        # Some file systems (network ones) cannot do WAL: SQLite stays with its rollback journal, which is safe too.
-        with contextlib.suppress(sqlite3.OperationalError):
-            if _journal(connection) != "wal":
-                self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
-        return number
-
-    def _examine(self, connection: sqlite3.Connection, checked_bytes: float = _CHECKED_BYTES) -> Inspection:
-        inspection = inspect(connection)
-        if inspection.fault is not None:
-            raise _UselessError(inspection.fault)
-        if inspection.version > SCHEMA_VERSION:
-            raise newer(inspection, self.path)
-        if inspection.version and self.path.stat().st_size <= checked_bytes:
+    def _examine(self, connection: sqlite3.Connection, checked_bytes: float, *, to_write: bool) -> Inspection:
+        found = inspect(connection)
+        if found.fault is not None:
+            raise _UselessError(found.fault)
+        check_layout(found, self.path, to_write=to_write)
+        if found.version and self.path.stat().st_size <= checked_bytes:
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise _UselessError(f"it is damaged: {' '.join(str(verdict).split())}")
-        return inspection
+        return found
 
-    def _migrate(self, connection: sqlite3.Connection) -> int:
-        migrate(connection, self._examine(connection, -1).version)  # again: another process may have been faster
-        return _layout_number(connection)
-
-    def _patiently(self, action: Callable[[], _T], limit: float | None = None) -> _T:
-        deadline = time.monotonic() + (self.timeout if limit is None else limit)
-        while True:
-            try:
-                return action()
-            except SQLITE_ERRORS as error:
-                if not is_busy(error) or time.monotonic() >= deadline:
-                    raise
-                time.sleep(_PAUSE)
-
-    def _transaction(
-        self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T], limit: float | None = None
-    ) -> _T:
-        wait = min(WAIT, self.timeout if limit is None else limit)
-        connection.execute(f"PRAGMA busy_timeout = {round(1000 * wait)}")  # of each look at the lock
-        self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"), limit)
-        try:
-            result = action(connection)
-            self._patiently(lambda: connection.execute("COMMIT"), limit)
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-            raise
-        return result
+    # ------------------------------------------------------------------------------------------------ a useless file
 
     def _set_aside(self, reason: str) -> None:
         target = set_aside(self.path, self._is_useless)
         if target is None:
             return
         message = f"plan database {self.path} is not usable ({reason}); it is now {target}, and a fresh one is made"
-        if rescued := rescue(target):
+        if rescued := _rescue(target):
             with contextlib.suppress(_UselessError, *SQLITE_ERRORS):
-                self._transaction(self._writer(), lambda connection: put_back(connection, rescued))
+                connection = self._opened(to_write=True)
+                assert connection is not None
+                self._transaction(connection, lambda opened: _put_back(opened, rescued), to_write=True)
                 message += " with " + " and ".join(f"{len(rows)} {table}" for table, rows in rescued.items())
                 message += " of the old one"
-        warnings.warn(message, PlanDatabaseWarning, stacklevel=4)
+        warnings.warn(message, PlanDatabaseWarning, stacklevel=5)
 
     def _is_useless(self) -> bool:
         """A second look, under the lock: whether the file that is there now is useless."""
         if not check_place(self.path):
             return False
-        connection = None
         try:
             self._check_start()
-            connection = connect(self.path, "mode=rw", wait=min(WAIT, self.timeout))
-            self._patiently(lambda: self._examine(connection, math.inf))
-        except _UselessError:
-            return True
-        except SQLITE_ERRORS as error:
-            if is_damage(error):
+            with contextlib.closing(self._connect("mode=rw")) as connection:
+                self._examine(connection, math.inf, to_write=True)
+        except (_UselessError, *SQLITE_ERRORS) as error:
+            if isinstance(error, _UselessError) or is_damage(error):
                 return True
             raise translate(error, self.path, "written") from error
-        finally:
-            if connection is not None:
-                with contextlib.suppress(sqlite3.Error):
-                    connection.close()
         return False
+
+
+def _connect(path: Path, options: str, wait: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?{options}", uri=True, timeout=wait, isolation_level=None, check_same_thread=False
+    )
+    # Text that is not UTF-8 (a damaged file) must reach the validation of records rather than stop the query.
+    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _log_copy(path: Path) -> sqlite3.Connection:
+    """A copy in memory of a database whose log can be read but not opened, as on a read-only medium."""
+    import shutil
+    import tempfile
+
+    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    with tempfile.TemporaryDirectory(prefix="akx-plans-") as folder:
+        copy = Path(folder) / "plans.sqlite"
+        try:
+            shutil.copyfile(path, copy)
+            shutil.copyfile(f"{path}-wal", f"{copy}-wal")
+        except OSError as error:
+            raise sqlite3.OperationalError(f"cannot be copied: {error}") from error
+        with contextlib.closing(_connect(copy, "mode=rw", _WAIT)) as connection:
+            memory.text_factory = connection.text_factory
+            connection.backup(memory)
+    return memory
+
+
+def _rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Rows that can still be read from a damaged database, by table: from both ends to the damage."""
+    rescued: dict[str, list[tuple[object, ...]]] = {}
+    with contextlib.suppress(*SQLITE_ERRORS), contextlib.closing(_connect(path, "mode=ro", _WAIT)) as connection:
+        inspection = inspect(connection)
+        for table, columns in _TABLES.items() if inspection.fault is None else ():
+            found: dict[int, tuple[object, ...]] = {}
+            for order in ("ASC", "DESC"):
+                with contextlib.suppress(*SQLITE_ERRORS):
+                    statement = f"SELECT rowid, {', '.join(columns)} FROM {table} ORDER BY rowid {order}"
+                    for rowid, *row in connection.execute(statement):
+                        found[rowid] = tuple(row)
+            if found or table == "plans":
+                rescued[table] = [found[rowid] for rowid in sorted(found)]
+    return rescued
+
+
+def _put_back(connection: sqlite3.Connection, rescued: dict[str, list[tuple[object, ...]]]) -> None:
+    """Insert the rows of :func:`_rescue` where their keys are free; those that no table takes are left out."""
+    for table, rows in rescued.items():
+        names = ", ".join(_TABLES[table])
+        statement = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({', '.join('?' * len(_TABLES[table]))})"
+        for row in rows:
+            with contextlib.suppress(UnicodeEncodeError, OverflowError):
+                connection.execute(statement, row)
 
 
 def _layout_number(connection: sqlite3.Connection) -> int:
@@ -394,7 +388,3 @@ def _layout_number(connection: sqlite3.Connection) -> int:
 
 def _journal(connection: sqlite3.Connection) -> str:
     return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
-
-
-def _select(table: str, columns: Sequence[str]) -> str:
-    return f"SELECT {', '.join(columns)} FROM {table} ORDER BY rowid"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from akx.core.errors import DatabaseError, PlanError, brief, shown
@@ -19,8 +18,7 @@ from akx.core.fingerprint import FORMER_DIGITS
 from akx.core.plan import Plan
 from akx.plandb.file import PlanDatabaseWarning
 from akx.plandb.key import FIELD_MEANINGS, PlanKey, search_key
-from akx.plandb.legacy import key_id, renamed_timing
-from akx.plandb.migrate import PLAN_COLUMNS, TIMING_COLUMNS, TRIAL_COLUMNS
+from akx.plandb.layout import PLAN_COLUMNS, TIMING_COLUMNS, TRIAL_COLUMNS
 from akx.plandb.record import SKETCH_COLUMNS, PlanRecord
 from akx.plandb.trial import TrialRecord
 
@@ -40,20 +38,13 @@ Row = tuple[Any, ...]
 
 #: Fields of a key that plans are found by; its revisions are compared with what is declared.
 _ASKED = tuple(name for name in FIELD_MEANINGS if name != "revisions")
-#: Values that a statement lists at once: databases take some hundreds to some ten thousands.
-_MOST_LISTED = 500
 
 
 class Connection(Protocol):
     """A connection within a transaction, as sqlite3's."""
 
-    def execute(self, statement: str, parameters: Mapping[str, Any] = ..., /) -> Any:
-        """Run a statement; its result has ``fetchone()`` and ``fetchall()``."""
-        ...
-
-    def executemany(self, statement: str, parameters: Sequence[Mapping[str, Any]], /) -> Any:
-        """Run a statement once for each set of parameters."""
-        ...
+    def execute(self, statement: str, parameters: Mapping[str, Any] = ..., /) -> Any: ...
+    def executemany(self, statement: str, parameters: Sequence[Mapping[str, Any]], /) -> Any: ...
 
 
 class Tables:
@@ -66,23 +57,16 @@ class Tables:
     prefix : str
         What the names of the tables begin with.
     has_timings : bool
-        Whether timings of solvers have a table: not in layout 4, in which others than its owner may change the rest.
-    is_old : bool
-        Whether these are a copy of tables of an old layout, which lookups leave as they are.
+        Whether timings of solvers have a table: not in layout 4.
     """
 
-    def __init__(
-        self, connection: Connection, prefix: str = "", *, has_timings: bool = True, is_old: bool = False
-    ) -> None:
-        self.connection, self.has_timings, self.is_old = connection, has_timings, is_old
+    def __init__(self, connection: Connection, prefix: str = "", *, has_timings: bool = True) -> None:
+        self.connection, self.has_timings = connection, has_timings
         self._plans, self._trials, self._timings = (f"{prefix}{name}" for name in ("plans", "trials", "timings"))
         self._select = f"SELECT {', '.join(PLAN_COLUMNS)} FROM {self._plans}"
 
     def _rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Row]:
         return list(map(tuple, self.connection.execute(statement, values or {}).fetchall()))
-
-    def _any(self, statement: str, values: Mapping[str, Any] | None = None) -> bool:
-        return self.connection.execute(f"{statement} LIMIT 1", values or {}).fetchone() is not None
 
     def _each(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
@@ -103,9 +87,10 @@ class Tables:
         values = {name: getattr(key, name) for name in _ASKED} | {"transpose": int(key.transpose)}
         return self._rows(f"{self._select} WHERE {_equal(_ASKED)}", values)
 
-    def of_pattern(self, fingerprint: str, most: int) -> list[Row]:
-        """Plans for one pattern, the newest first."""
-        condition = f"WHERE fingerprint = :fingerprint ORDER BY created DESC LIMIT {most}"
+    def of_pattern(self, fingerprint: str, most: int | None = None) -> list[Row]:
+        """Plans for one pattern, the newest first; so many at most."""
+        limit = "" if most is None else f" LIMIT {most}"
+        condition = f"WHERE fingerprint = :fingerprint ORDER BY created DESC{limit}"
         return self._rows(f"{self._select} {condition}", {"fingerprint": fingerprint})
 
     def sketches(self, conditions: Mapping[str, Any], most: int) -> list[Row]:
@@ -121,6 +106,10 @@ class Tables:
         )
         return self._rows(f"SELECT {', '.join(SKETCH_COLUMNS)} FROM {self._plans} WHERE id IN ({newest})", conditions)
 
+    def has_former(self) -> bool:
+        """Whether there are plans under digests of patterns as they were formed once."""
+        return bool(self._rows(f"SELECT 1 FROM {self._plans} WHERE length(fingerprint) = {FORMER_DIGITS} LIMIT 1"))
+
     def put(self, record: PlanRecord) -> None:
         """Keep a plan in place of the one that its key had."""
         self.connection.execute(_replacing(self._plans, PLAN_COLUMNS), encode(record))
@@ -129,69 +118,31 @@ class Tables:
         """Delete a plan."""
         self.connection.execute(f"DELETE FROM {self._plans} WHERE id = :id", {"id": identifier})
 
-    # ------------------------------------------------------------------------------------------------ former digests
-
-    def has_former(self) -> bool:
-        """Whether there are plans under former digests."""
-        return self._any(f"SELECT 1 FROM {self._plans} WHERE length(fingerprint) = {FORMER_DIGITS}")
-
-    def may_have_former(self, rows: int, entries: int) -> bool:
-        """Whether there may be plans for a pattern of this size under a former digest."""
-        statement = (  # an index knows the fingerprints, so that the rest is read of those plans alone
-            f"SELECT 1 FROM {self._plans} WHERE fingerprint IN"
-            f" (SELECT fingerprint FROM {self._plans} WHERE length(fingerprint) = {FORMER_DIGITS})"
-            " AND (provenance LIKE :size OR provenance NOT LIKE :told)"
-        )
-        return self._any(statement, {"size": f'%"rows": {rows}, "nnz": {entries}%', "told": '%"nnz": %'})
-
-    def may_have_former_timings(self) -> bool:
-        """Whether there may be timings under a former digest."""
-        return self._any(f"SELECT 1 FROM {self._timings} WHERE length(fingerprint) = {FORMER_DIGITS}")
-
-    def rename_pattern(self, former: str, fingerprint: str) -> None:
-        """Give plans, trials and timings of a pattern another digest.
-
-        Of two plans that have one key then the better stays, of two timings the newer.
-        """
-        found = self._rows(f"{self._select} WHERE fingerprint = :fingerprint", {"fingerprint": former})
-        for record in decode(found, quietly=True):
-            new = replace(record, key=replace(record.key, fingerprint=fingerprint))
-            row = self.plan(new.id)
-            there = decode([] if row is None else [row], quietly=True)
-            self.remove(record.id)
-            if not there or new.better_than(there[0]):
-                self.put(new)
-        statement = f"SELECT number, key FROM {self._trials} WHERE key LIKE :key"
-        changed = []
-        for number, text in self._rows(statement, {"key": f'%"{former}"%'}):
-            key = PlanKey.from_json(json.loads(text) | {"fingerprint": fingerprint})
-            changed.append({"number": number, "id": key.id, "key": json.dumps(key.to_json())})
-        self._each(f"UPDATE {self._trials} SET key_id = :id, key = :key WHERE number = :number", changed)
-        if self.has_timings:
-            old = [dict(zip(TIMING_COLUMNS, row, strict=True)) for row in self.timings(former)]
-            self.remove_timings(row["id"] for row in old)
-            when = TIMING_COLUMNS.index("created")
-            newest = {row[0]: row[when] for row in self.timings(fingerprint)}
-            for timing in (renamed_timing(row, fingerprint) for row in old):
-                if timing["created"] > newest.get(timing["id"], ""):
-                    self.put_timing(timing)
-
     # ------------------------------------------------------------------------------------------------ trials
 
     def trials(self, identifier: str, most: int | None = None) -> list[Row]:
-        """The trials for the key with this id, in the order they were added; the newest, where `most` is given."""
-        return [row[1:] for row in self.numbered_trials(identifier, most)]
+        """The trials for the key with this id, each with its number first, in the order they were added.
 
-    def numbered_trials(self, identifier: str, most: int | None = None) -> list[Row]:
-        """The same, before each its number."""
+        The newest, where `most` is given.
+        """
         # Not the column itself: a server would go through all trials from the newest on, in place of those of the keys.
         newest = "" if most is None else f" + 0 DESC LIMIT {int(most)}"
         statement = f"SELECT number, {', '.join(TRIAL_COLUMNS)} FROM {self._trials} WHERE key_id = :id"
         found = self._rows(f"{statement} ORDER BY number{newest}", {"id": identifier})
         return found[::-1] if newest else found
 
+    def trials_of_pattern(self, fingerprint: str) -> list[Row]:
+        """Number and text of the key of each trial whose key has this fingerprint."""
+        statement = f"SELECT number, key FROM {self._trials} WHERE key LIKE :key"
+        return self._rows(statement, {"key": f'%"{fingerprint}"%'})
+
+    def rename_trials(self, keys: Mapping[int, PlanKey]) -> None:
+        """Give trials other keys, by their numbers."""
+        rows = [{"number": n, "id": key.id, "key": json.dumps(key.to_json())} for n, key in keys.items()]
+        self._each(f"UPDATE {self._trials} SET key_id = :id, key = :key WHERE number = :number", rows)
+
     def every_trial(self) -> list[Row]:
-        """All trials in the order they were added: id and text of the key, then the columns of :meth:`trials`."""
+        """All trials in the order they were added: id and text of the key, then the columns of a trial."""
         return self._rows(f"SELECT key_id, key, {', '.join(TRIAL_COLUMNS)} FROM {self._trials} ORDER BY number")
 
     def remove_trials(self, numbers: Iterable[int]) -> None:
@@ -205,24 +156,21 @@ class Tables:
         A row whose key, plan and time are there already is not appended: its state and reason are put there. So what
         was added once may be added again.
         """
-        there = self._times_of(rows)
+        if not rows:
+            return 0
+        times, there = sorted(row["created"] for row in rows), set[Row]()
+        select = f"SELECT key_id, plan, created FROM {self._trials} WHERE key_id = :id"
+        for key in {row["key_id"] for row in rows}:
+            given = {"id": key, "first": times[0], "last": times[-1]}
+            there.update(self._rows(f"{select} AND created BETWEEN :first AND :last", given))
+        new: list[Mapping[str, Any]] = []
+        known: list[Mapping[str, Any]] = []
+        for row in rows:
+            (known if (row["key_id"], row["plan"], row["created"]) in there else new).append(row)
         names = ("key_id", "key", *TRIAL_COLUMNS)
-        known = [row for row in rows if (row["key_id"], row["plan"], row["created"]) in there]
-        new = [row for row in rows if (row["key_id"], row["plan"], row["created"]) not in there]
         self._each(f"INSERT INTO {self._trials} ({', '.join(names)}) VALUES ({_marks(names)})", new)
         self.correct_trials(known)
         return len(new)
-
-    def _times_of(self, rows: Sequence[Mapping[str, Any]]) -> set[Row]:
-        """Key, plan and time of the trials that are there for the keys of `rows` at their times."""
-        keys = {f"id_{number}": one for number, one in enumerate(sorted({row["key_id"] for row in rows}))}
-        times = sorted({row["created"] for row in rows})
-        select = f"SELECT key_id, plan, created FROM {self._trials} WHERE key_id IN ({_marks(keys)})"
-        found: set[Row] = set()
-        for start in range(0, len(times), _MOST_LISTED):
-            some = {f"time_{number}": one for number, one in enumerate(times[start : start + _MOST_LISTED])}
-            found.update(self._rows(f"{select} AND created IN ({_marks(some)})", keys | some))
-        return found
 
     def correct_trials(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Give the trials of rows of :func:`encode_trials`, found by key, plan and time, their states and reasons."""
@@ -235,31 +183,29 @@ class Tables:
     def timings(self, fingerprint: str | None = None) -> list[Row]:
         """Timings of solvers for one pattern, or all, in the order of their columns, the oldest first."""
         condition = "" if fingerprint is None else "WHERE fingerprint = :fingerprint"
-        statement = f"SELECT {', '.join(TIMING_COLUMNS)} FROM {self._timings} {condition} ORDER BY created, id"
-        return self._rows(statement, {} if fingerprint is None else {"fingerprint": fingerprint})
+        return self._timed(f"{condition} ORDER BY created, id", {"fingerprint": fingerprint})
 
     def timing(self, identifier: str) -> Row | None:
         """The timing of the key with this full id."""
-        statement = f"SELECT {', '.join(TIMING_COLUMNS)} FROM {self._timings} WHERE id = :id"
-        return next(iter(self._rows(statement, {"id": identifier})), None)
+        return next(iter(self._timed("WHERE id = :id", {"id": identifier})), None)
+
+    def _timed(self, condition: str, values: Mapping[str, Any]) -> list[Row]:
+        statement = f"SELECT {', '.join(TIMING_COLUMNS)} FROM {self._timings} {condition}"
+        return self._rows(statement, values) if self.has_timings else []
 
     def put_timing(self, row: Mapping[str, Any]) -> None:
-        """Keep a timing, by its columns, in place of the one that its key had."""
-        self._check_timings()
-        self.connection.execute(_replacing(self._timings, TIMING_COLUMNS), row)
-
-    def remove_timings(self, identifiers: Iterable[str]) -> None:
-        """Delete the timings with these ids."""
-        if given := [{"id": identifier} for identifier in identifiers]:
-            self._check_timings()
-            self._each(f"DELETE FROM {self._timings} WHERE id = :id", given)
-
-    def _check_timings(self) -> None:
+        """Keep a timing, by its columns, in place of the one that its key had. Raises :class:`DatabaseError`."""
         if not self.has_timings:
             raise DatabaseError(
                 "the tables are those of an older akx, in which timings of solvers have no place",
                 hint="ask their owner to write to them once with this akx, as `akx tune` does",
             )
+        self.connection.execute(_replacing(self._timings, TIMING_COLUMNS), row)
+
+    def remove_timings(self, identifiers: Iterable[str]) -> None:
+        """Delete the timings with these ids."""
+        given = [{"id": identifier} for identifier in identifiers]
+        self._each(f"DELETE FROM {self._timings} WHERE id = :id", given)
 
 
 def _marks(names: Iterable[str]) -> str:
@@ -314,11 +260,10 @@ def decode(rows: Iterable[Row], *, quietly: bool = False) -> list[PlanRecord]:
 def encode_trials(key: PlanKey, trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
     """The columns of trials of a search for `key`, for :meth:`Tables.add_trials`."""
     search = search_key(key)
-    identifier, text = search.id, json.dumps(search.to_json())
+    under = {"key_id": search.id, "key": json.dumps(search.to_json())}
     return [
-        {
-            "key_id": identifier,
-            "key": text,
+        under
+        | {
             "plan": json.dumps(trial.plan.to_json(), allow_nan=False),
             "seconds": json.dumps(trial.seconds),
             "state": trial.state,
@@ -332,7 +277,7 @@ def encode_trials(key: PlanKey, trials: Iterable[TrialRecord]) -> list[dict[str,
 
 
 def decode_trials(rows: Iterable[Row]) -> tuple[TrialRecord, ...]:
-    """Trials from rows of :meth:`Tables.trials`; one that is not valid is reported and left out."""
+    """Trials from rows of their columns; one that is not valid is reported and left out."""
     trials = []
     for plan, seconds, state, reason, created, clock, provenance in rows:
         try:
@@ -345,24 +290,16 @@ def decode_trials(rows: Iterable[Row]) -> tuple[TrialRecord, ...]:
 
 def decode_keyed_trials(rows: Iterable[Row]) -> tuple[tuple[PlanKey, TrialRecord], ...]:
     """Keys and trials from rows of :meth:`Tables.every_trial`; one that is not valid is reported and left out."""
-    keys: dict[str, PlanKey | None] = {}
+    keys: dict[str, PlanKey] = {}
     trials = []
     for identifier, text, *row in rows:
-        if keys.get(identifier) is None:
-            keys[identifier] = _key(identifier, text)
-        key = keys[identifier]
-        if key is None:
+        try:
+            key = keys.get(identifier) or PlanKey.from_json(json.loads(text))
+            if key.id != identifier:
+                raise PlanError("its id is another")
+        except (PlanError, TypeError, ValueError, RecursionError):
             warnings.warn(f"trial skipped: its key {brief(identifier)} is not valid", PlanDatabaseWarning, stacklevel=3)
         else:
+            keys[identifier] = key
             trials += [(key, trial) for trial in decode_trials([tuple(row)])]
     return tuple(trials)
-
-
-def _key(identifier: str, text: str) -> PlanKey | None:
-    """The key with this text, where it is valid and the id is its own."""
-    try:
-        given = json.loads(text)
-        key = PlanKey.from_json(given)
-    except (PlanError, TypeError, ValueError, RecursionError):
-        return None
-    return key if identifier in (key.id, key_id(given)) else None  # the latter of one before there were revisions

@@ -24,9 +24,8 @@ from akx.backends.revisions import SOLVERS, revision
 from akx.core.errors import PlanError, brief, shown
 from akx.core.plan import check_fields
 from akx.plandb.file import PlanDatabaseWarning
-from akx.plandb.key import aged_of, made_of
-from akx.plandb.legacy import key_id
-from akx.plandb.migrate import TIMING_COLUMNS
+from akx.plandb.key import aged_of, digest, made_of
+from akx.plandb.layout import TIMING_COLUMNS
 from akx.plandb.record import (
     LONGEST_NAME,
     PlanRecord,
@@ -102,7 +101,7 @@ class TimingKey:
     @cached_property
     def id(self) -> str:
         """32 hexadecimal digits that stand for the whole key."""
-        return key_id(self.to_json())
+        return digest(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types, without what is as by default."""

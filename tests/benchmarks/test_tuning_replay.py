@@ -17,7 +17,6 @@ from replay import UNKNOWN, Replay, without
 
 import akx
 from akx.core.errors import FileFormatError
-from akx.core.fingerprint import Pattern
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
@@ -88,7 +87,7 @@ def optimum(recording: Recording) -> float:
 
 
 def test_the_record_is_of_this_matrix_and_worth_a_replay(matrix: Matrix, then: Any) -> None:
-    assert RECORD.key.fingerprint == Pattern(matrix.indptr, matrix.indices).former_digest
+    assert RECORD.key.fingerprint == matrix.fingerprint
     assert len(RECORD.trials) >= 100
     assert {plan.schedule for plan in RECORD.trials} >= {"sweep", "ghost", "resident"}
     own = {one.trial.plan: one.trial.seconds for one in THEN.trials if one.trial.state == "complete"}

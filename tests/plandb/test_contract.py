@@ -489,7 +489,7 @@ def test_trials_are_corrected_in_their_places(database: PlanDatabase) -> None:
     assert database.add_trials(key, [], corrected=[wrong]) == 0
 
 
-def test_a_trial_that_is_given_again_is_one_row(database: PlanDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_that_is_given_again_is_one_row(database: PlanDatabase) -> None:
     """As after an error that leaves it in doubt; what has become of it meanwhile counts."""
     key = make_key()
     trials = [TrialRecord(make_plan(threads=t), (0.1 * t,), created=_AT, clock_hz=2e9) for t in (1, 2)]
@@ -502,7 +502,6 @@ def test_a_trial_that_is_given_again_is_one_row(database: PlanDatabase, monkeypa
     assert database.trials(key) == (trials[0], wrong, later, other)
     assert database.add_trials(make_key(1), trials) == 2, "for another key"
     assert database.trials(make_key(1)) == tuple(trials)
-    monkeypatch.setattr("akx.plandb.tables._MOST_LISTED", 2)
     many = [TrialRecord(make_plan(), (0.1,), created=f"2024-01-0{day}T00:00:00+00:00") for day in range(1, 8)]
     assert [database.add_trials(make_key(2), given) for given in (many[:5], many, many)] == [5, 2, 0]
     assert database.trials(make_key(2)) == tuple(many)

@@ -533,12 +533,12 @@ def test_a_file_system_without_shared_memory_keeps_the_rollback_journal(
     """Network file systems cannot do WAL; a VFS without it stands in for one."""
     from akx.plandb import store
 
-    genuine = store.connect
+    genuine = store._connect
 
-    def connect(path: Path, options: str, *, wait: float) -> sqlite3.Connection:
-        return genuine(path, f"{options}&vfs=unix-none", wait=wait)
+    def connect(path: Path, options: str, wait: float) -> sqlite3.Connection:
+        return genuine(path, f"{options}&vfs=unix-none", wait)
 
-    monkeypatch.setattr(store, "connect", connect)
+    monkeypatch.setattr(store, "_connect", connect)
     try:
         with PlanDatabase(path, layers=()) as database:
             database.put(make_record())

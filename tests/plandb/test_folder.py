@@ -113,14 +113,12 @@ def test_a_lookup_parses_those_that_come_with_akx_for_its_pattern_alone(
     made, from_json = list[PlanRecord](), PlanRecord.from_json
     monkeypatch.setattr(PlanRecord, "from_json", staticmethod(lambda data: made.append(from_json(data)) or made[-1]))
     assert ours.with_fingerprint("0" * 48) == ()
-    assert not ours.has_digests(40)
     assert ours.timings() == ()
     assert made == []
     key = make_key(2)
     found = ours.with_fingerprint(key.fingerprint)
     assert {record.key.fingerprint for record in made} == {key.fingerprint}
     assert found == tuple(record for record in ours.records() if record.key.fingerprint == key.fingerprint)
-    assert ours.has_digests(len(key.fingerprint)) == ShippedPlans(ours.directory).has_digests(len(key.fingerprint))
 
 
 def test_what_is_wrong_with_plans_that_come_with_akx_is_told_where_they_are_looked_for(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,9 @@ import scipy.sparse as sp
 
 from akx.core.fingerprint import Pattern
 from akx.core.matrix import Matrix
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans, TrialRecord
-from akx.plandb.bundle import bundle_text
-from akx.plandb.tables import Tables
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
 
-from .samples import make_plan, make_record, make_timing, of_search, without_root
+from .samples import make_plan, make_record, make_timing, of_search
 
 
 def matrix(seed: int = 0) -> Matrix:
@@ -86,17 +82,6 @@ def test_others_are_left_alone(database: PlanDatabase) -> None:
     assert [record.key.fingerprint for record in database.list()] == [pattern_of(other).former_digest]
 
 
-def test_nothing_is_digested_where_no_plan_is_for_a_matrix_of_that_size(
-    database: PlanDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    A = matrix()
-    database.put(old_record(A, provenance={"matrix": {"rows": 20, "nnz": 61}}))
-    layer = ShippedPlans(Path(database.path.parent if isinstance(database.path, Path) else "none") / "layer")
-    monkeypatch.setattr(Pattern, "former_digest", property(lambda self: pytest.fail("it was")))
-    with PlanDatabase(database.path, layers=(layer,)) as both:
-        assert both.find(search_for(A)).record is None
-
-
 def test_of_two_plans_for_one_key_the_better_stays(database: PlanDatabase) -> None:
     A, B = matrix(0), matrix(1)
     database.put(old_record(A, seconds=1e-4))
@@ -104,96 +89,23 @@ def test_of_two_plans_for_one_key_the_better_stays(database: PlanDatabase) -> No
     database.put(old_record(B, seconds=5e-4))
     database.put(make_record(key=search_for(B), seconds=1e-4))
     for one in (A, B):
-        found = database.find(search_for(one)).record
-        assert found is not None
-        assert found.seconds == 1e-4
+        assert [record.seconds for record in database.of_pattern(one.fingerprint)] == [1e-4]
     assert len(database.list()) == 2
 
 
-def test_that_there_were_none_is_asked_again_after_a_change(
-    database: PlanDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database._store, "is_settled", lambda stamp: True)
-    asked: list[bool] = []
-    monkeypatch.setattr(Tables, "has_former", _counted(Tables.has_former, asked))
-    database.put(make_record())
-    A, B = matrix(0), matrix(1)
-    for one in (A, B):
-        assert database.find(search_for(one)).record is None
-    assert asked == [False]
-    database.put(old_record(A))
-    found = database.find(search_for(A)).record
-    assert found is not None
-    assert found.key.fingerprint == A.fingerprint
-
-
-def test_a_layer_stays_as_it_is(tmp_path: Path) -> None:
-    A, other = matrix(0), matrix(1)
-    file = tmp_path / "layer" / "plans.json"
-    file.parent.mkdir()
-    file.write_text(bundle_text([old_record(A), old_record(other)]))
-    before = file.read_bytes()
-    with PlanDatabase(tmp_path / "none.sqlite", layers=(ShippedPlans(file.parent),)) as database:
-        found = database.find(search_for(A))
-        assert (found.record, found.layer) == (replace(old_record(A), key=search_for(A)), "shipped")
-        assert [entry[1] for entry in database.entries(A.fingerprint)] == [found.record]
-    assert file.read_bytes() == before
-    assert not (tmp_path / "none.sqlite").exists()
-
-
-def _counted(method: Callable[[Tables], bool], answers: list[bool]) -> Callable[[Tables], bool]:
-    """`method`, whose answers are kept."""
-
-    def ask(tables: Tables) -> bool:
-        answers.append(method(tables))
-        return answers[-1]
-
-    return ask
-
-
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """A directory that every user can reach; pytest's own are private."""
-    folder = Path(tempfile.mkdtemp(prefix="akx-test-"))
-    yield folder
-    folder.chmod(0o755)
-    shutil.rmtree(folder)
-
-
-def test_a_database_that_cannot_be_changed_answers_all_the_same(public_folder: Path) -> None:
+def test_timings_of_solvers_are_renewed_with_their_plans(database: PlanDatabase) -> None:
     A = matrix()
-    path = public_folder / "plans.sqlite"
-    with PlanDatabase(path, layers=()) as database:
-        database.put(old_record(A))
-    path.chmod(0o444)
-    public_folder.chmod(0o555)
-
-    def ask() -> Any:
-        with PlanDatabase(path, layers=()) as database:
-            return database.find(search_for(A)).record, database.list()
-
-    record, listed = without_root(ask)
-    assert record == replace(old_record(A), key=search_for(A))
-    assert [one.key.fingerprint for one in listed] == [pattern_of(A).former_digest]
-
-
-def test_timings_of_solvers_are_renewed_with_plans_and_without(database: PlanDatabase) -> None:
-    A, B = matrix(0), matrix(1)
-    for one, has_plan in ((A, True), (B, False)):
-        former = pattern_of(one).former_digest
-        old, plan = make_timing(fingerprint=former), old_record(one)
-        database.put_timing(old)
-        if has_plan:
-            database.put(plan)
-            database.put_timing(make_timing(of=plan))
-            assert database.find(search_for(one)).record is not None
-        key = replace(old.key, fingerprint=one.fingerprint)
-        for _ in range(2):
-            assert database.find_timings(key) == (replace(old, key=key),)
-        assert former not in {timing.key.fingerprint for _, timing in database.timings()}
-        if has_plan:
-            chosen = replace(make_timing(of=plan).key, fingerprint=one.fingerprint)
-            assert [timing.is_of(database.list()[0]) for timing in database.find_timings(chosen)] == [True]
+    plan = old_record(A)
+    timings = [make_timing(fingerprint=pattern_of(A).former_digest), make_timing(of=plan)]
+    database.put(plan)
+    for timing in timings:
+        database.put_timing(timing)
+    assert database.find(search_for(A)).record is not None
+    for old in timings:
+        key = replace(old.key, fingerprint=A.fingerprint)
+        assert database.find_timings(key) == (replace(old, key=key),)
+    assert {timing.key.fingerprint for _, timing in database.timings()} == {A.fingerprint}
+    assert [timing.is_of(database.list()[0]) for timing in database.find_timings(key)] == [True]
 
 
 def test_of_two_timings_for_one_key_the_newer_stays(database: PlanDatabase) -> None:
@@ -204,21 +116,6 @@ def test_of_two_timings_for_one_key_the_newer_stays(database: PlanDatabase) -> N
         for timing in (old, new):
             database.put_timing(timing)
         database.put(old_record(A))
-        assert database.find(search_for(A)).record is not None
+        assert database.of_pattern(A.fingerprint)
         (found,) = database.find_timings(new.key)
         assert found.created == max(old.created, created)
-
-
-def test_timings_of_a_layer_and_of_a_file_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    A = matrix()
-    old = make_timing(fingerprint=pattern_of(A).former_digest)
-    (tmp_path / "a.json").write_text(bundle_text([], [old]))
-    place, key = tmp_path / "plans.sqlite", replace(old.key, fingerprint=A.fingerprint)
-    with PlanDatabase(place, layers=()) as database:
-        database.put_timing(replace(old, matrix_name="mine"))
-    monkeypatch.setattr(PlanDatabase, "_adopt", lambda *_: False)
-    with PlanDatabase(place, layers=(ShippedPlans(tmp_path),)) as database:
-        assert [timing.matrix_name for timing in database.find_timings(key)] == ["mine", ""]
-        assert {timing.key for timing in database.find_timings(key)} == {key}

@@ -109,10 +109,6 @@ def test_what_is_as_by_default_is_left_out_of_the_id(name: str) -> None:
     assert of_search().id == "cb5855d4a7501d9b12144fcad01d4927"
 
 
-def test_a_key_from_before_there_were_revisions_is_that_of_a_search() -> None:
-    assert PlanKey.from_json(of_search().to_json() | {"kernel_hash": "0" * 16, "versions": "plan 1"}) == of_search()
-
-
 def test_plans_are_kept_under_the_revisions_of_their_schedule_and_variant(
     revise: Callable[..., None],
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,7 +10,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, ShippedPla
 from akx.plandb import server as module
 from akx.plandb.bundle import bundle_text
 from akx.plandb.place import ServerAddress, database_place
-from akx.plandb.tables import Tables, decode_trials
 
 from .samples import make_key, make_plan, make_record, make_timing, of_search
 
@@ -197,47 +194,49 @@ def test_a_newer_layout_is_refused(postgres_server: PostgresServer) -> None:
     refused(database.list, "does not tell the version")
 
 
-def test_timings_come_out_of_tables_of_layout_4(postgres_server: PostgresServer, tmp_path: Path) -> None:
-    """They are read as they were, and have a place of their own once the owner has changed something."""
+def to_layout(server: PostgresServer, name: str, number: int) -> None:
+    server.sql("DROP TABLE akx_timings", name)
+    server.sql(f"UPDATE akx_schema_version SET version = {number}, oldest_reader = {number}", name)
+
+
+def test_tables_of_layout_4_have_timings_once_their_owner_has_changed_them(
+    postgres_server: PostgresServer, tmp_path: Path
+) -> None:
     name = postgres_server.new_database()
     postgres_server.sql("CREATE ROLE holder LOGIN; GRANT CREATE ON SCHEMA public TO holder", name)
     holder, guest = (
         PlanDatabase(postgres_server.url(name, login), layers=()) for login in ("holder", "guest:se%2Fcret")
     )
-    plain = make_record(created="2024-05-06T07:08:09.123456+00:00")
-    holder.put(replace(plain, provenance={**plain.provenance, "solvers": {"ca_cg": 1 / 900}}))
-    basis = "cg or ca_cg: s 8, basis monomial, M none"
-    for number, solver in enumerate(("cg", "ca_cg"), 1):
-        trial = TrialRecord(make_plan(1, options={"solver": solver}), (number / 7,))
-        holder.add_trials(of_search(k=1, basis=basis), [trial])
+    holder.put(make_record())
     holder.add_trials(of_search(), [TrialRecord(make_plan(), (0.5,))])
-    postgres_server.sql("DROP TABLE akx_timings; DELETE FROM akx_schema_version WHERE version > 4", name)
+    to_layout(postgres_server, name, 4)
     tables = "akx_plans, akx_trials, akx_changes"
     postgres_server.sql(f"GRANT SELECT ON {tables}, akx_schema_version TO guest", name)
     postgres_server.sql(f"GRANT INSERT, UPDATE, DELETE ON {tables} TO guest", name)
-    chosen, compared = make_timing(of=plain), make_timing(asked_s=8, seconds={"cg": 1 / 7, "ca_cg": 2 / 7})
-
-    def check() -> None:
-        for database in (holder, guest):
-            assert [dict(one.seconds) for one in database.find_timings(chosen.key)] == [dict(chosen.seconds)]
-            assert [dict(one.seconds) for one in database.find_timings(compared.key)] == [dict(compared.seconds)]
-            assert len(database.timings()) == 2
-            assert database.list() == [plain]
-            assert [key for key, _ in database.all_trials()] == [of_search()]
-
-    check()
-    assert "older akx" in str(refused(lambda: guest.put_timing(make_timing(3)), "no place"))
-    refused(lambda: guest.remove(compared.id), "no place")
+    for database in (holder, guest):
+        assert (database.list(), database.timings()) == ([make_record()], ())
+        assert database.find_timings(make_timing().key) == ()
+        assert len(database.trials(make_key())) == 1
+    assert "older akx" in str(refused(lambda: guest.put_timing(make_timing()), "no place"))
     guest.export(tmp_path / "bundle.json")
-    assert guest.import_(tmp_path / "bundle.json").timings == 0
+    assert guest.import_(tmp_path / "bundle.json").unchanged == 1
+    guest.put(make_record(1))
+    assert guest.remove(make_record(1).id) == make_record(1)
     assert guest.remove_stale() == ()
     assert database_status(holder).layout == 4
-    holder.check_writable()
-    check()
+    holder.put_timing(make_timing())
     assert database_status(guest).layout == 5
-    guest.put_timing(make_timing(3))
-    assert guest.remove(chosen.id).key == chosen.key
-    assert holder.find_timings(make_timing(3).key) == (make_timing(3),), "rights are those on trials"
+    assert holder.find_timings(make_timing().key) == (make_timing(),)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_older_layouts_are_refused(postgres_server: PostgresServer, number: int) -> None:
+    name = postgres_server.new_database()
+    database = PlanDatabase(postgres_server.url(name), layers=())
+    database.put(make_record())
+    to_layout(postgres_server, name, number)
+    for action in (database.list, lambda: database.put(make_record(2)), database.check_writable):
+        assert f"layout {number}" in str(refused(action, "older akx").found)
 
 
 def test_who_has_no_right_to_timings_gets_a_warning_with_the_cure(postgres_server: PostgresServer) -> None:
@@ -249,62 +248,6 @@ def test_who_has_no_right_to_timings_gets_a_warning_with_the_cure(postgres_serve
     with pytest.warns(PlanDatabaseWarning, match="akx_timings"):
         assert guest.find_timings(make_timing().key) == ()
     assert guest.list() == []
-
-
-def to_layout_2(server: PostgresServer, name: str) -> None:
-    """Tables as an akx made them that knew neither clocks nor revisions."""
-    new = ", ".join(f"DROP COLUMN {column}" for column in ("revisions", "returns", "transpose", "ranks"))
-    old = f"ADD COLUMN kernel_hash TEXT NOT NULL DEFAULT '{'0' * 16}'"
-    old += ", ADD COLUMN versions TEXT NOT NULL DEFAULT 'plan 1, numba 0.60'"
-    server.sql(f"ALTER TABLE akx_plans {new}, {old}", name)
-    server.sql("ALTER TABLE akx_trials DROP COLUMN clock_hz, DROP COLUMN provenance", name)
-    server.sql("DROP TABLE akx_rejected, akx_timings", name)
-    server.sql("DELETE FROM akx_schema_version WHERE version > 2", name)
-
-
-def test_tables_of_layout_2_get_clocks_when_their_owner_changes_them(postgres_server: PostgresServer) -> None:
-    name = postgres_server.new_database()
-    postgres_server.sql("CREATE ROLE keeper LOGIN; GRANT CREATE ON SCHEMA public TO keeper", name)
-    keeper, guest = (
-        PlanDatabase(postgres_server.url(name, login), layers=()) for login in ("keeper", "guest:se%2Fcret")
-    )
-    keeper.put(make_record())
-    to_layout_2(postgres_server, name)
-    tables = "akx_plans, akx_trials, akx_changes"
-    postgres_server.sql(f"GRANT SELECT ON {tables}, akx_schema_version TO guest", name)
-    postgres_server.sql(f"GRANT INSERT, UPDATE, DELETE ON {tables} TO guest", name)
-    timed = [TrialRecord(make_plan(threads=number), (0.5,), clock_hz=2e9) for number in (1, 2, 3)]
-    unclocked = replace(timed[0], clock_hz=None)
-    assert guest.find(of_search()).record == keeper.list()[0] == guest.get(make_record().id)
-    aged_by_versions = guest.list()[0].provenance
-    assert (aged_by_versions["kernels"], aged_by_versions["versions"]) == ("0" * 16, {"numba": "0.60"})
-    for change in (
-        lambda: guest.put(make_record(2)),
-        lambda: guest.remove(make_record().id),
-        lambda: guest.add_trials(make_key(), timed[:1]),
-    ):
-        assert "their owner" in str(refused(change, "older akx").hint)
-    assert (guest.is_writable(), keeper.is_writable()) == (False, True)
-    plan, text = json.dumps(make_plan(threads=1).to_json()), json.dumps(of_search().to_json())
-    postgres_server.sql(
-        "INSERT INTO akx_trials (key_id, key, plan, seconds, state, reason, created) VALUES"
-        f" ('{of_search().id}', '{text}', '{plan}', '[0.5]', 'complete', '', '{timed[0].created}')",
-        name,
-    )
-    assert (guest.trials(make_key()), database_status(guest).layout) == ((unclocked,), 2)
-    assert keeper.trials(make_key()) == (unclocked,), "who only reads changes nothing"
-    assert database_status(keeper).layout == 2
-    assert keeper.all_trials() == ((of_search(), unclocked),)
-    assert keeper.trials_behind(make_record()) == (unclocked,)
-    assert keeper.add_trials(make_key(), timed[1:2]) == 1
-    for database in (keeper, guest):
-        assert database.trials(make_key()) == (unclocked, timed[1])
-        assert database_status(database).layout == 5
-    assert guest.add_trials(make_key(), timed[2:]) == 1
-    assert keeper.trials(make_key()) == (unclocked, timed[1], timed[2])
-    assert [record.id for record in keeper.list()] == [make_record().id]
-    assert guest.find(of_search()).record == keeper.list()[0], "rights on the tables are as they were"
-    guest.put(make_record(key=of_search(ranks=2)))
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -339,23 +282,6 @@ def test_a_commit_that_is_reported_as_lost_is_made_again(
         assert [record.key.revisions for record in database.remove_stale()] == ["other"]
         assert ahead == [-2]
         assert database.list() == [make_record()]
-
-
-def test_each_of_those_who_share_a_server_goes_by_the_layout_that_it_has_found(postgres_server: PostgresServer) -> None:
-    """One has found tables of layout 2, and another brings them to the present one through the same object."""
-    name = postgres_server.new_database()
-    database = PlanDatabase(postgres_server.url(name), layers=())
-    timed = [TrialRecord(make_plan(threads=number), (0.5,), clock_hz=2e9) for number in (1, 2)]
-    database.add_trials(make_key(), timed[:1])
-    to_layout_2(postgres_server, name)
-
-    def meanwhile(tables: Tables) -> tuple[bool, Any]:
-        assert database.add_trials(make_key(), timed[1:]) == 1
-        return tables.is_old, decode_trials(tables.trials(of_search().id))
-
-    unclocked = replace(timed[0], clock_hz=None)
-    assert database._store.read(meanwhile) == (True, (unclocked,))
-    assert database.trials(make_key()) == (unclocked, timed[1])
 
 
 def test_optunas_tables_lie_beside(server_url: str) -> None:
