@@ -4,9 +4,9 @@ Reading never makes, changes or moves a file. It needs no write access: a read-o
 SQLite's write-ahead log needs a shared-memory file beside the database, even to read; where that cannot be made the
 file is opened as ``immutable`` if its log is empty, else the two are read into memory.
 
-Writing makes the file and its directory where they are missing, brings layout 4 to the present one, refuses others, sets
-a useless file aside and makes a fresh one, and turns on the write-ahead log (WAL), so that readers and a writer do not
-block each other and a process killed at any moment leaves the last committed state. Every change is one immediate
+Writing makes the file and its directory where they are missing, brings layout 4 to the present one, refuses others,
+sets a useless file aside and makes a fresh one, and turns on the write-ahead log (WAL), so that readers and a writer do
+not block each other and a process killed at any moment leaves the last committed state. Every change is one immediate
 transaction; a lock is waited for up to ``timeout`` seconds.
 
 A later akx may change the layout of a file that is open here. SQLite numbers such changes (``PRAGMA schema_version``):
