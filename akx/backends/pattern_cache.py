@@ -19,15 +19,18 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from functools import lru_cache
+from copy import copy
+from functools import lru_cache, update_wrapper
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from akx.core.atomic_files import read_sealed, write_sealed
+from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 
-__all__ = ["fact", "features_folder", "keep"]
+__all__ = ["fact", "features_folder", "keep", "per_pattern"]
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 #: Entries of a pattern whose facts are kept on disk; most files.
 _LEAST_ENTRIES, _MOST_FILES = 20_000, 512
@@ -36,6 +39,31 @@ _FILED = "akx.backends.pattern_cache"
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: Of the package, what facts come from, with the folders in them.
 _FOLDERS = ("core", "formats", "backends", "partition", "tuner")
+
+
+class per_pattern(Generic[_P, _T]):
+    """What a function finds of a pattern and of hashable arguments, or why it finds nothing; kept with the pattern."""
+
+    def __init__(self, make: Callable[Concatenate[Matrix, _P], _T]) -> None:
+        self._make, self._name = make, f"{make.__module__}.{make.__qualname__}"
+        update_wrapper(self, make)
+
+    def __call__(self, matrix: Matrix, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        key, known = (self._name, *args, *kwargs.items()), matrix.pattern_cache
+        if key not in known:
+            try:
+                known[key] = self._make(matrix, *args, **kwargs)
+            except InfeasibleError as refusal:
+                known[key] = copy(refusal)  # without its traceback, which would hold all that is above
+        found: _T | InfeasibleError = known[key]
+        if isinstance(found, InfeasibleError):
+            raise copy(found)
+        return found
+
+    def known(self, matrix: Matrix, *args: _P.args, **kwargs: _P.kwargs) -> _T | InfeasibleError | None:
+        """That, or why there is nothing, if it was looked for already."""
+        found: _T | InfeasibleError | None = matrix.pattern_cache.get((self._name, *args, *kwargs.items()))
+        return found
 
 
 class _File:

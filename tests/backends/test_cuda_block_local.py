@@ -678,7 +678,7 @@ def test_a_refusal_that_is_remembered_holds_nothing() -> None:
         with pytest.raises(InfeasibleError):
             resident_layout.lay_out_resident(matrix, plan, device)
         with pytest.raises(InfeasibleError):
-            ghost_layout.zones_of(matrix, "natural", shape_of(alone), 300, 4)
+            ghost_layout.zones_of(matrix, "natural", shape_of(alone).bc, 300, 4)
         kept = [value for value in matrix.pattern_cache.values() if isinstance(value, InfeasibleError)]
         assert len(kept) == 2
         assert all(one.__traceback__ is None for one in kept)
@@ -766,17 +766,22 @@ def test_rows_that_read_too_far_have_x_in_shared_memory() -> None:
 def test_ghost_zones_that_are_surely_too_large_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in random order: what one step reads of other blocks says enough, and takes one pass."""
     made: list[int] = []
-    zones = ghost_layout.zones_of
-    monkeypatch.setattr(ghost_layout, "zones_of", lambda *given: made.append(given[3]) or zones(*given))
+    zones = ghost_layout.ghost_zones
+
+    def made_of(indptr: Any, indices: Any, partition: Any, *given: Any, **more: Any) -> Any:
+        made.append(partition.blocks)
+        return zones(indptr, indices, partition, *given, **more)
+
+    monkeypatch.setattr(ghost_layout, "ghost_zones", made_of)
     near, far = make("pentadiagonal", "float64"), make_matrix("random", 5000, "float64", 0)
     shape = Shape(1, 1, 1, 8, 0, 1)
-    assert ghost_layout.redundancy_of(near, "natural", shape, 4, 3) < 2.0
+    assert ghost_layout.redundancy_of(near, "natural", shape.bc, 4, 3) < 2.0
     assert made == [4]
     assert (
-        ghost_layout.redundancy_of(far, "natural", shape, 100, 1)
-        == ghost_layout.redundancy_of(far, "natural", shape, 100, 8)
+        ghost_layout.redundancy_of(far, "natural", shape.bc, 100, 1)
+        == ghost_layout.redundancy_of(far, "natural", shape.bc, 100, 8)
         == 8.0
     )
     assert made == [4]
     with pytest.raises(InfeasibleError, match="ghost zones are too large"):
-        zones(far, "natural", shape, 100, 1)
+        ghost_layout.zones_of(far, "natural", shape.bc, 100, 1)

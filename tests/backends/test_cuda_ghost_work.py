@@ -113,13 +113,13 @@ def test_plans_that_would_be_refused_have_no_price(order: str, sms: int, kib: in
 
 def test_plans_whose_larger_blocks_do_not_fit_are_refused_without_their_zones(monkeypatch: pytest.MonkeyPatch) -> None:
     """To make zones takes seconds where matrices are large, and smaller blocks have been refused."""
-    plan, made, real = plan_of("natural", 8), [], ghost_layout.zones_of
+    plan, made, real = plan_of("natural", 8), [], ghost_layout.ghost_zones
 
-    def zones(*given: Any) -> Any:
-        made.append(given[3])
-        return real(*given)
+    def zones(indptr: Any, indices: Any, partition: Any, *given: Any, **more: Any) -> Any:
+        made.append(partition.blocks)
+        return real(indptr, indices, partition, *given, **more)
 
-    monkeypatch.setattr(ghost_layout, "zones_of", zones)
+    monkeypatch.setattr(ghost_layout, "ghost_zones", zones)
     matrix = Matrix.from_any(cube(24).to_scipy())  # with nothing known of its pattern
     room = {"sms": 16, "shared_per_block": 24 * 1024, "shared_per_sm": 25 * 1024}
     for _ in range(2):

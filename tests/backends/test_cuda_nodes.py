@@ -133,7 +133,7 @@ def test_a_matrix_of_one_size_is_cut_as_before() -> None:
             assert blocked.words(np.arange(3, dtype=np.uint32)).tolist() == [0, 1, 2]
             assert fill_of(matrix, bc) == 1.0
         assert blocked_of(matrix, 6 if 6 not in sizes else 5) is None
-        assert matrix.pattern_cache["akx.backends.cuda.sets"] is None
+        assert matrix.pattern_cache[("akx.backends.cuda.variants.block_local.shapes._sets",)] is None
 
 
 def test_blocks_are_offered_where_they_take_fewer_bytes() -> None:
@@ -306,7 +306,7 @@ def test_rows_without_entries_are_not_like_one_another() -> None:
     A[::2] = A[1::4] = 0
     matrix = Matrix.from_any(sp.csr_array(A))
     assert column_shapes(matrix) == ((1, 1),)
-    assert matrix.pattern_cache["akx.backends.cuda.sets"] is None
+    assert matrix.pattern_cache[("akx.backends.cuda.variants.block_local.shapes._sets",)] is None
 
 
 def test_the_gallery_has_no_such_nodes() -> None:

@@ -359,7 +359,7 @@ def test_a_program_is_laid_out_without_a_pass_of_the_host(
 ) -> None:
     matrix = storable(blocks_of_mixed_sizes(120, "float64", seed=2), way)
     arrays, _ = of_host(matrix.indptr.view(np.uint32), matrix.indices.view(np.uint32), 1)
-    for name in ("natural_nodes_of", "lay_out", "sizes_of"):
+    for name in ("nodes_of", "lay_out", "sizes_of"):
         monkeypatch.delattr(vbell, name)
     program: Any = registry.get("cuda", "sweep").prepare(fresh(matrix), plan_of("vbell-1", 3, way))
     np.testing.assert_array_equal(decoded(program, way), placed(matrix.data, arrays.entry))
@@ -440,7 +440,7 @@ def test_an_operator_has_its_blocks_laid_out_on_the_device(
     """A plan that is given, or was tuned: nothing looks for nodes on the host."""
     matrix = blocks_of_mixed_sizes(120, "float64", seed=2)
     schedule = registry.get("cuda", "sweep")
-    for name in ("natural_nodes_of", "lay_out", "sizes_of"):
+    for name in ("nodes_of", "lay_out", "sizes_of"):
         monkeypatch.delattr(vbell, name)
     plan = plan_of("vbell-1", 3)
     monkeypatch.setattr("akx.operator.planner.device_of", lambda backend: H100)
@@ -516,7 +516,7 @@ def test_an_infeasible_plan_is_refused_with_the_words_of_the_host(
     matrix = blocks_of_mixed_sizes(400, "float64", seed=2)
     with pytest.raises(InfeasibleError) as of_the_host:
         check_feasible(schedule, plan, matrix, H100)
-    for name in ("natural_nodes_of", "lay_out", "sizes_of"):
+    for name in ("nodes_of", "lay_out", "sizes_of"):
         monkeypatch.delattr(vbell, name)
     unseen = fresh(matrix)
     for _ in range(2):  # the second time the host knows

@@ -53,12 +53,8 @@ _REMEMBERED, _OFTEN = 200, 10
 class CoreState:
     """Where the threads of a team run.
 
-    Attributes
-    ----------
-    together : float
-        How many times as long sums in registers take on all threads at once as on one.
-    meeting : float
-        Seconds for all threads to meet once.
+    `together`: how many times as long sums in registers take on all threads at once as on one. `meeting`: seconds for
+    all threads to meet once.
     """
 
     together: float
@@ -149,17 +145,7 @@ class CoreWatch:
 
     What never ends is no disturbance: once :meth:`accept` was told so, it counts for nothing.
 
-    Parameters
-    ----------
-    threads : int
-        Of the team, two or more.
-    seen : sequence of CoreState
-        What earlier watches saw (:attr:`seen`).
-
-    Attributes
-    ----------
-    seen : deque of CoreState
-        What was seen last.
+    `threads`: of the team, two or more. `seen`: what earlier watches saw (:attr:`seen`). `seen`: what was seen last.
     """
 
     def __init__(self, threads: int, seen: Sequence[CoreState] = ()) -> None:

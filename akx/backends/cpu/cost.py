@@ -10,15 +10,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.partition.permutation import block_dependencies
 
-__all__ = [
-    "bytes_per_entry",
-    "front_share",
-    "has_front",
-    "largest_share",
-    "multiplied",
-    "padding_of",
-    "stored_bytes",
-]
+__all__ = ["bytes_per_entry", "front_share", "has_front", "largest_share", "multiplied", "padding_of", "stored_bytes"]
 
 #: A front that is wider than this share of the rows, and than so many rows, is no front: nothing would be reused.
 _WIDEST, _NARROW = 0.5, 4096

@@ -13,14 +13,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import Pattern
 
-__all__ = [
-    "basic_reason",
-    "block_plan_reason",
-    "outside_reason",
-    "unknown_variant",
-    "variant_reason",
-    "variants_for",
-]
+__all__ = ["basic_reason", "block_plan_reason", "outside_reason", "unknown_variant", "variant_reason", "variants_for"]
 
 
 def basic_reason(plan: Plan, matrix: Matrix, orders: tuple[str, ...]) -> str | None:

@@ -46,14 +46,8 @@ REVISIONS: dict[str, int] = {}
 class Ordered:
     """A matrix pattern in the order of a partitioner.
 
-    Attributes
-    ----------
-    pattern : Pattern
-        P A P^T, or A itself in natural order.
-    order, place : (n,) arrays, or (0,) in natural order
-        order[new] = old and place[old] = new.
-    entries : (nnz,) array or None
-        ``data_new = data[entries]``.
+    `pattern`: P A P^T, or A itself in natural order. `order`, `place` (n,) arrays, or (0,) in natural order: order[new]
+    = old and place[old] = new. `entries` (nnz,) array or None: ``data_new = data[entries]``.
     """
 
     pattern: Pattern

@@ -18,10 +18,7 @@ def read_again(words: NDArray[Any], turns: int) -> Any:
 
     Every turn is another sum, so that no turn can be left out.
 
-    Parameters
-    ----------
-    words : (n,) array of uint64
-    turns : int
+    `words`: (n,).
     """
     total = np.uint64(0)
     for turn in range(turns):

@@ -63,14 +63,8 @@ Arrays = tuple[NDArray[Any], ...]
 class Code(NamedTuple):
     """Machine code for numbers and indices of a type.
 
-    Attributes
-    ----------
-    bring, spread, steps : callable
-        Put vectors side by side; put them apart as well, of which the entries were side by side; do powers of them.
-    lanes : int
-        Vectors of a group.
-    is_exact : bool
-        Whether the bits are those of SciPy's product.
+    `bring`, `spread`, `steps`: put vectors side by side; put them apart as well, of which the entries were side by
+    side; do powers of them. `lanes`: vectors of a group. `is_exact`: whether the bits are those of SciPy's product.
     """
 
     bring: Any

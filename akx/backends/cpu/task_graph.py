@@ -59,18 +59,10 @@ def schedule_tasks(
 ) -> Tasks:
     """The tasks of all threads.
 
-    Parameters
-    ----------
-    cuts : (blocks+1,) array
-        Block b is rows cuts[b] .. cuts[b+1]-1.
-    low, high : (blocks,) arrays
-        First and last block whose rows block b reads, inclusive; low[b] <= b <= high[b].
-    owner : (blocks,) array
-        Thread that makes block b.
-    order, order_ptr : (blocks,) and (threads+1,) arrays
-        Blocks of thread t in the order it takes them: order[order_ptr[t]:order_ptr[t+1]].
-    k, k_per_pass, lag : int
-        Powers, powers per pass over the matrix, and rounds of slack between threads (>= 0).
+    `cuts` (blocks+1,): block b is rows cuts[b] .. cuts[b+1]-1. `low`, `high` (blocks,): first and last block whose rows
+    block b reads, inclusive; low[b] <= b <= high[b]. `owner` (blocks,): thread that makes block b. `order`, `order_ptr`
+    (blocks,) and (threads+1,): blocks of thread t in the order it takes them: order[order_ptr[t]:order_ptr[t+1]]. `k`,
+    `k_per_pass`, `lag`: powers, powers per pass over the matrix, and rounds of slack between threads (>= 0).
     """
     blocks, threads = owner.size, order_ptr.size - 1
     thread_ptr = np.diff(order_ptr) * k

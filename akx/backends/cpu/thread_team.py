@@ -99,10 +99,8 @@ class Team:
     def run(self, job: Job, x: NDArray[Any], out: NDArray[Any]) -> None:
         """Do `job`, each thread its part; return when all are done.
 
-        Raises
-        ------
-        DeviceError
-            In a call from within a call, as from a signal handler; or where a member could not do its part.
+        Raises :class:`DeviceError` in a call from within a call, as from a signal handler; or where a member could not
+        do its part.
         """
         self._check_turn()
         with self._busy:

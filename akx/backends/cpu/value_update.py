@@ -72,27 +72,13 @@ class Places(NamedTuple):
 class NewValues:
     """Values for one layout, time after time; padding stays as it is.
 
-    Parameters
-    ----------
-    layout : Format
-        As made by a ``from_csr``.
-    pattern : Pattern
-        That is laid out.
-    entries : (nnz',) array of integers or None
-        Where the layout's entries are in the data, if they are not in order.
-    threads : int
-        Most that lay out.
-    given : int, optional
-        How many values come, all that are laid out by default; where `entries` leads to others, more or fewer.
+    `layout`: as made by a ``from_csr``. `pattern`: that is laid out. `entries`: where the layout's entries are in the
+    data, if they are not in order. `threads`: most that lay out. `given`: how many values come, all that are laid out
+    by default; where `entries` leads to others, more or fewer.
     """
 
     def __init__(
-        self,
-        layout: Format,
-        pattern: Pattern,
-        entries: NDArray[Any] | None,
-        threads: int,
-        given: int | None = None,
+        self, layout: Format, pattern: Pattern, entries: NDArray[Any] | None, threads: int, given: int | None = None
     ) -> None:
         nothing = _constant(np.zeros(0, dtype=np.uint32))
         maps = [_constant(nothing if one is None else one) for one in (entries, layout.slot)]
@@ -117,10 +103,7 @@ class NewValues:
     def take(self, data: NDArray[Any]) -> None:
         """Lay `data`, in CSR order, out.
 
-        Raises
-        ------
-        ValueError
-            Where the layout is for another number of values, or another dtype.
+        Raises :class:`ValueError` where the layout is for another number of values, or another dtype.
         """
         values = self._values
         if data.size != self._given or data.dtype != values.dtype:

@@ -46,12 +46,7 @@ _Pair = tuple[int, int, int]
 class CudaProgram(Program):
     """A plan on the GPU; see :class:`akx.backends.program.Program`. Subclasses say what a call queues.
 
-    Attributes
-    ----------
-    n, k : int
-    dtype : numpy.dtype
-    stream : Stream
-        Where :meth:`enqueue` puts the work: the stream of all work, or one that records a graph.
+    `stream`: where :meth:`enqueue` puts the work: the stream of all work, or one that records a graph.
     """
 
     def __init__(self, n: int, k: int, dtype: np.dtype[Any]) -> None:
@@ -169,10 +164,7 @@ class CudaProgram(Program):
         The graph that they come into has addresses of the program. So what it has now stays as long as it does, and
         other coefficients go elsewhere.
 
-        Raises
-        ------
-        DeviceError
-            Where the coefficients are not on the device.
+        Raises :class:`DeviceError` where the coefficients are not on the device.
         """
         if coefficients is not self._coefficients:
             raise DeviceError("the basis is not on the device", hint="call it once before capture, with this basis")

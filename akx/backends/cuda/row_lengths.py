@@ -19,6 +19,7 @@ from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.memory import DeviceArray, empty, zeros
 from akx.backends.cuda.matrix.transpose import running_sums
+from akx.backends.pattern_cache import per_pattern
 from akx.core.matrix import Matrix
 
 __all__ = [
@@ -48,24 +49,12 @@ _PADS, _LANES = (1, 2, 4, 8, 16), (2, 4, 8)
 class Measured:
     """Numbers of all rows.
 
-    Attributes
-    ----------
-    slots : dict of int to int
-        Of sliced ELL, by the rows that are sorted together: 1, or 1024.
-    far : dict of int to bool
-        Whether columns of a slice lie too far apart for 16 bits, likewise.
-    padded : dict of int to int
-        Entries of rows padded to multiples of 1, 2, 4, 8, 16, each having one at least.
-    dealt : dict of int to int
-        Places of rows that are dealt to 1, 2, 4, 8 lanes.
-    longest, shortest, empty : int
-        Entries of the longest and the shortest row, and rows without any.
-    squares : int
-        Squares of the lengths in all.
-    below, above, reach : int
-        How far columns lie below and above their rows, and from the first that a row reads or is to the last.
-    profile : int
-        sum_i max(0, i - first column of row i).
+    `slots`: of sliced ELL, by the rows that are sorted together: 1, or 1024. `far`: whether columns of a slice lie too
+    far apart for 16 bits, likewise. `padded`: entries of rows padded to multiples of 1, 2, 4, 8, 16, each having one at
+    least. `dealt`: places of rows that are dealt to 1, 2, 4, 8 lanes. `longest`, `shortest`, `empty`: entries of the
+    longest and the shortest row, and rows without any. `squares`: squares of the lengths in all. `below`, `above`,
+    `reach`: how far columns lie below and above their rows, and from the first that a row reads or is to the last.
+    `profile`: sum_i max(0, i - first column of row i).
     """
 
     slots: dict[int, int]
@@ -107,15 +96,14 @@ def measured(pointer: DeviceArray, index: DeviceArray) -> Measured:
 
 
 def measured_rows(matrix: Matrix) -> Measured | None:
-    """The numbers of a matrix that is on the device; memoised with the pattern. None of one of the host."""
-    if matrix.on_device is None:
-        return None
-    key = ("akx.backends.cuda.measured",)
-    if key not in matrix.pattern_cache:
-        pointer, index, _ = matrix.on_device
-        matrix.pattern_cache[key] = measured(pointer, index)
-    found: Measured = matrix.pattern_cache[key]
-    return found
+    """The numbers of a matrix that is on the device; None of one of the host."""
+    return None if matrix.on_device is None else _measured(matrix)
+
+
+@per_pattern
+def _measured(matrix: Matrix) -> Measured:
+    pointer, index, _ = matrix.on_device
+    return measured(pointer, index)
 
 
 def order_in_windows(pointer: DeviceArray, sigma: int) -> DeviceArray:

@@ -40,14 +40,8 @@ def free_bytes() -> int:
 class DeviceCall(TimedCall):
     """Work on the device that is done again and again; :meth:`timed` is what the tuner's clock asks.
 
-    Parameters
-    ----------
-    run : callable
-        Queues the work once.
-    repeated : callable
-        ``repeated(count)`` is a graph of the work done so many times.
-    products : int
-        Products in the work, to bound the size of a graph.
+    `run`: queues the work once. `repeated`: ``repeated(count)`` is a graph of the work done so many times. `products`:
+    products in the work, to bound the size of a graph.
     """
 
     def __init__(self, run: Callable[[], object], repeated: Callable[[int], Graph], products: int) -> None:
@@ -129,12 +123,8 @@ class DeviceProblem(TrialVectors):
 class HostCall(TimedCall):
     """A program's call on vectors of the host: done once for its result, timed between page-locked vectors.
 
-    Parameters
-    ----------
-    program : Program
-        On the device; where it streams it has page-locked vectors of its own.
-    x, out : (b, n) and (k+1, b, n) array
-    coefficients : Coefficients
+    `program`: on the device; where it streams it has page-locked vectors of its own. `x`, `out`: (b, n) and (k+1, b,
+    n).
     """
 
     def __init__(self, program: Program, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:

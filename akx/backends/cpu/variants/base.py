@@ -27,14 +27,7 @@ _TOO_FAR = "columns of one chunk lie more than 65,535 apart"
 class Known:
     """What was found out about a pattern in one order of its rows, once: counts and shapes of its layouts.
 
-    Attributes
-    ----------
-    memo : dict
-        Where it is kept.
-    name : str
-        Of the order.
-    threads : int
-        That may count.
+    `memo`: where it is kept. `name`: of the order. `threads`: that may count.
     """
 
     memo: dict[Any, Any]
@@ -53,17 +46,8 @@ class Known:
 class Given:
     """What is to be laid out, and how.
 
-    Attributes
-    ----------
-    pattern : Pattern
-    dtype : dtype
-        Of values.
-    bits : int
-        Of an index.
-    sigma, block : int
-        Rows of a sorting window and of a dense block, 1 for none.
-    known : Known
-        What has been found out about it.
+    `dtype`: of values. `bits`: of an index. `sigma`, `block`: rows of a sorting window and of a dense block, 1 for
+    none. `known`: what has been found out about it.
     """
 
     pattern: Pattern
@@ -77,24 +61,12 @@ class Given:
 class Layout(ABC):
     """A format with its loop: what a variant is, but for the width of its indices.
 
-    Attributes
-    ----------
-    name : str
-        Of the variant; that with 16-bit indices is called by it and 16.
-    arrays : type
-        Of :attr:`Format.arrays`, by which compiled code knows the layout.
-    loop, slot_of : callable
-        To be compiled.
-    loop_of_complex : callable, optional
-        For complex values, where it is another.
-    sorts : bool
-        Whether rows may be sorted within windows, by option ``sigma``.
-    has_blocks : bool
-        Whether it is of dense blocks, which another order of the rows breaks up.
-    pads_by_order : bool
-        Whether it may be padded less in another order of the rows.
-    reason_against_zones : str
-        Why local matrices of ghost zones are not laid out so; "" where they are.
+    `name`: of the variant; that with 16-bit indices is called by it and 16. `arrays`: of :attr:`Format.arrays`, by
+    which compiled code knows the layout. `loop`, `slot_of`: to be compiled. `loop_of_complex`: for complex values,
+    where it is another. `sorts`: whether rows may be sorted within windows, by option ``sigma``. `has_blocks`: whether
+    it is of dense blocks, which another order of the rows breaks up. `pads_by_order`: whether it may be padded less in
+    another order of the rows. `reason_against_zones`: why local matrices of ghost zones are not laid out so; "" where
+    they are.
     """
 
     name: str

@@ -26,10 +26,7 @@ _PIECE, _PASS, _WORK = 10_000, 32768, 200_000
 class NumpyVectors(HostVectors):
     """The operations, for vectors of one type.
 
-    Parameters
-    ----------
-    dtype : dtype
-        float32, float64, complex64 or complex128.
+    `dtype`: float32, float64, complex64 or complex128.
     """
 
     def __init__(self, dtype: DTypeLike) -> None:

@@ -51,12 +51,8 @@ _NONE, _OWN, _ALL = range(3)
 class BlockWork:
     """The operations on the rows of one array.
 
-    Parameters
-    ----------
-    W : (m, n) array, C-contiguous, float32, float64, complex64 or complex128
-        Room for all rows there will be.
-    threads : int, optional
-        Most threads, as for :class:`akx.MatrixPowers`.
+    `W` (m, n) array, C-contiguous, float32, float64, complex64 or complex128: room for all rows there will be.
+    `threads`: most threads, as for :class:`akx.MatrixPowers`.
     """
 
     def __init__(self, W: NDArray[Any], threads: int | None = None) -> None:

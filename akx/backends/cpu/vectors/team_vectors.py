@@ -58,12 +58,7 @@ _GRAM, _COMBINE, _ADVANCE, _DOT, _DESCEND, _TURN = range(6)
 class VectorWork(HostVectors):
     """The operations, for vectors of one type; made once per solve.
 
-    Parameters
-    ----------
-    dtype : dtype
-        float32, float64, complex64 or complex128.
-    threads : int, optional
-        Most threads, as for :class:`akx.MatrixPowers`.
+    `dtype`: float32, float64, complex64 or complex128. `threads`: most threads, as for :class:`akx.MatrixPowers`.
     """
 
     def __init__(self, dtype: DTypeLike, threads: int | None = None) -> None:
@@ -111,10 +106,8 @@ class VectorWork(HostVectors):
     def gram(self, W: NDArray[Any], first: int = 0) -> NDArray[Any]:
         """Inner products of rows `first`, first + 1, ... of W (m, n) with all rows.
 
-        Returns
-        -------
-        (m - first, m) array of float64 or complex128
-            G[i, j] = <w_{first+i}, w_j>, the first argument conjugated. Where `first` is 0, exactly Hermitian.
+        Returns (m - first, m) array of float64 or complex128: G[i, j] = <w_{first+i}, w_j>, the first argument
+        conjugated. Where `first` is 0, exactly Hermitian.
         """
         m = self._check(W)
         sums = self._run(_GRAM, W, self._nothing, m, first)[: m * m].reshape(m, m)
@@ -203,16 +196,7 @@ def _scale_and_add(factor: Any, target: Any, a: Any) -> None:
 
 @jit
 def run_vectors(
-    words: Any,
-    factors: Any,
-    picks: Any,
-    chunks: Any,
-    sums: Any,
-    x: Any,
-    out: Any,
-    calls: Any,
-    thread: int,
-    sent: bool,
+    words: Any, factors: Any, picks: Any, chunks: Any, sums: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool
 ) -> Any:
     """Do one operation on the columns of the parts of one thread; a member of a team for call after call.
 

@@ -84,12 +84,8 @@ def expect(A: Any, *, to_plan: bool = False) -> None:
 class CudaPlainProducts(PlainProducts):
     """The arrays of one matrix on the device, and a program for each k.
 
-    Parameters
-    ----------
-    indptr : array (n + 1,)
-        Of CSR, of the host.
-    indices, data : arrays (nnz,), (nnz,)
-        Of the host or the device. Entries of a row may be in any order, and twice.
+    `indptr` array (n + 1,): of CSR, of the host. `indices`, `data` arrays (nnz,), (nnz,): of the host or the device.
+    Entries of a row may be in any order, and twice.
     """
 
     def __init__(self, indptr: NDArray[Any], indices: Any, data: Any) -> None:

@@ -44,20 +44,9 @@ _PITCH, _X, _OUT, _COEFFICIENTS, _ARRIVED, _ONLY = 6, 7, 8, 9, 10, 11
 class CsrPowers(CudaProgram):
     """k steps with CSR arrays of a caller, for whoever holds these.
 
-    Parameters
-    ----------
-    arrays : sequence of DeviceArray
-        Data, indices and row pointers; both of indices of 32 bits, or both of 64. Not held.
-    n, longest : int
-        Rows, and the most entries of one.
-    k : int
-    told : ndarray
-        A word of the host that becomes 1 where something is wrong in the arrays.
-
-    Attributes
-    ----------
-    lock : ForkSafeLock
-        Held while a launch is laid out.
+    `arrays`: data, indices and row pointers; both of indices of 32 bits, or both of 64. Not held. `n`, `longest`: rows,
+    and the most entries of one. `told`: a word of the host that becomes 1 where something is wrong in the arrays.
+    `lock`: held while a launch is laid out.
     """
 
     def __init__(self, arrays: Sequence[DeviceArray], n: int, longest: int, k: int, told: NDArray[np.uint32]) -> None:
@@ -105,13 +94,9 @@ class CsrPowers(CudaProgram):
 
         The context is current. Who queues on a stream of a caller, or on akx's, has the lock of that.
 
-        Parameters
-        ----------
-        only : int
-            Address of a word of the device: nothing is done where that is 0 by then. 0 for in any case.
-        arrived : int
-            Address of a word of the device, 0, in which blocks that meet are counted; 0 for that of calls. What goes
-            into a graph of a caller's, which may be launched at any time, has one of its own.
+        `only`: address of a word of the device: nothing is done where that is 0 by then. 0 for in any case. `arrived`:
+        address of a word of the device, 0, in which blocks that meet are counted; 0 for that of calls. What goes into a
+        graph of a caller's, which may be launched at any time, has one of its own.
         """
         size = self.n * self.dtype.itemsize
         others = vectors * self.n, self._on_device.pointer, arrived or self._arrived.pointer, only

@@ -28,14 +28,8 @@ _LEGACY, _PER_THREAD = 1, 2
 class Library(NamedTuple):
     """How arrays of a library are read.
 
-    Attributes
-    ----------
-    read : callable
-        The address of an array, and its look. May raise whatever the library raises.
-    stream : callable
-        By a look, the stream that work on the array is for, now.
-    is_there : callable
-        Whether an array of a type that may be on the device is.
+    `read`: the address of an array, and its look. May raise whatever the library raises. `stream`: by a look, the
+    stream that work on the array is for, now. `is_there`: whether an array of a type that may be on the device is.
     """
 
     read: Callable[[Any], tuple[int, Any]]

@@ -30,12 +30,8 @@ _SLOW, _TELLING = 0.95, 3
 class ClockState:
     """What a GPU says of its clock.
 
-    Attributes
-    ----------
-    hertz : float
-        Of its multiprocessors.
-    throttled : int
-        What holds it down, in NVML's bits; 0 where nothing does, or nobody tells.
+    `hertz`: of its multiprocessors. `throttled`: what holds it down, in NVML's bits; 0 where nothing does, or nobody
+    tells.
     """
 
     hertz: float

@@ -99,27 +99,10 @@ def capsule_of(
 ) -> Any:
     """A capsule for an array; `owner` is kept alive until the taker lets go of it.
 
-    Parameters
-    ----------
-    pointer : int
-        Address of the first entry.
-    shape : sequence of int
-    strides : sequence of int
-        In bytes, whole multiples of the size of an entry.
-    dtype : numpy.dtype
-    device : (int, int)
-        Type and number as DLPack has them.
-    owner : object
-        Whose memory it is.
-    max_version : (int, int), optional
-        The newest version that the taker knows; None: one before 1.0.
-    copied : bool
-        The memory is a copy made for this taker.
-
-    Raises
-    ------
-    ExportError
-        DLPack has no such type, or strides are no whole numbers of entries.
+    `pointer`: address of the first entry. `strides`: in bytes, whole multiples of the size of an entry. `device`: type
+    and number as DLPack has them. `owner`: whose memory it is. `max_version`: the newest version that the taker knows;
+    None: one before 1.0. `copied`: the memory is a copy made for this taker. Raises :class:`ExportError` where
+    DLPack has no such type, or strides are no whole numbers of entries.
     """
     array = np.asarray(_Place(pointer, shape, strides, dtype, owner))
     try:
@@ -145,10 +128,8 @@ def _tensor_in(capsule: Any) -> Any:
 def check_stream(stream: Any) -> int:
     """The stream that a taker on a GPU names, as a handle (1: the legacy one); -1 where it wants no order.
 
-    Raises
-    ------
-    ArgumentError
-        For 0, which the standard forbids since it could mean two streams, and for what is no number.
+    Raises :class:`ArgumentError` for 0, which the standard forbids since it could mean two streams, and for what is no
+    number.
     """
     if stream is None:
         return 1
@@ -164,10 +145,7 @@ def check_stream(stream: Any) -> int:
 def leaves_device(here: tuple[int, int], wanted: tuple[int, int] | None, copy: bool | None) -> bool:
     """Whether an array that is `here` has to go to the host, where it is `wanted`; `copy` False forbids it.
 
-    Raises
-    ------
-    ExportError
-        For another device, and for the host where nothing may be copied.
+    Raises :class:`ExportError` for another device, and for the host where nothing may be copied.
     """
     there = here if wanted is None else (int(wanted[0]), int(wanted[1]))
     if there == here:
@@ -205,10 +183,7 @@ def imported(capsule: Any, name: str = "x") -> Tensor:
 
     Errors call the array `name`.
 
-    Raises
-    ------
-    ArgumentTypeError
-        For a type that akx has no use for.
+    Raises :class:`ArgumentTypeError` for a type that akx has no use for.
     """
     found = _tensor_in(capsule)
     dtype = _dtype_of(found)

@@ -17,34 +17,13 @@ __all__ = ["CudaDevice", "cuda_device", "cuda_missing"]
 class CudaDevice(Device):
     """An NVIDIA GPU.
 
-    Attributes
-    ----------
-    name : str
-        As the driver gives it.
-    ordinal : int
-        Among the visible GPUs.
-    compute_capability : (int, int)
-        E.g. (9, 0).
-    sms : int
-        Streaming multiprocessors.
-    shared_per_block : int
-        Most bytes of shared memory that one block may ask for (the opt-in limit).
-    shared_per_sm : int
-        Bytes of shared memory of one multiprocessor, 1 KiB per resident block included.
-    registers_per_sm : int
-        32-bit registers of one multiprocessor.
-    l2_bytes : int
-        Second-level cache.
-    memory_bytes : int
-        Device memory in all.
-    clock_hz : int
-        Highest clock of the multiprocessors.
-    memory_bandwidth_hint : float
-        Bytes a second from memory clock and bus width: a bound, not a measurement. 0 where the driver does not tell.
-    cores : int
-        Threads of the host that feed it: one.
-    budget : int
-        Bytes that plans may take of its memory, vectors included; 0 where nobody said.
+    `name`: as the driver gives it. `ordinal`: among the visible GPUs. `compute_capability`: e.g. (9, 0). `sms`:
+    streaming multiprocessors. `shared_per_block`: most bytes of shared memory that one block may ask for (the opt-in
+    limit). `shared_per_sm`: bytes of shared memory of one multiprocessor, 1 KiB per resident block included.
+    `registers_per_sm`: 32-bit registers of one multiprocessor. `l2_bytes`: second-level cache. `memory_bytes`: device
+    memory in all. `clock_hz`: highest clock of the multiprocessors. `memory_bandwidth_hint`: bytes a second from memory
+    clock and bus width: a bound, not a measurement. 0 where the driver does not tell. `cores`: threads of the host that
+    feed it: one. `budget`: bytes that plans may take of its memory, vectors included; 0 where nobody said.
     """
 
     name: str
@@ -96,12 +75,8 @@ class CudaDevice(Device):
 def cuda_device(ordinal: int = 0) -> CudaDevice:
     """The facts of one GPU.
 
-    Raises
-    ------
-    MissingDependencyError
-        Where cuda-bindings is not installed; the hint says what to install.
-    DeviceError
-        Where there is no driver, or no such GPU.
+    Raises :class:`MissingDependencyError` where cuda-bindings is not installed; the hint says what to install. Raises
+    :class:`DeviceError` where there is no driver, or no such GPU.
     """
     live = Runtime(ordinal)
     names = live.driver.CUdevice_attribute

@@ -37,10 +37,7 @@ class Launch(NamedTuple):
 class Graph:
     """A recorded sequence of work, launched in one go; made by :func:`capture`.
 
-    Attributes
-    ----------
-    is_movable : bool
-        Whether :meth:`move` works: after :meth:`follow`.
+    `is_movable`: whether :meth:`move` works: after :meth:`follow`.
     """
 
     def __init__(self) -> None:

@@ -157,12 +157,8 @@ def array_of(x: Any, name: str) -> tuple[DeviceArray, int]:
 def values_of(data: Any, nnz: int, dtype: np.dtype[Any]) -> DeviceArray:
     """A copy of the values of a matrix, (nnz,) of `dtype`, queued behind the work of their stream, which waits for it.
 
-    Raises
-    ------
-    MatrixError
-        Where the shape does not fit.
-    ArgumentTypeError
-        Where the type is another one.
+    Raises :class:`MatrixError` where the shape does not fit. Raises :class:`ArgumentTypeError` where the type is
+    another one.
     """
     found = _read(data, _VALUES)
     if found.shape != (nnz,):
@@ -236,9 +232,7 @@ def make_result(x: Any, block: tuple[int, ...], dtype: np.dtype[Any], single: bo
 def vector_of(x: Any, n: int, dtype: np.dtype[Any], name: str) -> DeviceArray:
     """A copy (n,) in `dtype` of a vector of shape (n,) or (n, 1), queued behind the work of its stream.
 
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
+    Raises :class:`ArgumentError`, :class:`ArgumentTypeError`.
     """
     start, _ = start_of(x, n)
     if start.shape[0] != 1:

@@ -89,16 +89,8 @@ class Module:
 class Kernel:
     """One kernel.
 
-    Attributes
-    ----------
-    registers : int
-        Per thread.
-    local_bytes : int
-        Local memory per thread: not zero where registers were spilt or an array is indexed at run time.
-    shared_bytes : int
-        Static shared memory per block.
-    max_threads : int
-        Most threads per block.
+    `registers`: per thread. `local_bytes`: local memory per thread: not zero where registers were spilt or an array is
+    indexed at run time. `shared_bytes`: static shared memory per block. `max_threads`: most threads per block.
     """
 
     def __init__(self, module: Module, name: str) -> None:
@@ -129,29 +121,14 @@ class Kernel:
     ) -> None:
         """Queue the kernel on a stream.
 
-        Parameters
-        ----------
-        grid, block : int
-            Blocks, and threads per block.
-        args : sequence of DeviceArray, NumPy scalar or int
-            Pointers for arrays, scalars in their own type, int64 for plain integers. Complex scalars are aligned as
-            their parts are; rather pass an array.
-        shared : int
-            Bytes of dynamic shared memory; above 48 KiB the limit is raised.
-        cooperative : bool
-            All blocks are on the device at once, or the launch fails.
-        cluster : int
-            Blocks per cluster; `grid` must be a multiple of it.
-        early : bool
-            It may begin before the kernel queued before it has ended, and waits for that itself where it has to
-            (``griddepcontrol.wait``). Where the device cannot do that (before compute capability 9.0) it does not.
-        stream : Stream, optional
-            The default stream of akx by default.
-
-        Raises
-        ------
-        LaunchError
-            Where the launch is refused. What fails while the kernel runs is raised by the next synchronisation.
+        `grid`, `block`: blocks, and threads per block. `args`: pointers for arrays, scalars in their own type, int64
+        for plain integers. Complex scalars are aligned as their parts are; rather pass an array. `shared`: bytes of
+        dynamic shared memory; above 48 KiB the limit is raised. `cooperative`: all blocks are on the device at once, or
+        the launch fails. `cluster`: blocks per cluster; `grid` must be a multiple of it. `early`: it may begin before
+        the kernel queued before it has ended, and waits for that itself where it has to (``griddepcontrol.wait``).
+        Where the device cannot do that (before compute capability 9.0) it does not. `stream`: the default stream of akx
+        by default. Raises :class:`LaunchError` where the launch is refused. What fails while the kernel runs is raised
+        by the next synchronisation.
         """
         on = default_stream() if stream is None else stream
         is_plain = not cooperative and cluster == 1 and not early and on.launches is None
@@ -192,12 +169,8 @@ class Kernel:
     def most_clusters(self, cluster: int, block: int, shared: int) -> int:
         """Clusters that can be on the device at once, 0 where not even one can.
 
-        Parameters
-        ----------
-        cluster, block : int
-            Blocks per cluster, and threads per block.
-        shared : int
-            Bytes of dynamic shared memory of a block.
+        `cluster`, `block`: blocks per cluster, and threads per block. `shared`: bytes of dynamic shared memory of a
+        block.
         """
         with runtime().active() as live:
             self._allow_shared(shared)

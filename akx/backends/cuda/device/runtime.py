@@ -77,12 +77,7 @@ def driver() -> Any:
 def open_library(name: str, sonames: tuple[str, ...]) -> ctypes.CDLL | None:
     """A shared library, from the wheels of the environment or from the system; None where it is not there.
 
-    Parameters
-    ----------
-    name : str
-        As cuda-pathfinder calls it, e.g. ``"cusparse"``.
-    sonames : tuple of str
-        File names to try where that does not know it.
+    `name`: as cuda-pathfinder calls it, e.g. ``"cusparse"``. `sonames`: file names to try where that does not know it.
     """
     try:
         found = import_module("cuda.pathfinder").load_nvidia_dynamic_lib(name)
@@ -129,14 +124,8 @@ def failed(code: Any, doing: str, *, hint: str | None = None) -> DeviceError:
 class Runtime:
     """The driver and the primary context of one GPU; ``with runtime():`` makes that context current.
 
-    Attributes
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    device, context
-        Handles.
-    starts_early : bool
-        Whether a kernel may begin before the one before it has ended.
+    `driver`: ``cuda.bindings.driver``. `device`, `context`: handles. `starts_early`: whether a kernel may begin before
+    the one before it has ended.
     """
 
     def __init__(self, ordinal: int = 0) -> None:

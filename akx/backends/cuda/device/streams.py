@@ -56,19 +56,9 @@ def pycuda_context() -> Iterator[Any]:
 class Stream:
     """A queue of work on the device.
 
-    Parameters
-    ----------
-    blocking : bool
-        It also waits for, and is waited for by, the legacy default stream. One to record graphs on must not: others
-        could not use the legacy stream meanwhile.
-
-    Attributes
-    ----------
-    handle : int
-    raw
-        For the driver's functions.
-    launches : list or None
-        While a graph is recorded that can be moved: the kernels launched so far, each a `Launch` (:func:`capture`).
+    `blocking`: it also waits for, and is waited for by, the legacy default stream. One to record graphs on must not:
+    others could not use the legacy stream meanwhile. `raw`: for the driver's functions. `launches`: while a graph is
+    recorded that can be moved: the kernels launched so far, each a `Launch` (:func:`capture`).
     """
 
     launches: list[Any] | None = None
@@ -107,13 +97,8 @@ class Stream:
 class CallerStream(Stream):
     """A stream of another library, on which akx works for its arrays.
 
-    Parameters
-    ----------
-    handle : int
-        1 and 2: the default streams.
-    lasts : bool
-        Whether the handle means this stream as long as `owner` is held: that of one that is gone may be used again.
-    owner : object
+    `handle`: 1 and 2: the default streams. `lasts`: whether the handle means this stream as long as `owner` is held:
+    that of one that is gone may be used again.
     """
 
     def __init__(self, handle: int, *, lasts: bool, owner: Any = None) -> None:
@@ -152,12 +137,7 @@ class OwnStream(Stream):
     lets it wait for that place first, and work that follows on the same stream waits for nothing. The legacy stream and
     this one wait for one another anyway, and are one place.
 
-    Attributes
-    ----------
-    away : CallerStream or None
-        Where the last work is; None for here.
-    lock : ForkSafeLock
-        Held while work is queued on a stream of a caller.
+    `away`: where the last work is; None for here. `lock`: held while work is queued on a stream of a caller.
     """
 
     away: CallerStream | None = None
@@ -252,10 +232,7 @@ class OwnStream(Stream):
 class Mark:
     """A place in a stream that others can wait for; without a time.
 
-    Parameters
-    ----------
-    stream : Stream or int
-        The stream, or the handle of one of another library (1 and 2: default streams).
+    `stream`: the stream, or the handle of one of another library (1 and 2: default streams).
     """
 
     def __init__(self, stream: Stream | int) -> None:

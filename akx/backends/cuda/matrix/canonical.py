@@ -28,15 +28,7 @@ from akx.backends.cuda.device import interchange
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
 from akx.backends.cuda.device.runtime import cuda_missing
 from akx.backends.cuda.matrix.content import INDICES, VALUES, sums_of
-from akx.backends.cuda.matrix.device_matrix import (
-    Arrays,
-    DeviceMatrix,
-    fetched,
-    gather,
-    largest_of,
-    launch,
-    type_of,
-)
+from akx.backends.cuda.matrix.device_matrix import Arrays, DeviceMatrix, fetched, gather, largest_of, launch, type_of
 from akx.backends.cuda.matrix.transpose import rows_of, running_sums, take, transposed
 from akx.core.canonical import check_finite, check_shape, target_dtype
 from akx.core.device_arrays import Parts, parts_of

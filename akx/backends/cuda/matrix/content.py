@@ -23,16 +23,7 @@ from akx.backends.cuda.device.pool import pinned
 from akx.backends.cuda.device.runtime import beside_captures
 from akx.core.errors import DeviceError
 
-__all__ = [
-    "INDICES",
-    "VALUES",
-    "CaptureWords",
-    "Comparison",
-    "address_of",
-    "host_word",
-    "is_sound",
-    "sums_of",
-]
+__all__ = ["INDICES", "VALUES", "CaptureWords", "Comparison", "address_of", "host_word", "is_sound", "sums_of"]
 
 _SOURCE = Path(__file__).with_name("content.cu")
 #: Threads of a block, bytes that one reads at least, and blocks for each multiprocessor at most.
@@ -84,21 +75,9 @@ def is_sound(arrays: Sequence[DeviceArray], n: int) -> tuple[bool, int]:
 class Comparison:
     """Of three arrays where they are now, whether they have the checksums that they had; queued again and again.
 
-    Parameters
-    ----------
-    arrays : sequence of DeviceArray
-        They are not held.
-    known : DeviceArray
-        (3,), uint64: the checksums, as they are when the device comes there.
-    told : ndarray
-        A word of the host that becomes 1 where one is another.
-    words : DeviceArray, optional
-        Five words to work in, uint64, zeros: for one comparison at a time.
-
-    Attributes
-    ----------
-    differs : DeviceArray
-        (1,), uint32: 1 behind a comparison that found another content, else 0.
+    `arrays`: they are not held. `known`: (3,), uint64: the checksums, as they are when the device comes there. `told`:
+    a word of the host that becomes 1 where one is another. `words`: five words to work in, uint64, zeros: for one
+    comparison at a time. `differs`: (1,), uint32: 1 behind a comparison that found another content, else 0.
     """
 
     def __init__(

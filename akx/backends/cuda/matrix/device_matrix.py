@@ -25,16 +25,7 @@ from akx.core.canonical import check_finite
 from akx.core.fingerprint import LEAF, LEAF_DIGEST, PERSON, Pattern
 from akx.core.matrix import Matrix
 
-__all__ = [
-    "PATTERN",
-    "Arrays",
-    "DeviceMatrix",
-    "fetched",
-    "gather",
-    "largest_of",
-    "launch",
-    "type_of",
-]
+__all__ = ["PATTERN", "Arrays", "DeviceMatrix", "fetched", "gather", "largest_of", "launch", "type_of"]
 
 _SOURCE = Path(__file__).with_name("canonical.cu")
 _DIGEST = Path(__file__).with_name("digest.cu")
@@ -69,12 +60,7 @@ class Arrays(NamedTuple):
 
 
 class DeviceMatrix(Matrix):
-    """A canonical matrix on the device. Its arrays of the host are copied from there when they are asked for.
-
-    Attributes
-    ----------
-    on_device : Arrays
-    """
+    """A canonical matrix on the device. Its arrays of the host are copied from there when they are asked for."""
 
     def __init__(
         self, arrays: Arrays, *, pattern_cache: dict[Any, Any], largest: float, value_error: float = 0.0

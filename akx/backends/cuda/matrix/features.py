@@ -80,12 +80,8 @@ class OnDevice(NamedTuple):
 class PartsRead(NamedTuple):
     """Of runs of rows, each of shape (parts,).
 
-    Attributes
-    ----------
-    halo, neighbours, span : arrays of float64
-        As of :func:`akx.partition.halo.halo_sizes`.
-    slots : dict of int to array of int64
-        By lanes, slots of all rows where each is dealt to so many.
+    `halo`, `neighbours`, `span`: as of :func:`akx.partition.halo.halo_sizes`. `slots`: by lanes, slots of all rows
+    where each is dealt to so many.
     """
 
     halo: NDArray[np.float64]
@@ -248,14 +244,9 @@ def blocks_of_nodes(pattern: OnDevice, size: int) -> OnDevice:
 class LineFaults(NamedTuple):
     """Why runs of rows, each of which reads the next one, are not the lines of a grid.
 
-    Attributes
-    ----------
-    is_one : bool
-        There is one run alone.
-    is_uneven, is_beyond : bool
-        Some but the last are longer than others; some row reads beyond the runs next to its own.
-    far : int
-        The least row that reads another than those next to it or is read by one; the number of rows where none is.
+    `is_one`: there is one run alone. `is_uneven`, `is_beyond`: some but the last are longer than others; some row reads
+    beyond the runs next to its own. `far`: the least row that reads another than those next to it or is read by one;
+    the number of rows where none is.
     """
 
     is_one: bool

@@ -32,16 +32,8 @@ _SUM_BYTES, _TEAM_BYTES = 256, 1024
 def transposed(pointer: DeviceArray, index: DeviceArray, columns: int) -> tuple[DeviceArray, DeviceArray]:
     """Pointer and source of the transpose.
 
-    Parameters
-    ----------
-    pointer, index : (rows + 1,) and (nnz,) DeviceArray of uint32
-        Of the matrix.
-    columns : int
-
-    Returns
-    -------
-    pointer, source : (columns + 1,) and (nnz,) DeviceArray of uint32
-        Queued, not waited for.
+    `pointer`, `index` (rows + 1,) and (nnz,) DeviceArray of uint32: of the matrix. `pointer, source` (columns + 1,) and
+    (nnz,) DeviceArray of uint32: queued, not waited for.
     """
     entries = np.uint32(index.size)
     blocks = max(1, -(-index.size // _BLOCK))

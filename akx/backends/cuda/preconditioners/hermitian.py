@@ -30,15 +30,8 @@ Compressed = tuple[DeviceArray, DeviceArray, DeviceArray]
 def hermitian_part(rows: Compressed, columns: Compressed) -> Compressed:
     """The rows of (M + M^H) / 2.
 
-    Parameters
-    ----------
-    rows, columns : Compressed
-        M by rows and by columns, ascending in each.
-
-    Raises
-    ------
-    InfeasibleError
-        Where it might have 2**32 entries.
+    `rows`, `columns`: M by rows and by columns, ascending in each. Raises :class:`InfeasibleError` where it might have
+    2**32 entries.
     """
     if 2 * rows[1].size >= 2**32:
         raise InfeasibleError("the matrix is too large for the device", hint="use backend='cpu'")

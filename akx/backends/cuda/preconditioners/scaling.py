@@ -22,10 +22,7 @@ _BLOCK = 256
 class Scaling:
     """A diagonal matrix.
 
-    Parameters
-    ----------
-    diagonal : (n,) array
-        Of the type of the vectors.
+    `diagonal` (n,): of the type of the vectors.
     """
 
     def __init__(self, diagonal: NDArray[Any]) -> None:

@@ -71,16 +71,9 @@ _NULL = np.uint64(0)
 class Inverse:
     """What was found, on the host.
 
-    Attributes
-    ----------
-    indptr, indices, data : arrays
-        M in CSR, of the matrix's type: columns ascending, all values finite, as :class:`akx.Matrix` has it.
-    misfit : (n,) float64 array
-        ||A m_k - e_k||^2.
-    largest : (int, int)
-        The largest n1 and n2.
-    lost, empty : int
-        Entries beyond the range of numbers, for which 0 stands, and columns without an entry other than 0.
+    `indptr`, `indices`, `data`: M in CSR, of the matrix's type: columns ascending, all values finite, as
+    :class:`akx.Matrix` has it. `misfit` (n,) float64: ||A m_k - e_k||^2. `largest`: the largest n1 and n2. `lost`,
+    `empty`: entries beyond the range of numbers, for which 0 stands, and columns without an entry other than 0.
     """
 
     indptr: NDArray[Any]
@@ -103,29 +96,13 @@ def approximate_inverse(
 ) -> Inverse:
     """M in a pattern taken from A, or in one that is given.
 
-    Parameters
-    ----------
-    matrix : Matrix
-    factor : float
-        m_ik may be other than zero where |a_ik| > factor max_j |a_ij|, and on the diagonal.
-    pattern : ((n + 1,), (nnz of M,)) arrays of integers, optional
-        Instead of `factor`: pointer and rows, ascending in each column.
-    symmetric : bool
-        Of what was found, (M + M^H) / 2 is the answer.
-    memory : int, optional
-        Most bytes of device memory that local problems may take, which do not fit shared memory; by default a quarter
-        of the device's.
-    told : callable, optional
-        Called with the name of each part of the work when it has been queued.
-
-    Raises
-    ------
-    BudgetError
-        Where one local problem does not fit `memory`.
-    DeviceMemoryError
-        Where the device has not that much left.
-    InfeasibleError
-        Where A and M have 2**32 entries or more.
+    `factor`: m_ik may be other than zero where |a_ik| > factor max_j |a_ij|, and on the diagonal. `pattern` ((n + 1,),
+    (nnz of M,)) arrays of integers: instead of `factor`: pointer and rows, ascending in each column. `symmetric`: of
+    what was found, (M + M^H) / 2 is the answer. `memory`: most bytes of device memory that local problems may take,
+    which do not fit shared memory; by default a quarter of the device's. `told`: called with the name of each part of
+    the work when it has been queued. Raises :class:`BudgetError` where one local problem does not fit `memory`. Raises
+    :class:`DeviceMemoryError` where the device has not that much left. Raises :class:`InfeasibleError` where A and M
+    have 2**32 entries or more.
     """
     n, kind = matrix.n, matrix.dtype
     if matrix.nnz + n >= 2**32 or n >= 2**31 or (pattern is not None and pattern[1].size >= 2**32):

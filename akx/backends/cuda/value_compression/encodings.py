@@ -73,14 +73,9 @@ Found = TypeVar("Found")
 class Values:
     """Values as they are stored.
 
-    Attributes
-    ----------
-    stored : array
-        Of the values' own type, of that of half the bytes, or uint16; of the host, or on the device.
-    table : array
-        Of the values' own type, padded with zeros; empty but for ``table``.
-    error : float
-        The largest |s - a| / |a| of a value a stored as s; 0 where all are the same.
+    `stored`: of the values' own type, of that of half the bytes, or uint16; of the host, or on the device. `table`: of
+    the values' own type, padded with zeros; empty but for ``table``. `error`: the largest |s - a| / |a| of a value a
+    stored as s; 0 where all are the same.
     """
 
     stored: Any
@@ -117,15 +112,10 @@ def stored_bytes(way: str, dtype: np.dtype[Any]) -> int:
 def encoded(data: Any, way: str, room: int | None = None, value_error: float = 0.0) -> Values | None:
     """The values stored that way, or None where they are off by more than is allowed or take too large a table.
 
-    Parameters
-    ----------
-    data : (nnz,) array of float32, float64, complex64 or complex128
-        Of the host; or on the device, and then that is where they are stored.
-    way : {"full", "half", "table"}
-    room : int, optional
-        Places of the table; as many as there have to be by default, at most those of 64 KB.
-    value_error : float
-        Largest relative error of a value in half the bytes, at least 0 and less than 1; a table is exact.
+    `data` (nnz,) array of float32, float64, complex64 or complex128: of the host; or on the device, and then that is
+    where they are stored. `way`: {"full", "half", "table"}. `room`: places of the table; as many as there have to be by
+    default, at most those of 64 KB. `value_error`: largest relative error of a value in half the bytes, at least 0 and
+    less than 1; a table is exact.
     """
     empty = np.zeros(0, data.dtype)
     if way == FULL:

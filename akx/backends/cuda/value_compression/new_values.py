@@ -44,11 +44,7 @@ _BLOCK, _EACH = 256, 4
 def entry_map(slot: NDArray[Any], places: int) -> NDArray[np.uint32]:
     """The map of a format that knows the place of each entry: ``values[slot] = data``.
 
-    Parameters
-    ----------
-    slot : (nnz,) array of unsigned integers
-    places : int
-        Padding included, less than 2**32.
+    `slot`: (nnz,) array of unsigned integers. `places`: padding included, less than 2**32.
     """
     found = np.zeros(places, dtype=np.uint32)
     found[slot] = np.arange(1, slot.size + 1, dtype=np.uint32)
@@ -58,10 +54,7 @@ def entry_map(slot: NDArray[Any], places: int) -> NDArray[np.uint32]:
 class Places:
     """Where entries go, for one program; the map comes to the device with the first update.
 
-    Parameters
-    ----------
-    make : callable
-        Makes the map, or None where the first places are the entries themselves.
+    `make`: makes the map, or None where the first places are the entries themselves.
     """
 
     def __init__(self, make: Callable[[], NDArray[np.uint32] | None]) -> None:
@@ -163,10 +156,7 @@ def all_finite(data: DeviceArray) -> bool:
 class FiniteWatch:
     """Which of some vectors on the device are not finite. Nothing waits: kernels write to words of the host.
 
-    Parameters
-    ----------
-    count : int
-        Vectors.
+    `count`: vectors.
     """
 
     def __init__(self, count: int) -> None:

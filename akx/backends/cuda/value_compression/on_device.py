@@ -43,11 +43,7 @@ def halved(data: DeviceArray, dtype: np.dtype[Any]) -> tuple[DeviceArray, float]
 
     The error is infinite where s is and a is not, or where a is no number.
 
-    Parameters
-    ----------
-    data : (nnz,) device array
-    dtype : numpy.dtype
-        Of the values: float64 or complex128.
+    `data`: (nnz,) on the device. `dtype`: of the values: float64 or complex128.
     """
     half = _HALF[dtype]
     kernel = _module(dtype, data.dtype, AKX_HALF=C_TYPES[half.name]).kernel("halve")
@@ -63,13 +59,7 @@ def tabled(data: DeviceArray, dtype: np.dtype[Any], room: int) -> tuple[DeviceAr
 
     None where there are more different ones than a table of so many places has room for. Waits for the device.
 
-    Parameters
-    ----------
-    data : (nnz,) device array
-    dtype : numpy.dtype
-        Of the values.
-    room : int
-        Places of the table.
+    `data`: (nnz,) on the device. `dtype`: of the values. `room`: places of the table.
     """
     module, sets = _module(dtype, data.dtype), _Sets(dtype, room)
     count = np.uint64(data.size)
@@ -93,12 +83,8 @@ def tabled(data: DeviceArray, dtype: np.dtype[Any], room: int) -> tuple[DeviceAr
 def place_offsets(stored: DeviceArray, entry: DeviceArray, values: DeviceArray) -> None:
     """Queue values[p] = stored[entry[p] - 1], or 0 where entry[p] is 0; of 32 bits, the upper half stays as it is.
 
-    Parameters
-    ----------
-    stored : (nnz,) device array of uint16
-    entry : (places,) device array of uint32
-    values : (places,) device array of uint16 or uint32
-        May have one more, where there are no places.
+    `stored`: (nnz,) on the device. `entry`: (places,) on the device. `values` (places,) of uint16 or uint32: may have
+    one more, where there are no places.
     """
     count = min(values.size, entry.size)
     name = "place_alone" if values.dtype == np.uint16 else "place_beside"

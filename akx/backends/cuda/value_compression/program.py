@@ -34,13 +34,9 @@ class StoredProgram(PlacedProgram):
 
     Subclasses call :meth:`store_values` when they are made, and say in :meth:`store_in_full` how they go on in full.
 
-    Attributes
-    ----------
-    entry : DeviceArray or array, optional
-        Which entry each place has, one plus its number or 0 for padding: on the device where that was found there and
-        there is room; set before the first values are stored.
-    words : DeviceArray, optional
-        What becomes the values where they are in a table: words whose upper halves are there.
+    `entry`: which entry each place has, one plus its number or 0 for padding: on the device where that was found there
+    and there is room; set before the first values are stored. `words`: what becomes the values where they are in a
+    table: words whose upper halves are there.
     """
 
     entry: Any = None

@@ -35,6 +35,7 @@ from akx.backends.cuda.value_compression.new_values import PlacedProgram, not_em
 from akx.backends.cuda.variants.block_local.layout import as_words, shared_limit
 from akx.backends.cuda.variants.block_local.program import KeptShare, vector_groups
 from akx.backends.cuda.variants.options import HELD_SLICES, HELD_SLOTS
+from akx.backends.pattern_cache import per_pattern
 from akx.backends.schedule import Traffic
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
@@ -79,14 +80,7 @@ _FLAG = 32
 class LaidOut:
     """A matrix dealt to thread blocks.
 
-    Attributes
-    ----------
-    deal : Deal
-    warps, held_slices, held_slots : int
-    shared : int
-        Bytes of dynamic shared memory.
-    vectors : int
-        Start vectors at a time.
+    `shared`: bytes of dynamic shared memory. `vectors`: start vectors at a time.
     """
 
     deal: Deal
@@ -95,15 +89,6 @@ class LaidOut:
     held_slots: int
     shared: int
     vectors: int
-
-
-def suits(matrix: Matrix) -> str | None:
-    """None where the rows lie on few enough diagonals, else the reason; memoised with the pattern."""
-    key = ("akx.backends.cuda.variants.diagonals", "suits")
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = _unsuited(matrix)
-    found: str | None = matrix.pattern_cache[key]
-    return found
 
 
 def offered(matrix: Matrix, device: CudaDevice) -> bool:
@@ -224,22 +209,17 @@ def fixed_bytes(plan: Plan, bands: Bands, size: int) -> NDArray[np.int64]:
     return found
 
 
+@per_pattern
 def diagonals(matrix: Matrix) -> Diagonals:
-    """The diagonals of each slice; memoised with the pattern."""
-    key = ("akx.backends.cuda.variants.diagonals", "diagonals")
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = diagonals_of(pattern_of(matrix))
-    found: Diagonals = matrix.pattern_cache[key]
-    return found
+    """The diagonals of each slice."""
+    return diagonals_of(pattern_of(matrix))
 
 
+@per_pattern
 def extents(matrix: Matrix) -> Extents:
-    """What prices ask of the diagonals of slices, on the device where the pattern is; memoised with it."""
-    there, key = features.of(matrix), ("akx.backends.cuda.variants.diagonals", "extents")
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = diagonals(matrix).extents if there is None else features.extents(there)
-    found: Extents = matrix.pattern_cache[key]
-    return found
+    """What prices ask of the diagonals of slices, on the device where the pattern is."""
+    there = features.of(matrix)
+    return diagonals(matrix).extents if there is None else features.extents(there)
 
 
 def macros(
@@ -347,18 +327,14 @@ def _form(plan: Plan) -> tuple[int, int, int]:
     return plan.typed.block, plan.typed.held_slices, plan.typed.held_slots
 
 
+@per_pattern
 def _bands(matrix: Matrix, parts: int) -> Bands:
-    """Parts of equal work and their windows; memoised with the pattern."""
-    key = ("akx.backends.cuda.variants.diagonals", parts)
-    if key not in matrix.pattern_cache:
-        found = extents(matrix)
-        usual = np.median(found.uniform)
-        extra = np.maximum(found.uniform - usual, 0) + 2.0 * found.scattered
-        each = usual + _SLICE_WORK + _EXTRA_WORK * extra + _EXTRAS_WORK * (extra > 0)
-        work = np.concatenate([[0.0], np.cumsum(each)])
-        matrix.pattern_cache[key] = windows(found, even_cuts(work, parts))
-    bands: Bands = matrix.pattern_cache[key]
-    return bands
+    """Parts of equal work and their windows."""
+    found = extents(matrix)
+    usual = np.median(found.uniform)
+    extra = np.maximum(found.uniform - usual, 0) + 2.0 * found.scattered
+    each = usual + _SLICE_WORK + _EXTRA_WORK * extra + _EXTRAS_WORK * (extra > 0)
+    return windows(found, even_cuts(np.concatenate([[0.0], np.cumsum(each)]), parts))
 
 
 def _window(matrix: Matrix, parts: int) -> int:
@@ -367,8 +343,9 @@ def _window(matrix: Matrix, parts: int) -> int:
     return int((bands.high - bands.low).max())
 
 
-def _unsuited(matrix: Matrix) -> str | None:
-    """A look at some slices, then at all."""
+@per_pattern
+def suits(matrix: Matrix) -> str | None:
+    """None where the rows lie on few enough diagonals, else the reason; a look at some slices, then at all."""
     pattern, there = pattern_of(matrix), features.of(matrix)
     slices = -(-matrix.n // WARP)
     if slices > 4 * _SAMPLE:

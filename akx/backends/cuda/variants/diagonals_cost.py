@@ -24,10 +24,7 @@ _VALUES, _SLICE, _WAIT = 4.6, 16.0, 600.0
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     """What the plan makes the device do, for so many start vectors (:mod:`akx.backends.cuda.cost.model`)."""
     per_sm, together = plan.typed.blocks_per_sm, plan.typed.vectors
-    found, bands = (
-        diagonals.extents(matrix),
-        diagonals._bands(matrix, device.sms * plan.typed.blocks_per_sm),
-    )
+    found, bands = (diagonals.extents(matrix), diagonals._bands(matrix, device.sms * plan.typed.blocks_per_sm))
     slots = _before(found.uniform + diagonals._EXTRA_WORK * found.scattered)[bands.cuts]
     slices = np.diff(bands.cuts)
     busiest = per_sm * float(

@@ -38,7 +38,7 @@ from akx.backends.cuda.value_compression.encodings import placed, values_of, way
 from akx.backends.cuda.variants.options import ROOMS
 from akx.backends.cuda.variants.slots import pattern_there
 from akx.backends.cuda.variants.swept import SweptProgram, how_data_comes, stored_name
-from akx.backends.pattern_cache import fact
+from akx.backends.pattern_cache import fact, per_pattern
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import njit
 from akx.core.options import CudaSweep
@@ -80,22 +80,11 @@ _BLOCK = 256
 class LaidOut:
     """A pattern in chunks.
 
-    Attributes
-    ----------
-    hubs : (H,) array of uint32
-        Columns whose entries of x are in shared memory.
-    column : (chunks * 256,) array of uint32
-        Columns, or numbers of hubs with the highest bit.
-    entry : (chunks * 256,) array of uint32
-        One plus the CSR entry in each place, 0 for padding.
-    mark : (chunks * 32,) array of uint16
-        Of each lane a bit for each of its slots where a row begins; in the upper half how many begin in lanes before.
-    row_before : (chunks,) array of uint32
-        The row of the slot before the first of each chunk, 2**32 - 1 for none.
-    split, begin, end : (splits,) arrays of uint32
-        The rows with which runs end, the run where each begins and the one where it ends.
-
-    `column`, `entry`, `mark` and `row_before` are on the device where they were laid out there.
+    `hubs` (H,): columns whose entries of x are in shared memory. `column` (chunks * 256,): columns, or numbers of hubs
+    with the highest bit. `entry` (chunks * 256,): one plus the CSR entry in each place, 0 for padding. `mark` (chunks *
+    32,): of each lane a bit for each of its slots where a row begins; in the upper half how many begin in lanes before.
+    `row_before` (chunks,): the row of the slot before the first of each chunk, 2**32 - 1 for none. `split`, `begin`,
+    `end` (splits,): the rows with which runs end, the run where each begins and the one where it ends.
     """
 
     hubs: NDArray[np.uint32]
@@ -304,17 +293,12 @@ def _most_read(counts: NDArray[np.int64], count: int) -> NDArray[np.uint32]:
     return np.flatnonzero(taken).astype(np.uint32)
 
 
+@per_pattern
 def _counts(matrix: Matrix) -> NDArray[np.int64]:
-    """Entries of each column; memoised with the pattern."""
-    key = ("akx.backends.cuda.variants.hot_columns", "counts")
-    if key not in matrix.pattern_cache:
-        there = matrix.on_device
-        counts = (
-            np.bincount(matrix.indices, minlength=matrix.n) if there is None else counted(there.column, matrix.n).get()
-        )
-        matrix.pattern_cache[key] = counts.astype(np.int64)
-    found: NDArray[np.int64] = matrix.pattern_cache[key]
-    return found
+    """Entries of each column."""
+    there = matrix.on_device
+    found = np.bincount(matrix.indices, minlength=matrix.n) if there is None else counted(there.column, matrix.n).get()
+    return found.astype(np.int64)
 
 
 @njit(nogil=True, cache=True)

@@ -47,10 +47,7 @@ _NODES, _OF_CHOICE, _COUNTED = 2, 6, 14
 class DeviceVbell:
     """A pattern in slices: the arrays of :class:`akx.formats.vbell.VbellArrays` on the device, queued.
 
-    Attributes
-    ----------
-    head, first, column, entry : DeviceArray of uint32
-    nodes, blocks : int
+    `head`, `first`, `column`, `entry`: uint32.
     """
 
     head: DeviceArray
@@ -98,11 +95,8 @@ def reason_of(rows: int, entries: int, slots: int) -> str | None:
 def translated(pointer: DeviceArray, index: DeviceArray, lanes: int) -> DeviceVbell | Refusal:
     """The arrays of a square pattern with sorted rows, or why there are none. Waits for the device, not for the arrays.
 
-    Parameters
-    ----------
-    pointer, index : (rows + 1,) and (nnz,) DeviceArray of uint32
-    lanes : int
-        Lanes that share a row, where so many fit.
+    `pointer`, `index`: (rows + 1,) and (nnz,) DeviceArray of uint32. `lanes`: lanes that share a row, where so many
+    fit.
     """
     rows, entries = pointer.size - 1, index.size
     if (reason := reason_of(rows, entries, 0)) is not None:

@@ -26,15 +26,16 @@ from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.value_compression.encodings import placed, values_of, way_of
-from akx.backends.cuda.variants.similar_rows import alike_share, natural_nodes_of
+from akx.backends.cuda.variants.similar_rows import alike_share
+from akx.backends.cuda.variants.similar_rows import natural_nodes_of as nodes_of
 from akx.backends.cuda.variants.slots import pattern_there
 from akx.backends.cuda.variants.swept import SweptProgram, how_data_comes, stored_name
 from akx.backends.cuda.variants.translate import DeviceVbell, reason_of, shape_of, translated
+from akx.backends.pattern_cache import per_pattern
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.formats.natural_blocks import Nodes
 from akx.formats.vbell import VbellArrays, lay_out, sizes_of
 
 __all__ = [
@@ -61,32 +62,23 @@ _LEAST_ENTRIES = 2.0
 _LEAST_ALIKE = 0.2
 
 
-def nodes_of(matrix: Matrix) -> Nodes:
-    """The natural nodes; memoised with the pattern."""
-    return natural_nodes_of(matrix)
-
-
 def slots(matrix: Matrix, lanes: int) -> int:
-    """Values stored, padding included; memoised with the pattern."""
-    key = _slots_key(lanes)
-    if key not in matrix.pattern_cache:
-        _look(matrix, lanes)
-    return int(matrix.pattern_cache[key])
+    """Values stored, padding included."""
+    known: int | None = matrix.pattern_cache.get(_slots_key(lanes))
+    return _sizes(matrix, lanes)[0] if known is None else known
 
 
 def turns(matrix: Matrix, lanes: int) -> int:
-    """Most times that a warp waits for what it has asked for together; memoised with the pattern."""
-    key = _turns_key(lanes)
-    if key not in matrix.pattern_cache:
-        _look(matrix, lanes)
-    return int(matrix.pattern_cache[key])
+    """Most times that a warp waits for what it has asked for together."""
+    return _sizes(matrix, lanes)[1]
 
 
-def _look(matrix: Matrix, lanes: int) -> None:
-    """Find the slices, which tell both."""
+@per_pattern
+def _sizes(matrix: Matrix, lanes: int) -> tuple[int, int]:
+    """Both, which the slices tell."""
     found, steps = sizes_of(nodes_of(matrix), shape_of(lanes))
-    matrix.pattern_cache[_slots_key(lanes)] = found
-    matrix.pattern_cache[_turns_key(lanes)] = int((-(-steps // _TOGETHER)).sum(axis=1).max(initial=0))
+    matrix.pattern_cache[_slots_key(lanes)] = int(found)
+    return int(found), int((-(-steps // _TOGETHER)).sum(axis=1).max(initial=0))
 
 
 def reason_against(matrix: Matrix, lanes: int) -> str | None:
@@ -114,10 +106,6 @@ def on_device(matrix: Matrix, lanes: int) -> DeviceVbell | None:
 
 def _slots_key(lanes: int) -> tuple[object, ...]:
     return ("akx.backends.cuda.variants.vbell", "slots", lanes)
-
-
-def _turns_key(lanes: int) -> tuple[object, ...]:
-    return ("akx.backends.cuda.variants.vbell", "turns", lanes)
 
 
 def worthwhile(matrix: Matrix, lanes: int) -> bool:

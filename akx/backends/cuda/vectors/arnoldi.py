@@ -43,15 +43,9 @@ _LOSS, _ALLOWED, _EPS = 0, 1, 6
 class RowsRecord:
     """What became of s rows V behind k: V^T = Q^T C + Q_new^T R.
 
-    Attributes
-    ----------
-    good : bool
-        Where not, rows are of no use, and so is all that was queued behind.
-    loss : float
-        A bound, or the measured figure, of how far from orthonormal the rows are.
-    norms : (s,) array
-        Lengths of the rows of V.
-    C, R : (k, s) and (s, s) arrays of float64 or complex128
+    `good`: where not, rows are of no use, and so is all that was queued behind. `loss`: a bound, or the measured
+    figure, of how far from orthonormal the rows are. `norms` (s,): lengths of the rows of V. `C`, `R`: (k, s) and (s,
+    s) arrays of float64 or complex128.
     """
 
     good: bool
@@ -64,15 +58,8 @@ class RowsRecord:
 class RowsQueue:
     """Rows of one array, made orthonormal one launch after another.
 
-    Parameters
-    ----------
-    work : VectorOperations
-    W : DeviceArray
-        (m, n), the first row of length 1.
-    allowed : float
-        How far from orthonormal rows may be.
-    most : int
-        The most rows of a launch.
+    `W`: (m, n), the first row of length 1. `allowed`: how far from orthonormal rows may be. `most`: the most rows of a
+    launch.
     """
 
     def __init__(self, work: VectorOperations, W: DeviceArray, allowed: float, most: int) -> None:
@@ -130,13 +117,8 @@ class RowsQueue:
     def launch(self, program: CudaProgram, coefficients: Coefficients, runs: Sequence[tuple[int, int]]) -> None:
         """Queue runs, each of which begins where the one before ends.
 
-        Parameters
-        ----------
-        program : CudaProgram
-            Of the powers of a run.
-        coefficients : Coefficients
-        runs : sequence of (int, int)
-            The row that powers are made of, and how many of them are wanted and made orthonormal.
+        `program`: of the powers of a run. `runs` sequence of (int, int): the row that powers are made of, and how many
+        of them are wanted and made orthonormal.
         """
         first, self._residual = self._residual, None
         n, steps = self.work.n, program.k
@@ -157,13 +139,7 @@ class RowsQueue:
 
         The array that is returned is good until the end of the cycle after the next.
 
-        Parameters
-        ----------
-        program : CudaProgram
-            Of one product.
-        coefficients : Coefficients
-        y : (j,) array
-        x, b : (n,) DeviceArray
+        `program`: of one product. `y`: (j,). `x`, `b`: (n,) DeviceArray.
         """
         if not self._solutions:
             self._solutions = [empty(self.work.n, self.work.dtype) for _ in range(2)]

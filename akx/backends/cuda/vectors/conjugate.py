@@ -54,19 +54,10 @@ class StepRecord(NamedTuple):
 class BlockRecord(NamedTuple):
     """What a block of steps came to.
 
-    Attributes
-    ----------
-    made : int
-        Steps; with 0 nothing has changed.
-    moduli : (2,) array
-        Sums of the moduli, as vectors' lengths, of what was added up to the change of x, without what it has of the
-        directions before, and to the new r.
-    wrong : float
-        By how much <p_i, A p_j> of directions was last found not to be what it should be.
-    gammas : (made + 1,) array
-        <r, r> before, and after each step.
-    lengths : (made,) array
-        What x moved along each direction, which has length 1 in the norm of A.
+    `made`: steps; with 0 nothing has changed. `moduli` (2,): sums of the moduli, as vectors' lengths, of what was added
+    up to the change of x, without what it has of the directions before, and to the new r. `wrong`: by how much <p_i, A
+    p_j> of directions was last found not to be what it should be. `gammas` (made + 1,): <r, r> before, and after each
+    step. `lengths` (made,): what x moved along each direction, which has length 1 in the norm of A.
     """
 
     made: int
@@ -134,16 +125,8 @@ class _Queue:
 class StepQueue(_Queue):
     """Ordinary steps on V = [p, w, r, x, ...] (4 or more, n).
 
-    Parameters
-    ----------
-    work : VectorOperations
-    V : DeviceArray
-    program : CudaProgram
-        For one product.
-    coefficients : Coefficients
-        Of the monomial basis.
-    diagonal : DeviceArray, optional
-        A preconditioner D: its entries, (n,), real, of the type of the vectors.
+    `program`: for one product. `coefficients`: of the monomial basis. `diagonal`: a preconditioner D: its entries,
+    (n,), real, of the type of the vectors.
     """
 
     def __init__(
@@ -203,15 +186,7 @@ class StepQueue(_Queue):
 class BlockQueue(_Queue):
     """Blocks of up to s steps on W = [P, A P, v_0 .. v_s] (3 s + 1, n) and x; r is v_0.
 
-    Parameters
-    ----------
-    work : VectorOperations
-    W : DeviceArray
-    x : DeviceArray
-    s : int
-        2 or more.
-    program : CudaProgram
-        For s powers of one vector.
+    `s`: 2 or more. `program`: for s powers of one vector.
     """
 
     def __init__(self, work: VectorOperations, W: DeviceArray, x: DeviceArray, s: int, program: CudaProgram) -> None:
@@ -228,16 +203,9 @@ class BlockQueue(_Queue):
     def start(self, goal: float, left: int, pivot: float, trust: float) -> None:
         """Begin with what is in W.
 
-        Parameters
-        ----------
-        goal : float
-            End where <r, r> is that or less.
-        left : int
-            Or so many steps are done.
-        pivot : float
-            The share of a vector of the basis, in the norm of A squared, that has to be left without those before it.
-        trust : float
-            The share of the sum of its terms' moduli that the square of a residual's norm has to be.
+        `goal`: end where <r, r> is that or less. `left`: or so many steps are done. `pivot`: the share of a vector of
+        the basis, in the norm of A squared, that has to be left without those before it. `trust`: the share of the sum
+        of its terms' moduli that the square of a residual's norm has to be.
         """
         self._begin({_GOAL: goal, _LEFT: left, _PIVOT: pivot, _TRUST: trust})
         self._unqueued = left

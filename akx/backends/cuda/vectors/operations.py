@@ -45,27 +45,9 @@ _FACTORS, _SLOTS = 2 * MOST_ROWS * MOST_ROWS, 16
 class Tiles:
     """How products of m rows with the last s of them are cut into tiles: ``Rounds`` and ``products`` in vectors.cuh.
 
-    Parameters
-    ----------
-    m, s : int
-    n : int
-        Columns.
-    dtype : dtype
-    triangular : bool
-        Every two of m rows once; s is m then.
-    blocks : int
-        Most blocks of a launch.
-
-    Attributes
-    ----------
-    macros : dict
-        What the kernel is an instance for.
-    pairs : int
-        Sums.
-    rounds : list of int
-        Tiles of each round.
-    blocks, warps : int
-        Of a launch, and of a block: no more than have columns.
+    `n`: columns. `triangular`: every two of m rows once; s is m then. `blocks`: most blocks of a launch. `macros`: what
+    the kernel is an instance for. `pairs`: sums. `rounds`: tiles of each round. `blocks`, `warps`: of a launch, and of
+    a block: no more than have columns.
     """
 
     def __init__(self, m: int, s: int, n: int, dtype: DTypeLike, *, triangular: bool, blocks: int) -> None:
@@ -106,12 +88,7 @@ class Tiles:
 class VectorOperations(Vectors):
     """The operations, for vectors of one type.
 
-    Parameters
-    ----------
-    dtype : dtype
-        float32, float64, complex64 or complex128.
-    n : int
-        Entries of a vector.
+    `dtype`: float32, float64, complex64 or complex128. `n`: entries of a vector.
     """
 
     backend = "cuda"
@@ -196,13 +173,9 @@ class VectorOperations(Vectors):
     def advance_block(self, C: NDArray[Any], moved: NDArray[Any], W: DeviceArray, x: DeviceArray) -> None:
         """The end of a block of s steps of conjugate gradients, on W = [P, A P, v_0 .. v_s] (3 s + 1, n).
 
-        Parameters
-        ----------
-        C : (s, 3 s + 1) array
-            Coordinates of each new direction in those before (s) and in v_0 .. v_{s-1} (s), and those of its image in
-            v_0 .. v_s (s + 1), beside the image of what it has of the directions before.
-        moved : (s,) array
-            What x moves along each; r = v_0 goes with it.
+        `C` (s, 3 s + 1): coordinates of each new direction in those before (s) and in v_0 .. v_{s-1} (s), and those of
+        its image in v_0 .. v_s (s + 1), beside the image of what it has of the directions before. `moved` (s,): what x
+        moves along each; r = v_0 goes with it.
         """
         factors = self._factor(np.concatenate([C.reshape(-1), moved]))
         self.queue_advance(W, x, factors, len(moved), stream=self.stream)

@@ -27,21 +27,8 @@ _GRAPHS = 64
 class Ring:
     """Launches and their records, in the order in which they were queued.
 
-    Parameters
-    ----------
-    launches : int
-        Most that may be on their way.
-    records : int
-        Most of each launch.
-    size : int
-        Numbers of a record.
-
-    Attributes
-    ----------
-    slots : int
-        Records that there is room for; the device writes record i to place i modulo `slots`.
-    address : numpy.uint64
-        Of the first.
+    `launches`: most that may be on their way. `records`: most of each launch. `size`: numbers of a record. `slots`:
+    records that there is room for; the device writes record i to place i modulo `slots`. `address`: of the first.
     """
 
     def __init__(self, launches: int, records: int, size: int) -> None:
@@ -112,19 +99,8 @@ def record_once(
     That is so where some of its kernels have not run with this program yet: nothing must be loaded while a graph is
     recorded, and work that is done once is not worth a graph.
 
-    Parameters
-    ----------
-    program : Program
-    key : hashable
-        All that the graph depends on: addresses, and what is done with them.
-    kernels : frozenset
-        Names of what it runs.
-    at_once : callable
-        Queues the work.
-    record : callable
-        Makes the graph.
-    most : int
-        Graphs that are kept.
+    `key`: all that the graph depends on: addresses, and what is done with them. `kernels`: names of what it runs.
+    `at_once`: queues the work. `record`: makes the graph. `most`: graphs that are kept.
     """
     kept = program.recordings
     found = kept.get(key)

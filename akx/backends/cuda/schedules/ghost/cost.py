@@ -57,9 +57,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     groups = -(-vectors // together)
     begin = passes * _BEGIN + (plan.k * _CLUSTER if cluster > 1 else 0.0)
     return replace(
-        found,
-        cycles=found.cycles / per_sm * -(-used // device.sms),
-        chain=found.chain + groups * waves * begin,
+        found, cycles=found.cycles / per_sm * -(-used // device.sms), chain=found.chain + groups * waves * begin
     )
 
 
@@ -123,10 +121,10 @@ def _likely_zones(
     if count <= 1:
         return 1.0, 1.0
     depth, metis = plan.k_per_pass, plan.partitioner == "metis"
-    made = matrix.pattern_cache.get(layout.zones_key(plan.partitioner, shape, count, depth))
+    made = layout.zones_of.known(matrix, plan.partitioner, shape.bc, count, depth)
     if made is None and not metis and not layout.are_too_large(matrix, shape.bc, count):
         try:
-            made = layout.zones_of(matrix, plan.partitioner, shape, count, depth)
+            made = layout.zones_of(matrix, plan.partitioner, shape.bc, count, depth)
         except InfeasibleError as refusal:
             made = refusal
     if isinstance(made, GhostZones):

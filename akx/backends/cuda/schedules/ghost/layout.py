@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,10 +24,10 @@ from akx.backends.cuda.variants.block_local.layout import (
 )
 from akx.backends.cuda.variants.block_local.layout_on_device import filled_there
 from akx.backends.cuda.variants.block_local.shapes import nodes_of, shape_of
+from akx.backends.pattern_cache import per_pattern
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.formats.base import Pattern
 from akx.formats.block_local import Nodes, Shape
 from akx.partition.base import Partition, order_by_part
 from akx.partition.clusters import Clusters, clusters
@@ -44,7 +42,6 @@ __all__ = [
     "block_nodes",
     "lay_out_ghost",
     "redundancy_of",
-    "zones_key",
     "zones_of",
 ]
 
@@ -61,17 +58,9 @@ def lay_out_ghost(
 ) -> tuple[LaidOut, dict[int, NDArray[np.uint32]], tuple[int, ...]]:
     """The matrix in blocks with ghost zones, the active slices by steps of a pass, and the steps of each pass.
 
-    Parameters
-    ----------
-    at_once : int, optional
-        Clusters that are on the device at once; by default those for which there are multiprocessors.
-    there : bool
-        What is in slots is found on the device, and stays there.
-
-    Raises
-    ------
-    InfeasibleError
-        Where a block does not fit, however small.
+    `at_once`: clusters that are on the device at once; by default those for which there are multiprocessors. `there`:
+    what is in slots is found on the device, and stays there. Raises :class:`InfeasibleError` where a block does not
+    fit, however small.
     """
     shape, depth = shape_of(plan), plan.k_per_pass
     vectors, size = plan.typed.vectors, plan.typed.cluster
@@ -98,24 +87,26 @@ def lay_out_ghost(
 def block_nodes(
     matrix: Matrix, partitioner: str, shape: Shape, count: int, depth: int, size: int
 ) -> tuple[Nodes, GhostZones, Clusters | None]:
-    """The nodes of the blocks, and the zones of the clusters, dealt to their blocks; memoised with the pattern."""
-    zones = zones_of(matrix, partitioner, shape, count, depth)
-    node = nodes_of(matrix, shape.bc)
+    """The nodes of the blocks, and the zones of the clusters, dealt to their blocks."""
+    zones = zones_of(matrix, partitioner, shape.bc, count, depth)
     if size == 1:
-        return zone_nodes(zones, node), zones, None
-    assert node is not None
-    key = ("akx.backends.cuda.variants.block_local.clusters", partitioner, shape.bc, count, depth, size)
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = clusters(node.indptr, node.indices, zones, size, metis=partitioner == "metis")
-    dealt: Clusters = matrix.pattern_cache[key]
+        return zone_nodes(zones, nodes_of(matrix, shape.bc)), zones, None
+    dealt = _clusters(matrix, partitioner, shape.bc, count, depth, size)
     return cluster_nodes(dealt), zones, dealt
+
+
+@per_pattern
+def _clusters(matrix: Matrix, partitioner: str, bc: int, count: int, depth: int, size: int) -> Clusters:
+    node, zones = nodes_of(matrix, bc), zones_of(matrix, partitioner, bc, count, depth)
+    assert node is not None
+    return clusters(node.indptr, node.indices, zones, size, metis=partitioner == "metis")
 
 
 def _most_blocks(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, depth: int) -> int:
     """`blocks`, halved until the ghost zones are not many times the blocks: small matrices leave some SMs idle."""
     while blocks > 1:
         try:
-            zones_of(matrix, partitioner, shape, blocks, depth)
+            zones_of(matrix, partitioner, shape.bc, blocks, depth)
         except InfeasibleError:
             blocks //= 2
         else:
@@ -123,42 +114,26 @@ def _most_blocks(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, de
     return blocks
 
 
-def zones_of(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, depth: int) -> GhostZones:
-    """Ghost zones of the nodes; memoised with the pattern. Raises InfeasibleError where they are too large."""
-    key = zones_key(partitioner, shape, blocks, depth)
-    if key not in matrix.pattern_cache:
-        node = nodes_of(matrix, shape.bc)
-        assert node is not None
-        indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
-        partition = _partition(matrix, node, partitioner, shape.bc, blocks)
-        try:
-            matrix.pattern_cache[key] = ghost_zones(indptr, indices, partition, depth, most_rows=MOST_ROWS)
-        except InfeasibleError as refusal:
-            matrix.pattern_cache[key] = copy(refusal)  # without its traceback, which would hold all that is above
-    zones: GhostZones | InfeasibleError = matrix.pattern_cache[key]
-    if isinstance(zones, InfeasibleError):
-        raise copy(zones)
-    return zones
+@per_pattern
+def zones_of(matrix: Matrix, partitioner: str, bc: int, blocks: int, depth: int) -> GhostZones:
+    """Ghost zones of the nodes of bc rows. Raises :class:`InfeasibleError` where they are too large."""
+    node = nodes_of(matrix, bc)
+    assert node is not None
+    indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
+    return ghost_zones(indptr, indices, _partition(matrix, partitioner, bc, blocks), depth, most_rows=MOST_ROWS)
 
 
-def zones_key(partitioner: str, shape: Shape, blocks: int, depth: int) -> tuple[str | int, ...]:
-    return ("akx.backends.cuda.schedules.ghost.schedule", partitioner, shape.bc, blocks, depth)
-
-
-def redundancy_of(matrix: Matrix, partitioner: str, shape: Shape, count: int, depth: int) -> float:
+def redundancy_of(matrix: Matrix, partitioner: str, bc: int, count: int, depth: int) -> float:
     """Flops done over flops needed: of the zones, or, where they take long to make, of balls instead of blocks."""
-    made = zones_key(partitioner, shape, count, depth) in matrix.pattern_cache
+    made = zones_of.known(matrix, partitioner, bc, count, depth) is not None
     if partitioner == "metis" and not made:
         return float(min(likely_closure_and_work(matrix, count, depth)[1], 2.0 * MOST_ROWS))
-    key = ("akx.backends.cuda.redundancy", partitioner, shape.bc, count, depth)
-    if key not in matrix.pattern_cache:
-        try:
-            if not made and are_too_large(matrix, shape.bc, count):
-                raise InfeasibleError("the ghost zones are too large")
-            matrix.pattern_cache[key] = zones_of(matrix, partitioner, shape, count, depth).redundancy
-        except InfeasibleError:
-            matrix.pattern_cache[key] = 2.0 * MOST_ROWS
-    return float(matrix.pattern_cache[key])
+    if not made and are_too_large(matrix, bc, count):
+        return 2.0 * MOST_ROWS
+    try:
+        return zones_of(matrix, partitioner, bc, count, depth).redundancy
+    except InfeasibleError:
+        return 2.0 * MOST_ROWS
 
 
 def are_too_large(matrix: Matrix, bc: int, count: int) -> bool:
@@ -167,15 +142,14 @@ def are_too_large(matrix: Matrix, bc: int, count: int) -> bool:
     return bool((cut.own + cut.halo).sum() > MOST_ROWS * cut.own.sum())
 
 
-def _partition(matrix: Matrix, node: Pattern, partitioner: str, bc: int, blocks: int) -> Partition:
-    """The nodes in blocks; memoised with the pattern where it takes long."""
+@per_pattern
+def _partition(matrix: Matrix, partitioner: str, bc: int, blocks: int) -> Partition:
+    """The nodes in blocks."""
+    node = nodes_of(matrix, bc)
+    assert node is not None
     if partitioner != "metis" or blocks == 1:
         return Partition(None, even_cuts(node.indptr.astype(np.float64) + ROW_WORK * np.arange(node.rows + 1), blocks))
-    key = ("akx.backends.cuda.schedules.ghost.schedule.partition", bc, blocks)
-    if key not in matrix.pattern_cache:
-        from akx.partition.metis import metis_partition
+    from akx.partition.metis import metis_partition
 
-        indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
-        matrix.pattern_cache[key] = order_by_part(metis_partition(indptr, indices, min(blocks, node.rows)))
-    partition: Partition = matrix.pattern_cache[key]
-    return partition
+    indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
+    return order_by_part(metis_partition(indptr, indices, min(blocks, node.rows)))

@@ -18,18 +18,15 @@ tunes it; where a block does not fit, there are more and smaller ones. Source: D
 from __future__ import annotations
 
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
+from akx.backends.cuda.schedules.base import CudaSchedule, misnamed
 from akx.backends.cuda.schedules.ghost.layout import MOST_ROWS, lay_out_ghost, redundancy_of
 from akx.backends.cuda.schedules.ghost.options import OPTIONS, THREADS
 from akx.backends.cuda.value_compression.program import there_or_by_host
-from akx.backends.cuda.variants.block_local.clusters import (
-    WITH_CLUSTERS,
-    clusters_at_once,
-    on_device,
-)
+from akx.backends.cuda.variants.block_local.clusters import WITH_CLUSTERS, clusters_at_once, on_device
 from akx.backends.cuda.variants.block_local.layout import choice_reason, held_registers, waste
 from akx.backends.cuda.variants.block_local.program import PartsProgram
 from akx.backends.cuda.variants.block_local.shapes import filled_rows, shape_of, values_in
-from akx.backends.schedule import Parameter, Program, Schedule, Traffic, Work, check_feasible
+from akx.backends.schedule import Program, Traffic, check_feasible
 from akx.core.matrix import Matrix
 from akx.core.options import CudaGhost
 from akx.core.plan import Plan
@@ -37,36 +34,19 @@ from akx.core.plan import Plan
 __all__ = ["SCHEDULE", "Ghost"]
 
 _PARTITIONERS = ("natural", "metis")
-#: Rows of a block with ghosts over own ones, where ghost zones pay.
-_FEW_GHOSTS = 1.25
 
 
-class Ghost(Schedule):
+class Ghost(CudaSchedule):
     """See the module."""
 
     name = "ghost"
-    backend = "cuda"
     options = CudaGhost
-    revision = 1
     description = "blocks with ghost zones do k steps each on their own, in shared memory"
     layout_shares, layout_turn = 2, 3
 
-    def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        from akx.backends.cuda.schedules.ghost import search
-
-        return search.space(self, matrix, device, k)
-
-    def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        from akx.backends.cuda.schedules.ghost import search
-
-        return search.starts(self, matrix, device, k)
-
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        if plan.partitioner not in _PARTITIONERS:
-            return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
-        blocks = plan.typed.blocks_per_sm
-        reason = choice_reason(plan, matrix, device, OPTIONS, int(blocks))
-        if reason is not None:
+        per_sm = int(plan.typed.blocks_per_sm)
+        if reason := misnamed(plan, _PARTITIONERS) or choice_reason(plan, matrix, device, OPTIONS, per_sm):
             return reason
         if plan.typed.cluster != 1 and device.compute_capability < WITH_CLUSTERS:
             return "clusters need compute capability {}.{}, this has {}.{}".format(
@@ -87,7 +67,7 @@ class Ghost(Schedule):
         once = values_in(matrix, shape) * (size + 2.0 / (shape.br * shape.bc))
         passes = -(-plan.k // plan.k_per_pass)
         waves, count = plan.typed.waves, clusters_at_once(plan, device)
-        redundancy = redundancy_of(matrix, plan.partitioner, shape, waves * count, plan.k_per_pass)
+        redundancy = redundancy_of(matrix, plan.partitioner, shape.bc, waves * count, plan.k_per_pass)
         vector = float(matrix.n * size)
         chip = device.sms * (device.shared_per_block + 128.0 * shape.warps * held_registers(shape, matrix.dtype))
         x = 2 * filled_rows(matrix, shape.bc) * size * redundancy * plan.typed.vectors
@@ -102,17 +82,6 @@ class Ghost(Schedule):
             cache_bytes=once * redundancy * passes + again + vector * (plan.k + 1.0),
             synchronisations=float(passes),
         )
-
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
-        from akx.backends.cuda.schedules.ghost import cost
-
-        return cost.work(plan, matrix, device, vectors)
-
-    def offers(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a call may take unseen: all powers in one launch, where rows as they come have few ghosts."""
-        from akx.backends.cuda.schedules.ghost import search
-
-        return search.offers(self, matrix, device, k)
 
     def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
         lay_out_ghost(matrix, plan, device)

@@ -7,11 +7,7 @@ from typing import Any
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.ghost import layout as ghost_layout
 from akx.backends.cuda.schedules.ghost.options import BLOCKS_PER_SM, THREADS
-from akx.backends.cuda.variants.block_local.clusters import (
-    WITH_CLUSTERS,
-    clusters_at_once,
-    likely_cut,
-)
+from akx.backends.cuda.variants.block_local.clusters import WITH_CLUSTERS, clusters_at_once, likely_cut
 from akx.backends.cuda.variants.block_local.cost import natural_cut
 from akx.backends.cuda.variants.block_local.layout import holding, shared_limit
 from akx.backends.cuda.variants.block_local.shapes import fitting_block, fitting_variants, shape_of, slices_per_part

@@ -11,12 +11,7 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.resident import layout
 from akx.backends.cuda.value_compression.encodings import way_of
 from akx.backends.cuda.variants import diagonals, diagonals_cost
-from akx.backends.cuda.variants.block_local.cost import (
-    Cut,
-    likely_cut_of,
-    natural_cut,
-    parts_work,
-)
+from akx.backends.cuda.variants.block_local.cost import Cut, likely_cut_of, natural_cut, parts_work
 from akx.backends.cuda.variants.block_local.shapes import is_staged, results_apart, shape_of
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

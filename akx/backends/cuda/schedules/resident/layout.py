@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,7 @@ from numpy.typing import NDArray
 
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.resident.options import OPTIONS
-from akx.backends.cuda.value_compression.encodings import (
-    TABLE,
-    in_full,
-    is_storable,
-    table_bytes,
-    way_of,
-    ways_of,
-)
+from akx.backends.cuda.value_compression.encodings import TABLE, in_full, is_storable, table_bytes, way_of, ways_of
 from akx.backends.cuda.variants.block_local.cost import Cut, fixed_bytes, likely_cut_of, natural_cut
 from akx.backends.cuda.variants.block_local.layout import (
     GLOBAL,
@@ -38,13 +30,14 @@ from akx.backends.cuda.variants.block_local.shapes import (
     fitting_variants,
     is_staged,
     measured_nodes,
+    nodes_of,
     nodes_there,
     rows_follow,
     shape_of,
     values_in,
     widest,
 )
-from akx.core.errors import InfeasibleError
+from akx.backends.pattern_cache import per_pattern
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import Pattern
@@ -113,26 +106,23 @@ def is_scattered(matrix: Matrix, device: CudaDevice, bc: int) -> bool:
     return float(natural.halo.max(initial=0.0)) > _SCATTERED_HALO * float(likely.halo.max(initial=0.0))
 
 
+@per_pattern
 def reach_of_nodes(matrix: Matrix, bc: int) -> int:
-    """Nodes from the first that a row reads or is to the last, of the row that has most; memoised with the pattern.
+    """Nodes from the first that a row reads or is to the last, of the row that has most.
 
     Rows, where those of nodes are listed and follow one another.
     """
-    key = ("akx.backends.cuda.schedules.resident.schedule.reach", bc)
-    if key not in matrix.pattern_cache:
-        blocked, known = blocked_of(matrix, bc), measured_nodes(matrix, bc)
-        assert blocked is not None
-        if known is not None and blocked.listed is None:
-            matrix.pattern_cache[key] = known.reach
-            return known.reach
-        node = blocked.pattern
-        rows = np.flatnonzero(np.diff(node.indptr.astype(np.int64)))
-        first, last = (node.indices[node.indptr[rows + at].astype(np.int64) - at].astype(np.int64) for at in (0, 1))
-        first, last = np.minimum(first, rows), np.maximum(last, rows)
-        in_rows = blocked.listed is not None and blocked.contiguous
-        reach = blocked.begin[last] - blocked.begin[first] if in_rows else last - first
-        matrix.pattern_cache[key] = int(reach.max(initial=0))
-    return int(matrix.pattern_cache[key])
+    blocked, known = blocked_of(matrix, bc), measured_nodes(matrix, bc)
+    assert blocked is not None
+    if known is not None and blocked.listed is None:
+        return known.reach
+    node = blocked.pattern
+    rows = np.flatnonzero(np.diff(node.indptr.astype(np.int64)))
+    first, last = (node.indices[node.indptr[rows + at].astype(np.int64) - at].astype(np.int64) for at in (0, 1))
+    first, last = np.minimum(first, rows), np.maximum(last, rows)
+    in_rows = blocked.listed is not None and blocked.contiguous
+    reach = blocked.begin[last] - blocked.begin[first] if in_rows else last - first
+    return int(reach.max(initial=0))
 
 
 def laid_out_bytes(plan: Plan, matrix: Matrix) -> float:
@@ -207,16 +197,9 @@ def lay_out_resident(
 
 
 def part_nodes(
-    matrix: Matrix,
-    partitioner: str,
-    shape: Shape,
-    parts: int,
-    depth: int,
-    *,
-    beyond: bool = False,
-    there: bool = False,
+    matrix: Matrix, partitioner: str, shape: Shape, parts: int, depth: int, *, beyond: bool = False, there: bool = False
 ) -> tuple[Nodes, GhostZones | None]:
-    """The nodes of each part, and the zones where ghosts are computed along; memoised with the pattern.
+    """The nodes of each part, and the zones where ghosts are computed along.
 
     `beyond`: blocks read what follows a small node as well (:meth:`akx.formats.block_local.Blocked.read`). `there`:
     parts of rows as they come are found on the device where the pattern of nodes is; with `beyond` these have own nodes
@@ -226,34 +209,34 @@ def part_nodes(
     assert blocked is not None
     on_device = nodes_there(matrix, shape.bc) if there and partitioner == "natural" and depth == 1 else None
     beyond &= blocked.listed is not None or on_device is not None
-    key = ("akx.backends.cuda.schedules.resident.schedule", partitioner, shape.bc, parts, depth, beyond)
-    if key not in matrix.pattern_cache:
-        node = blocked.pattern
-        if depth == 1:
-            if on_device is not None:
-                cuts = natural_cut(matrix, shape.bc, parts, ROW_WORK).first
-                assert cuts is not None
-                cuts = np.pad(cuts, (0, parts + 1 - cuts.size), mode="edge")
-                found = halos_there(on_device, cuts, widest(matrix, shape.bc), alone=beyond)
-            else:
-                read, part = blocked.read() if beyond else node, _part(node, partitioner, parts)
-                found = halos(read.indptr, read.indices, part, parts, np.diff(node.indptr))
-            nodes = Nodes(
-                found.rows, found.ptr, found.own, found.own, found.border, found.neighbours, found.neighbour_ptr
-            )
-            matrix.pattern_cache[key] = nodes, None
-        else:
-            part = _part(node, partitioner, parts)
-            indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
-            try:
-                zones = ghost_zones(indptr, indices, order_by_part(part, parts), depth, most_rows=MOST_ROWS)
-                matrix.pattern_cache[key] = zone_nodes(zones, node), zones
-            except InfeasibleError as refusal:
-                matrix.pattern_cache[key] = copy(refusal)  # without its traceback, which would hold all that is above
-    known: tuple[Nodes, GhostZones | None] | InfeasibleError = matrix.pattern_cache[key]
-    if isinstance(known, InfeasibleError):
-        raise copy(known)
-    return known
+    if depth > 1:
+        return _parts_with_ghosts(matrix, partitioner, shape.bc, parts, depth)
+    return _parts_alone(matrix, partitioner, shape.bc, parts, beyond, on_device is not None), None
+
+
+@per_pattern
+def _parts_with_ghosts(matrix: Matrix, partitioner: str, bc: int, parts: int, depth: int) -> tuple[Nodes, GhostZones]:
+    node = nodes_of(matrix, bc)
+    assert node is not None
+    part = _part(node, partitioner, parts)
+    indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
+    zones = ghost_zones(indptr, indices, order_by_part(part, parts), depth, most_rows=MOST_ROWS)
+    return zone_nodes(zones, node), zones
+
+
+@per_pattern
+def _parts_alone(matrix: Matrix, partitioner: str, bc: int, parts: int, beyond: bool, there: bool) -> Nodes:
+    blocked, on_device = blocked_of(matrix, bc), nodes_there(matrix, bc) if there else None
+    assert blocked is not None
+    if on_device is not None:
+        cuts = natural_cut(matrix, bc, parts, ROW_WORK).first
+        assert cuts is not None
+        cuts = np.pad(cuts, (0, parts + 1 - cuts.size), mode="edge")
+        found = halos_there(on_device, cuts, widest(matrix, bc), alone=beyond)
+    else:
+        read, part = blocked.read() if beyond else blocked.pattern, _part(blocked.pattern, partitioner, parts)
+        found = halos(read.indptr, read.indices, part, parts, np.diff(blocked.pattern.indptr))
+    return Nodes(found.rows, found.ptr, found.own, found.own, found.border, found.neighbours, found.neighbour_ptr)
 
 
 def _part(node: Pattern, partitioner: str, parts: int) -> NDArray[Any]:

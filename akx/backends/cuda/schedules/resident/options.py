@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from akx.backends.cuda.value_compression.encodings import (
-    STORED,
-)
+from akx.backends.cuda.value_compression.encodings import STORED
 from akx.backends.cuda.variants.block_local.shapes import EXCHANGES, RESULTS
 from akx.backends.cuda.variants.options import BLOCKS, HELD_SLICES, HELD_SLOTS, VECTORS
 from akx.core.options import CudaResident

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from akx.backends.cuda.cost.model import gathered_share
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
+from akx.backends.cuda.schedules.base import CudaSchedule, misnamed
 from akx.backends.cuda.schedules.resident.layout import (
     FAR,
     LIKELY_OWN,
@@ -74,7 +75,7 @@ from akx.backends.cuda.variants.block_local.shapes import (
     slices_per_part,
 )
 from akx.backends.cuda.variants.options import BLOCKS
-from akx.backends.schedule import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
+from akx.backends.schedule import Program, Traffic, check_feasible, option_reason
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import CudaResident
@@ -84,26 +85,14 @@ from akx.formats.block_local import WARP, Shape
 __all__ = ["SCHEDULE", "Resident"]
 
 
-class Resident(Schedule):
+class Resident(CudaSchedule):
     """See the module."""
 
     name = "resident"
-    backend = "cuda"
     options = CudaResident
-    revision = 1
     description = "the matrix stays on the multiprocessors, only the halo of x is exchanged"
     layout_shares, layout_turn = 2, 1
     step_price = "barrier"
-
-    def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        from akx.backends.cuda.schedules.resident import search
-
-        return search.space(self, matrix, device, k)
-
-    def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        from akx.backends.cuda.schedules.resident import search
-
-        return search.starts(self, matrix, device, k)
 
     def plainest(self, k: int) -> Plan:
         return Plan(self.backend, self.name, "1x1-1", k=k, k_per_pass=k)
@@ -164,11 +153,11 @@ class Resident(Schedule):
         return staged if fixed <= shared_limit(plan, device) else None
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        if plan.partitioner not in PARTITIONERS:
-            return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(PARTITIONERS)}"
+        if reason := misnamed(plan, PARTITIONERS):
+            return reason
         if plan.k_per_pass != plan.k:
             return f"all {plan.k} powers are done in one pass, not {plan.k_per_pass} at a time"
-        if plan.backend == self.backend and plan.variant == diagonals.DIA:
+        if plan.variant == diagonals.DIA:
             return option_reason(plan, OPTIONS) or diagonals.reason_against(plan, matrix, device)
         reason = choice_reason(plan, matrix, device, OPTIONS, plan.typed.blocks_per_sm)
         if reason is not None:
@@ -234,17 +223,6 @@ class Resident(Schedule):
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
         return 0.0 if plan.variant == diagonals.DIA else error_of(matrix, way_of(plan))
-
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
-        from akx.backends.cuda.schedules.resident import cost
-
-        return cost.work(plan, matrix, device, vectors)
-
-    def offers(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a call may take unseen: by diagonals, or in blocks, in the plainest forms."""
-        from akx.backends.cuda.schedules.resident import search
-
-        return search.offers(self, matrix, device, k)
 
     def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
         if plan.variant == diagonals.DIA:

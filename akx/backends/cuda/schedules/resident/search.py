@@ -11,19 +11,9 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.resident import layout
 from akx.backends.cuda.schedules.resident.cost import cut_of_parts
 from akx.backends.cuda.schedules.resident.options import BLOCKS_PER_SM, DEPTHS, KEEP, KEEPS, PARTITIONERS, PLACES
-from akx.backends.cuda.value_compression.encodings import (
-    FULL,
-    TABLE,
-    stored_bytes,
-    table_bytes,
-    way_of,
-    ways_of,
-)
+from akx.backends.cuda.value_compression.encodings import FULL, TABLE, stored_bytes, table_bytes, way_of, ways_of
 from akx.backends.cuda.variants import diagonals, diagonals_cost
-from akx.backends.cuda.variants.block_local.cost import (
-    fixed_bytes,
-    slots_per_slice,
-)
+from akx.backends.cuda.variants.block_local.cost import fixed_bytes, slots_per_slice
 from akx.backends.cuda.variants.block_local.layout import holding, shared_limit
 from akx.backends.cuda.variants.block_local.shapes import (
     EXCHANGES,

@@ -34,6 +34,7 @@ from akx.backends.cpu.task_graph import ascending, mirrored, schedule_tasks
 from akx.backends.cpu.task_loop import Tasks
 from akx.backends.cuda.schedules.stream.layout import reach
 from akx.backends.cuda.schedules.stream.options import HOST_VARIANTS
+from akx.backends.pattern_cache import per_pattern
 from akx.backends.schedule import Coefficients, as_coefficients
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -53,16 +54,8 @@ _BLOCK = 512 * 1024
 class Split:
     """Who makes which rows.
 
-    Attributes
-    ----------
-    n : int
-        Rows of the matrix.
-    first, rise : int
-        Of power p of a pass, the GPU returns rows i < first + p rise.
-    device_rows : int
-        Rows that are on the GPU.
-    depth : int
-        Powers per pass.
+    `n`: rows of the matrix. `first`, `rise`: of power p of a pass, the GPU returns rows i < first + p rise.
+    `device_rows`: rows that are on the GPU. `depth`: powers per pass.
     """
 
     n: int
@@ -82,20 +75,13 @@ def passes(k: int, depth: int) -> Iterator[tuple[int, int]]:
     return ((power, min(depth, k - power)) for power in range(0, k, depth))
 
 
+@per_pattern
 def split_of(matrix: Matrix, share: float, depth: int, block: int = 1) -> Split | None:
     """The border with about `share` of the entries on the processor's side; None where there is no room for one.
 
     `block` is the unknowns of a node, which stay together.
     """
-    key = ("akx.backends.cuda.schedules.stream.host_share.split", share, depth, block)
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = _split(matrix, share, depth, _UNIT * block)
-    found: Split | None = matrix.pattern_cache[key]
-    return found
-
-
-def _split(matrix: Matrix, share: float, depth: int, unit: int) -> Split | None:
-    below, above = reach(matrix)
+    (below, above), unit = reach(matrix), _UNIT * block
     rise = max(unit, -(-below // unit) * unit)
     middle = int(np.searchsorted(matrix.indptr, (1.0 - share) * matrix.nnz))
     first = round((middle - (depth + 1) / 2 * rise) / unit) * unit
@@ -108,14 +94,8 @@ def _split(matrix: Matrix, share: float, depth: int, unit: int) -> Split | None:
 def device_part(matrix: Matrix, split: Split) -> tuple[Matrix, int, NDArray[Any]]:
     """The rows and columns that the GPU has, and where their entries are in the data of `matrix`.
 
-    Returns
-    -------
-    part : Matrix
-        Square; its values are not to be used.
-    first : int
-        So many entries are the first ones of `matrix`.
-    others : array
-        The places of the other ones.
+    `part`: square; its values are not to be used. `first`: so many entries are the first ones of `matrix`. `others`:
+    the places of the other ones.
     """
     rows, end = split.device_rows, int(matrix.indptr[split.device_rows])
     begin = int(matrix.indptr[max(0, rows - reach(matrix)[1])])  # rows before have no columns beyond
@@ -153,15 +133,8 @@ def host_reason(matrix: Matrix, variant: str) -> str | None:
 class HostShare:
     """The processor's rows, laid out, with each thread's tasks for every pass of a call.
 
-    Parameters
-    ----------
-    matrix : Matrix
-        In the order of the plan's rows; its values are not used.
-    split : Split
-    variant, front : str
-        Of :data:`HOST_VARIANTS` and :data:`FRONTS`.
-    k, threads : int
-        Powers of a call, and threads.
+    `matrix`: in the order of the plan's rows; its values are not used. `variant`, `front`: of :data:`HOST_VARIANTS` and
+    :data:`FRONTS`. `k`, `threads`: powers of a call, and threads.
     """
 
     def __init__(self, matrix: Matrix, split: Split, variant: str, front: str, k: int, threads: int) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.backends.pattern_cache import per_pattern
 from akx.core.matrix import Matrix
 from akx.formats import sell
 from akx.formats.base import pattern_of
@@ -61,27 +62,12 @@ Ordered = tuple[Matrix, NDArray[Any] | None, NDArray[Any] | None]
 class Window:
     """The sizes of a window.
 
-    Attributes
-    ----------
-    n, rows, chunks : int
-        Rows of the matrix and of a chunk (a multiple of 32), and chunks.
-    lag : int
-        Rows from one power to the next, a multiple of 32.
-    depth : int
-        Powers per pass.
-    slots, slot_bytes : int
-        Chunks of the matrix on the device at a time, and bytes for each.
-    ring : int
-        Rows of each vector on the device, a multiple of 32: row i is at i mod ring.
-    vectors : int
-        Start vectors at a time.
-    itemsize : int
-    backs : int
-        Steps whose results are on their way back.
-    staged : int
-        Steps whose rows of x are on the device before they are needed; 0 where a launch per step fetches them.
-    kept : int
-        Chunks, the first ones, that stay on the device in slots of their own, beside those that take turns in `slots`.
+    `n`, `rows`, `chunks`: rows of the matrix and of a chunk (a multiple of 32), and chunks. `lag`: rows from one power
+    to the next, a multiple of 32. `depth`: powers per pass. `slots`, `slot_bytes`: chunks of the matrix on the device
+    at a time, and bytes for each. `ring`: rows of each vector on the device, a multiple of 32: row i is at i mod ring.
+    `vectors`: start vectors at a time. `backs`: steps whose results are on their way back. `staged`: steps whose rows
+    of x are on the device before they are needed; 0 where a launch per step fetches them. `kept`: chunks, the first
+    ones, that stay on the device in slots of their own, beside those that take turns in `slots`.
     """
 
     n: int
@@ -142,28 +128,26 @@ def header_bytes(rows: int) -> int:
 
 
 def reach(matrix: Matrix) -> tuple[int, int]:
-    """How far columns lie below and above their rows; memoised."""
-    below, above, _ = _slices(matrix)
+    """How far columns lie below and above their rows."""
+    below, above, _ = _all_slices(matrix)
     return below, above
 
 
 def _slices(matrix: Matrix, first: int | None = None) -> tuple[int, int, NDArray[Any]]:
-    """How far columns lie below and above their rows, and where the slots of each slice begin; memoised.
-
-    With `first` of so many rows alone; what their slices hold is then at most what it says.
-    """
-    key = ("akx.backends.cuda.schedules.stream.layout.slices",)
-    if key not in matrix.pattern_cache:
-        length = np.diff(matrix.indptr).astype(np.int64)
-        full = np.flatnonzero(length)
-        low, high = (matrix.indices[end] for end in (matrix.indptr[full], matrix.indptr[full + 1] - 1))
-        below, above = int((full - low).max(initial=0)), int((high - full).max(initial=0))
-        at = np.arange(0, matrix.n, SLICE)
-        start = np.zeros(at.size + 1, np.int64)
-        np.cumsum(np.maximum.reduceat(length, at) * SLICE, out=start[1:])
-        matrix.pattern_cache[key] = below, above, start
-    below, above, start = matrix.pattern_cache[key]
+    """What :func:`_all_slices` tells; with `first` of so many rows alone, whose slices then hold at most that."""
+    below, above, start = _all_slices(matrix)
     return below, above, start if first is None else start[: -(-first // SLICE) + 1]
+
+
+@per_pattern
+def _all_slices(matrix: Matrix) -> tuple[int, int, NDArray[Any]]:
+    """How far columns lie below and above their rows, and where the slots of each slice begin."""
+    length = np.diff(matrix.indptr).astype(np.int64)
+    full = np.flatnonzero(length)
+    low, high = (matrix.indices[end] for end in (matrix.indptr[full], matrix.indptr[full + 1] - 1))
+    below, above = int((full - low).max(initial=0)), int((high - full).max(initial=0))
+    slots = np.maximum.reduceat(length, np.arange(0, matrix.n, SLICE)) * SLICE
+    return below, above, np.concatenate([[0], np.cumsum(slots)])
 
 
 def stored_bytes(matrix: Matrix, bits: int, first: int | None = None) -> int:
@@ -243,26 +227,29 @@ def choose_window(
     bytes of the budget are filled with chunks that stay on the device from call to call. `first`: of so many rows
     alone, and of as many columns.
     """
-    sizes_of = (depth, budget, vectors, bits, backs, ahead, rows, one, full, first, matrix.dtype.itemsize)
-    key = ("akx.backends.cuda.schedules.stream.layout", *sizes_of)
-    if key not in matrix.pattern_cache:
-        sizes: list[int] = [-(-rows // SLICE) * SLICE] if rows else []
-        size = whole_slices(matrix.n if first is None else first)
-        while not rows and (not sizes or sizes[-1] > SLICE):
-            sizes.append(size)
-            size = max(SLICE, int(0.9 * size) // SLICE * SLICE)
-        best: tuple[float, Window] | None = None
-        total = stored_bytes(matrix, bits, first)
-        for size in sizes:
-            found = _window(matrix, size, depth, vectors, bits, backs, ahead, one, first)
-            if full:
-                found = _filled(found, min(budget, full))
-            seconds = _seconds(found, total / found.chunks)
-            if found.nbytes <= budget and (best is None or seconds < best[0]):
-                best = seconds, found
-        matrix.pattern_cache[key] = None if best is None else best[1]
-    chosen: Window | None = matrix.pattern_cache[key]
-    return chosen
+    given = budget, rows, full, depth, vectors, bits, backs, ahead, one, first
+    return _choose_window(matrix, matrix.dtype.itemsize, *given)
+
+
+@per_pattern
+def _choose_window(
+    matrix: Matrix, itemsize: int, budget: int, rows: int, full: int, depth: int, vectors: int, bits: int, *given: Any
+) -> Window | None:
+    first, best, least = given[-1], None, 0.0
+    sizes: list[int] = [whole_slices(rows)] if rows else []
+    size = whole_slices(matrix.n if first is None else first)
+    while not rows and (not sizes or sizes[-1] > SLICE):
+        sizes.append(size)
+        size = max(SLICE, int(0.9 * size) // SLICE * SLICE)
+    total = stored_bytes(matrix, bits, first)
+    for size in sizes:
+        found = _window(matrix, size, depth, vectors, bits, *given)
+        if full:
+            found = _filled(found, min(budget, full))
+        seconds = _seconds(found, total / found.chunks)
+        if found.nbytes <= budget and (best is None or seconds < least):
+            best, least = found, seconds
+    return best
 
 
 def smallest_window(matrix: Matrix, bits: int) -> Window:
@@ -276,14 +263,8 @@ def smallest_window(matrix: Matrix, bits: int) -> Window:
 class Chunks:
     """The matrix in chunks as they travel.
 
-    Attributes
-    ----------
-    data : array of bytes
-        All chunks; values are zero until ``data.view(dtype)[slot] = values``.
-    begin : (chunks + 1,) array
-        Where each chunk begins in `data`.
-    slot : (nnz,) array
-        The place of each entry of CSR data, in values from the beginning of `data`.
+    `data`: all chunks; values are zero until ``data.view(dtype)[slot] = values``. `begin` (chunks + 1,): where each
+    chunk begins in `data`. `slot` (nnz,): the place of each entry of CSR data, in values from the beginning of `data`.
     """
 
     data: NDArray[np.uint8]

@@ -85,11 +85,7 @@ def _give_back(of: weakref.ref[StreamProgram], memory: NDArray[Any]) -> None:
 class StreamProgram(Program):
     """The matrix in page-locked memory, the window on the device, and a graph for each place of a result.
 
-    Attributes
-    ----------
-    window : Window
-    is_as_planned : bool
-        False where nothing of the matrix stays on the device though the plan's window has room for it.
+    `is_as_planned`: false where nothing of the matrix stays on the device though the plan's window has room for it.
     """
 
     is_as_planned = True

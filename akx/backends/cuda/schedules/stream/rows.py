@@ -10,14 +10,8 @@ from scipy import sparse
 from akx.backends.cpu.layout import block_of
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.stream.host_share import Split, host_plan, split_of
-from akx.backends.cuda.schedules.stream.layout import (
-    BACKS,
-    Ordered,
-    Window,
-    choose_window,
-    kind_of,
-    stored_bytes,
-)
+from akx.backends.cuda.schedules.stream.layout import BACKS, Ordered, Window, choose_window, kind_of, stored_bytes
+from akx.backends.pattern_cache import per_pattern
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.partition.levels import rcm
@@ -54,17 +48,15 @@ def budget_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
 
 def ordered_of(matrix: Matrix, partitioner: str) -> Ordered:
     """The matrix in its order, the permutation and that of the entries; values are not to be used."""
-    if partitioner == "natural":
-        return matrix, None, None
-    key = ("akx.backends.cuda.schedules.stream.schedule.rcm", matrix.dtype.name)
-    if key not in matrix.pattern_cache:
-        order = rcm(matrix.indptr, matrix.indices)
-        start, columns, entries = permute(matrix.indptr, matrix.indices, order)
-        ones = np.ones(matrix.nnz, matrix.dtype)
-        inner = sparse.csr_array((ones, columns, start), shape=(matrix.n, matrix.n))
-        matrix.pattern_cache[key] = Matrix.from_any(inner), order, entries
-    found: Ordered = matrix.pattern_cache[key]
-    return found
+    return (matrix, None, None) if partitioner == "natural" else _by_rcm(matrix, matrix.dtype.name)
+
+
+@per_pattern
+def _by_rcm(matrix: Matrix, dtype: str) -> Ordered:
+    order = rcm(matrix.indptr, matrix.indices)
+    start, columns, entries = permute(matrix.indptr, matrix.indices, order)
+    inner = sparse.csr_array((np.ones(matrix.nnz, dtype), columns, start), shape=(matrix.n, matrix.n))
+    return Matrix.from_any(inner), order, entries
 
 
 def border(plan: Plan, matrix: Matrix) -> Split | None:

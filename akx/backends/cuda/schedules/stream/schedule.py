@@ -28,14 +28,9 @@ from dataclasses import replace
 from math import ceil
 
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
+from akx.backends.cuda.schedules.base import misnamed
 from akx.backends.cuda.schedules.stream.host_share import HostShare, Split, host_reason
-from akx.backends.cuda.schedules.stream.layout import (
-    Ordered,
-    Window,
-    kind_of,
-    reach,
-    smallest_window,
-)
+from akx.backends.cuda.schedules.stream.layout import Ordered, Window, kind_of, reach, smallest_window
 from akx.backends.cuda.schedules.stream.options import OPTIONS, PARTITIONERS, VARIANTS
 from akx.backends.cuda.schedules.stream.program import StreamProgram, movers
 from akx.backends.cuda.schedules.stream.rows import (
@@ -68,7 +63,6 @@ class Streamed(Schedule):
     name = "stream"
     backend = "cuda"
     options = CudaStream
-    revision = 1
     description = "a matrix in host memory, or beyond a budget, comes through a window on the device"
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
@@ -122,14 +116,7 @@ class Streamed(Schedule):
         return host_reason(ordered_of(matrix, plan.partitioner)[0], host_variant(plan))
 
     def _malformed(self, plan: Plan) -> str | None:
-        if plan.backend != self.backend:
-            return f"this schedule runs on cuda, not on {plan.backend}"
-        if plan.partitioner not in PARTITIONERS:
-            return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(PARTITIONERS)}"
-        if plan.variant not in VARIANTS:
-            return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
-        reason = option_reason(plan, OPTIONS)
-        if reason is not None:
+        if reason := misnamed(plan, PARTITIONERS, VARIANTS) or option_reason(plan, OPTIONS):
             return reason
         if plan.typed.move == "kernel" and plan.typed.block != CudaStream.block:
             return "threads per block are those of a launch per step; one kernel takes what its registers allow"

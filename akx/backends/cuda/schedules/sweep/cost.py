@@ -201,14 +201,7 @@ def outside_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, store
 
 
 def _work(
-    matrix: Matrix,
-    device: CudaDevice,
-    k: int,
-    vectors: int,
-    stored: float,
-    again: float,
-    issued: float,
-    waits: float,
+    matrix: Matrix, device: CudaDevice, k: int, vectors: int, stored: float, again: float, issued: float, waits: float
 ) -> Work:
     size = matrix.dtype.itemsize
     moved = 2.0 * matrix.n * size * vectors

@@ -36,6 +36,7 @@ from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, empty
 from akx.backends.cuda.device.runtime import STARTS_EARLY
 from akx.backends.cuda.row_lengths import starts_of_rows
+from akx.backends.cuda.schedules.base import CudaSchedule, misnamed
 from akx.backends.cuda.schedules.sweep.layout import (
     CSR,
     PCSR,
@@ -69,7 +70,7 @@ from akx.backends.cuda.variants.hot_columns import HUBS
 from akx.backends.cuda.variants.outside import OutsideProgram, outside_reason
 from akx.backends.cuda.variants.slots import SLICE, near, padded_rows, pattern_there, slices_of
 from akx.backends.cuda.variants.swept import SweptProgram
-from akx.backends.schedule import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
+from akx.backends.schedule import Program, Traffic, check_feasible, option_reason
 from akx.core.matrix import Matrix
 from akx.core.options import CudaSweep
 from akx.core.plan import Plan
@@ -83,28 +84,16 @@ _ROWS_PER_BLOCK = 128
 _MOST_PADDING = {SELL: 2.0, PCSR: 2.0, ROWS16: 4.0}
 
 
-class Sweep(Schedule):
+class Sweep(CudaSchedule):
     """See the module."""
 
     name = "sweep"
-    backend = "cuda"
     options = CudaSweep
-    revision = 1
     description = "k products one after another in one graph (the baseline)"
     layout_shares, layout_turn = 1, 4
     step_price = "synchronisation"
     #: Its kernels neither wait for one another nor use addresses that depend on more than the layout.
     may_crash = False
-
-    def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        from akx.backends.cuda.schedules.sweep import search
-
-        return search.space(self, matrix, device, k)
-
-    def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        from akx.backends.cuda.schedules.sweep import search
-
-        return search.starts(self, matrix, device, k)
 
     def plainest(self, k: int) -> Plan:
         return Plan(self.backend, self.name, "csr-1", k=k)
@@ -128,21 +117,16 @@ class Sweep(Schedule):
 
         :meth:`prepare` has the device find them, in less time than the host takes.
         """
-        if plan.backend != self.backend:
-            return f"this schedule runs on cuda, not on {plan.backend}"
+        if reason := misnamed(plan, ("natural",)):
+            return reason
         if plan.k_per_pass != 1:
             return f"a sweep does one power per pass, not {plan.k_per_pass}"
-        if plan.partitioner != "natural":
-            return f"no partitioner {plan.partitioner!r} here, expected natural"
         other = other_of(plan)
         if other is not None:
             return option_reason(plan, OPTIONS) or outside_reason(plan) or other.reason_against(matrix)
-        if plan.variant not in VARIANTS:
-            return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
-        kind = kind_of(plan.variant)[0]
-        reason = option_reason(plan, OPTIONS)
-        if reason is not None:
+        if reason := misnamed(plan, ("natural",), VARIANTS) or option_reason(plan, OPTIONS):
             return reason
+        kind = kind_of(plan.variant)[0]
         if kind != SELL and plan.typed.sigma != 1:
             return f"sigma is for sliced ELL, not for {plan.variant}"
         if kind != PCSR and (plan.typed.pad, plan.typed.ahead) != (CudaSweep.pad, CudaSweep.ahead):
@@ -205,17 +189,6 @@ class Sweep(Schedule):
             cache_bytes=(once + 2 * vector + brought) * plan.k,
             synchronisations=float(plan.k),
         )
-
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
-        from akx.backends.cuda.schedules.sweep import cost
-
-        return cost.work(plan, matrix, device, vectors)
-
-    def offers(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a call may take unseen: every variant, with the options that its size asks for."""
-        from akx.backends.cuda.schedules.sweep import search
-
-        return search.offers(self, matrix, device, k)
 
     def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
         other = other_of(plan)

@@ -59,12 +59,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: in
 def asks(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
     """Values of others that a thread asks for in a step, by what strips read of the block in the middle."""
     strips = fronts.strips_of_plan(matrix, plan, device)
-    key = (
-        "akx.backends.cuda.schedules.wavefront.schedule.fetched",
-        plan.partitioner,
-        device.sms,
-        fronts.room_of(plan),
-    )
+    key = ("akx.backends.cuda.schedules.wavefront.schedule.fetched", plan.partitioner, device.sms, fronts.room_of(plan))
     if key not in matrix.pattern_cache:
         matrix.pattern_cache[key] = _fetched(matrix, strips)
     fetched: int = matrix.pattern_cache[key]

@@ -110,11 +110,7 @@ def _grouped(part: NDArray[np.uint32], block: NDArray[np.uint32], parts: int, bl
 
 @njit(cache=True, nogil=True)
 def _longest_first(
-    indptr: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    group: NDArray[np.int64],
-    first: int,
-    last: int,
+    indptr: NDArray[np.int64], rows: NDArray[np.int64], group: NDArray[np.int64], first: int, last: int
 ) -> None:
     """Sort groups from one to another, which are small and nearly sorted."""
     for g in range(first, last):

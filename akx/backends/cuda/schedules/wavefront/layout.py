@@ -80,14 +80,7 @@ def asks_of(powers: int, fetched: int, helpers: int) -> int:
 class Shape:
     """Sizes of a layout, and what follows from them.
 
-    Attributes
-    ----------
-    strips : Strips
-    lanes, slices, held_slots, slack : int
-    fetched : int
-        Places for what is fetched from others, of a block.
-    near_slots : int
-        Near slots of a block, at most.
+    `fetched`: places for what is fetched from others, of a block. `near_slots`: near slots of a block, at most.
     """
 
     strips: Strips
@@ -166,14 +159,9 @@ class Shape:
 class Front(Shape):
     """A matrix laid out for a front; arrays as in the module.
 
-    Attributes
-    ----------
-    meta, nodes, halo, readers, bases : arrays of uint32
-    near_columns : (near slots, 32) array of uint16
-    entry : (places,) array of uint32
-        For each place of values, held and then near ones, one plus the entry of A it has, 0 for padding.
-    published : int
-        Values that all strips together publish of one power and block, at most.
+    `near_columns`: (near slots, 32). `entry` (places,): for each place of values, held and then near ones, one plus the
+    entry of A it has, 0 for padding. `published`: values that all strips together publish of one power and block, at
+    most.
     """
 
     meta: NDArray[np.uint32]

@@ -13,22 +13,9 @@ from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, to_device
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.cuda.schedules.wavefront.layout import (
-    LINE,
-    RING,
-    WARP,
-    Front,
-    asks_of,
-)
-from akx.backends.cuda.schedules.wavefront.strips import (
-    helpers_of,
-    warps_of,
-)
-from akx.backends.cuda.value_compression.encodings import (
-    FULL,
-    values_of,
-    way_of,
-)
+from akx.backends.cuda.schedules.wavefront.layout import LINE, RING, WARP, Front, asks_of
+from akx.backends.cuda.schedules.wavefront.strips import helpers_of, warps_of
+from akx.backends.cuda.value_compression.encodings import FULL, values_of, way_of
 from akx.backends.cuda.value_compression.new_values import not_empty
 from akx.backends.cuda.value_compression.program import StoredProgram
 from akx.core.matrix import Matrix

@@ -25,11 +25,8 @@ from functools import partial
 from math import ceil
 
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
-from akx.backends.cuda.schedules.wavefront.layout import (
-    WARP,
-    Shape,
-    lag_of,
-)
+from akx.backends.cuda.schedules.base import CudaSchedule, misnamed
+from akx.backends.cuda.schedules.wavefront.layout import WARP, Shape, lag_of
 from akx.backends.cuda.schedules.wavefront.options import BLOCKS, OPTIONS, VARIANTS
 from akx.backends.cuda.schedules.wavefront.program import WavefrontProgram
 from akx.backends.cuda.schedules.wavefront.strips import (
@@ -65,7 +62,7 @@ from akx.backends.cuda.value_compression.encodings import (
 )
 from akx.backends.cuda.value_compression.program import there_or_by_host
 from akx.backends.cuda.variants.block_local.shapes import padding
-from akx.backends.schedule import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
+from akx.backends.schedule import Program, Traffic, Work, check_feasible, option_reason
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import CudaWavefront
@@ -78,41 +75,16 @@ __all__ = ["SCHEDULE", "Wavefront"]
 _MOST_LAG, _MOST_PER = 12, 4
 
 
-class Wavefront(Schedule):
+class Wavefront(CudaSchedule):
     """See the module."""
 
     name = "wavefront"
-    backend = "cuda"
     options = CudaWavefront
-    revision = 1
     description = "blocks run diagonally through the powers while they are on the chip"
     layout_shares, layout_turn = 2, 2
 
-    def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        from akx.backends.cuda.schedules.wavefront import search
-
-        return search.space(self, matrix, device, k)
-
-    def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        from akx.backends.cuda.schedules.wavefront import search
-
-        return search.starts(self, matrix, device, k)
-
-    def offers(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a call may take unseen; see :mod:`akx.backends.cuda.schedules.wavefront.search`."""
-        from akx.backends.cuda.schedules.wavefront import search
-
-        return search.offers(self, matrix, device, k)
-
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        if plan.backend != self.backend:
-            return f"this schedule runs on cuda, not on {plan.backend}"
-        if plan.variant not in VARIANTS:
-            return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
-        if plan.partitioner not in ORDERS:
-            return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(ORDERS)}"
-        reason = option_reason(plan, OPTIONS)
-        if reason is not None:
+        if reason := misnamed(plan, ORDERS, VARIANTS) or option_reason(plan, OPTIONS):
             return reason
         powers, lanes = plan.k_per_pass, lanes_of(plan)
         if not 1 <= powers <= min(plan.k, MOST_POWERS):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -12,24 +11,11 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.matrix import features
 from akx.backends.cuda.schedules.wavefront.entries import lay_out
-from akx.backends.cuda.schedules.wavefront.layout import (
-    LEAST_FETCHED,
-    WARP,
-    Front,
-    Shape,
-    lag_of,
-    slices_per_step,
-)
-from akx.backends.cuda.value_compression.encodings import (
-    TABLE,
-    in_full,
-    is_storable,
-    stored_bytes,
-    table_bytes,
-    way_of,
-)
+from akx.backends.cuda.schedules.wavefront.layout import LEAST_FETCHED, WARP, Front, Shape, lag_of, slices_per_step
+from akx.backends.cuda.value_compression.encodings import TABLE, in_full, is_storable, stored_bytes, table_bytes, way_of
 from akx.backends.cuda.variants.block_local.shapes import padding, widest
 from akx.backends.cuda.variants.options import LANES
+from akx.backends.pattern_cache import per_pattern
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -152,65 +138,39 @@ def room_of(plan: Plan) -> int:
     return slices_of(plan) * (WARP // lanes_of(plan))
 
 
+@per_pattern
 def order_of(matrix: Matrix, order: str) -> LevelOrder:
-    """The rows by levels; memoised with the pattern. Raises :class:`InfeasibleError` where there are too few levels."""
-    key = ("akx.backends.cuda.schedules.wavefront.schedule.order", order)
-    if key not in matrix.pattern_cache:
-        pattern = pattern_of(matrix)
-        long = order != ORDERS[0] and matrix.nnz > _SOON
-        known = levels_there(matrix) if order == ORDERS[0] else None
-        if known is not None:
-            matrix.pattern_cache[key] = LevelOrder(*known)
-        elif long and is_shallow(pattern.indptr, pattern.indices, FEWEST_LEVELS // 2):
-            matrix.pattern_cache[key] = InfeasibleError(
-                "breadth-first levels are too few for a front", expected=f"at least {FEWEST_LEVELS}"
-            )
-        else:
-            matrix.pattern_cache[key] = level_order(pattern.indptr, pattern.indices, order)
-    ordered: LevelOrder | InfeasibleError = matrix.pattern_cache[key]
-    if isinstance(ordered, InfeasibleError):
-        raise copy(ordered)
-    return ordered
+    """The rows by levels. Raises :class:`InfeasibleError` where there are too few levels."""
+    known = levels_there(matrix) if order == ORDERS[0] else None
+    if known is not None:
+        return LevelOrder(*known)
+    pattern, long = pattern_of(matrix), order != ORDERS[0] and matrix.nnz > _SOON
+    if long and is_shallow(pattern.indptr, pattern.indices, FEWEST_LEVELS // 2):
+        raise InfeasibleError("breadth-first levels are too few for a front", expected=f"at least {FEWEST_LEVELS}")
+    return level_order(pattern.indptr, pattern.indices, order)
 
 
 def levels_there(matrix: Matrix) -> tuple[NDArray[np.int64], int] | None:
-    """Levels of a matrix on the device whose rows have a period: the host sees some rows. None without, or elsewhere.
-
-    Memoised with the pattern.
-    """
-    there, key = features.of(matrix), "akx.backends.cuda.schedules.wavefront.schedule.period"
-    if there is None:
-        return None
-    if key not in matrix.pattern_cache:
-        rows = learnt_rows(matrix.n)
-        matrix.pattern_cache[key] = levels_of_period(matrix.n, rows, *features.rows_of(there, rows))
-    found: tuple[NDArray[np.int64], int] | None = matrix.pattern_cache[key]
-    return found
+    """Levels of a matrix on the device whose rows have a period: the host sees some rows. None without one."""
+    return None if features.of(matrix) is None else _levels_there(matrix)
 
 
+@per_pattern
+def _levels_there(matrix: Matrix) -> tuple[NDArray[np.int64], int] | None:
+    there, rows = features.of(matrix), learnt_rows(matrix.n)
+    assert there is not None
+    return levels_of_period(matrix.n, rows, *features.rows_of(there, rows))
+
+
+@per_pattern
 def strips_of(matrix: Matrix, order: str, sms: int, room: int) -> Strips:
-    """A strip for each multiprocessor, or as many as levels have rows; memoised with the pattern.
-
-    Raises :class:`InfeasibleError` where there are none.
-    """
-    key = ("akx.backends.cuda.schedules.wavefront.schedule", order, sms, room)
-    if key not in matrix.pattern_cache:
-        pattern = pattern_of(matrix)
-        try:
-            ordered = order_of(matrix, order)
-            parts, there = max(1, min(sms, int(ordered.mean_width))), features.of(matrix)
-            if there is not None and ordered.is_natural:
-                matrix.pattern_cache[key] = dealt(
-                    ordered, parts, room, lambda found: features.blocks_read(there, found.starts[:-1])
-                )
-            else:
-                matrix.pattern_cache[key] = strips(pattern.indptr, pattern.indices, ordered, parts, room)
-        except InfeasibleError as refusal:
-            matrix.pattern_cache[key] = copy(refusal)  # without its traceback, which would hold all that is above
-    known: Strips | InfeasibleError = matrix.pattern_cache[key]
-    if isinstance(known, InfeasibleError):
-        raise copy(known)
-    return known
+    """A strip for each multiprocessor, or as many as levels have rows. Raises :class:`InfeasibleError`."""
+    ordered, there = order_of(matrix, order), features.of(matrix)
+    parts = max(1, min(sms, int(ordered.mean_width)))
+    if there is not None and ordered.is_natural:
+        return dealt(ordered, parts, room, lambda found: features.blocks_read(there, found.starts[:-1]))
+    pattern = pattern_of(matrix)
+    return strips(pattern.indptr, pattern.indices, ordered, parts, room)
 
 
 def strips_of_plan(matrix: Matrix, plan: Plan, device: CudaDevice) -> Strips:
@@ -219,18 +179,15 @@ def strips_of_plan(matrix: Matrix, plan: Plan, device: CudaDevice) -> Strips:
 
 
 def least_shape(matrix: Matrix, plan: Plan, device: CudaDevice) -> Shape:
-    """A shape of which nothing is larger than in the layout, from the fullest block; that is memoised with the pattern.
+    """A shape of which nothing is larger than in the layout; :class:`InfeasibleError` where there are no strips."""
+    of_plan = plan.partitioner, device.sms, room_of(plan)
+    return shape_of_plan(matrix, plan, device, lambda dealt: _fullest(matrix, *of_plan))
 
-    Raises :class:`InfeasibleError` where there are no strips.
-    """
 
-    def entries(dealt: Strips) -> int:
-        key = ("akx.backends.cuda.schedules.wavefront.schedule.fullest", plan.partitioner, device.sms, room_of(plan))
-        if key not in matrix.pattern_cache:
-            matrix.pattern_cache[key] = fullest(pattern_of(matrix).indptr, dealt)[1]
-        return int(matrix.pattern_cache[key])
-
-    return shape_of_plan(matrix, plan, device, entries)
+@per_pattern
+def _fullest(matrix: Matrix, order: str, sms: int, room: int) -> int:
+    """Entries of the fullest block."""
+    return int(fullest(pattern_of(matrix).indptr, strips_of(matrix, order, sms, room))[1])
 
 
 def most_entries(matrix: Matrix, dealt: Strips) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from akx.backends.cuda.variants.block_local.layout import CLUSTER, STATIC, share
 from akx.backends.cuda.variants.block_local.program import load_kernel, macros
 from akx.backends.cuda.variants.block_local.shapes import is_listed, shape_of
 from akx.backends.cuda.variants.options import HELD_SLOTS, WAVES
+from akx.backends.pattern_cache import per_pattern
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -90,10 +92,7 @@ def clusters_at_once(plan: Plan, device: CudaDevice) -> int:
 def on_device(matrix: Matrix, plan: Plan, device: CudaDevice) -> int:
     """Clusters that the device takes at once: those of 4 and 8 blocks do not come out even with its multiprocessors.
 
-    Raises
-    ------
-    InfeasibleError
-        Where it takes not even one.
+    Raises :class:`InfeasibleError` where it takes not even one.
     """
     size, per_sm = plan.typed.cluster, plan.typed.blocks_per_sm
     if size == 1:
@@ -126,27 +125,23 @@ class Cut:
 
 def likely_closure_and_work(matrix: Matrix, count: int, depth: int) -> tuple[float, float]:
     """Rows computed over own ones, and redundancy, of so many clusters with compact shapes in `depth` steps."""
-    key = ("akx.backends.cuda.balls",)
-    if key not in matrix.pattern_cache:
-        pattern = pattern_of(matrix)
-        matrix.pattern_cache[key] = ball_sizes(pattern.indptr, pattern.indices, max(1, pattern.rows // 4))
-    closure, work = closure_and_work(matrix.pattern_cache[key], matrix.n / count, depth)
+    closure, work = closure_and_work(_balls(matrix), matrix.n / count, depth)
     return 1.0 + _LESS_COMPACT * (closure - 1.0), 1.0 + _LESS_COMPACT * (work - 1.0)
 
 
-def likely_cut(matrix: Matrix, device: CudaDevice, sizes: tuple[int, ...], depths: tuple[int, ...]) -> Cut:
-    """Cluster, waves and steps per pass that the model likes best; memoised with the pattern.
+@per_pattern
+def _balls(matrix: Matrix) -> Any:
+    pattern = pattern_of(matrix)
+    return ball_sizes(pattern.indptr, pattern.indices, max(1, pattern.rows // 4))
 
-    Parameters
-    ----------
-    sizes, depths : tuple of int
-        Choices; the largest depth is k.
-    """
-    size = matrix.dtype.itemsize
-    key = ("akx.backends.cuda.likely_cut", device, sizes, depths, size)
-    if key in matrix.pattern_cache:
-        known: Cut = matrix.pattern_cache[key]
-        return known
+
+def likely_cut(matrix: Matrix, device: CudaDevice, sizes: tuple[int, ...], depths: tuple[int, ...]) -> Cut:
+    """Of these sizes of clusters and steps per pass, the largest being k, what the model likes best, and waves."""
+    return _likely_cut(matrix, device, sizes, depths, matrix.dtype.itemsize)
+
+
+@per_pattern
+def _likely_cut(matrix: Matrix, device: CudaDevice, sizes: tuple[int, ...], depths: tuple[int, ...], size: int) -> Cut:
     width = matrix.nnz / max(matrix.n, 1)
     slots = min(HELD_SLOTS, key=lambda one: (abs(one - width), one))
     entry, vector = size + 2.0, float(matrix.n * size)
@@ -172,5 +167,4 @@ def likely_cut(matrix: Matrix, device: CudaDevice, sizes: tuple[int, ...], depth
             alone = cluster == waves == 1
             orders = ("natural", "metis") if alone else ("metis", "natural")
             found = Cut(cluster, waves, depth, orders, 0 if alone else _HELD_SLICES, 1 if alone else slots)
-    matrix.pattern_cache[key] = found
     return found

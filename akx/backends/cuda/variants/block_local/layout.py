@@ -37,18 +37,7 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.formats.base import Pattern, pattern_of
-from akx.formats.block_local import (
-    NOWHERE,
-    SLICE,
-    WARP,
-    Fill,
-    Nodes,
-    Parts,
-    Shape,
-    filled,
-    lay_out,
-    slice_widths,
-)
+from akx.formats.block_local import NOWHERE, SLICE, WARP, Fill, Nodes, Parts, Shape, filled, lay_out, slice_widths
 from akx.partition.ghost import GhostZones
 
 __all__ = [
@@ -117,15 +106,9 @@ def holding(plan: Plan, reason: Callable[[Plan], str | None], most: int = HELD_S
 
 
 def choice_reason(
-    plan: Plan,
-    matrix: Matrix,
-    device: CudaDevice,
-    allowed: Mapping[str, Sequence[Option]],
-    blocks_per_sm: int,
+    plan: Plan, matrix: Matrix, device: CudaDevice, allowed: Mapping[str, Sequence[Option]], blocks_per_sm: int
 ) -> str | None:
     """Why the plan's variant and options are not possible, whatever the parts are."""
-    if plan.backend != "cuda":
-        return f"this schedule runs on cuda, not on {plan.backend}"
     if plan.variant not in VARIANTS:
         return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
     reason = option_reason(plan, allowed)
@@ -171,18 +154,8 @@ def waste(plan: Plan, matrix: Matrix, parts: int, blocks: Sequence[int], growth:
 class LaidOut:
     """A matrix in parts, with what the kernels need to know besides.
 
-    Attributes
-    ----------
-    parts : Parts
-    mode : int
-    shared : int
-        Bytes of dynamic shared memory.
-    vectors : int
-        Start vectors at a time.
-    way : str
-        What values are stored as.
-    chunk : int
-        Results that a part brings from the stage into the order of rows, 0 where they are written there at once.
+    `shared`: bytes of dynamic shared memory. `vectors`: start vectors at a time. `way`: what values are stored as.
+    `chunk`: results that a part brings from the stage into the order of rows, 0 where they are written there at once.
     """
 
     parts: Parts

@@ -31,13 +31,7 @@ from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, empty
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.cuda.value_compression.encodings import (
-    FULL,
-    TABLE,
-    placed,
-    placed_words,
-    values_of,
-)
+from akx.backends.cuda.value_compression.encodings import FULL, TABLE, placed, placed_words, values_of
 from akx.backends.cuda.value_compression.new_values import not_empty
 from akx.backends.cuda.value_compression.program import StoredProgram
 from akx.backends.cuda.variants.block_local.exchange import TURNS, ring_of
@@ -50,16 +44,11 @@ from akx.backends.cuda.variants.block_local.layout import (
     slot_bytes,
     staging,
 )
-from akx.backends.cuda.variants.block_local.shapes import (
-    waits_for_values,
-)
+from akx.backends.cuda.variants.block_local.shapes import waits_for_values
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.formats.block_local import (
-    WARP,
-    Shape,
-)
+from akx.formats.block_local import WARP, Shape
 from akx.formats.halo_exchange import published
 
 __all__ = ["KeptShare", "PartsProgram", "load_kernel", "macros", "vector_groups"]
@@ -141,14 +130,7 @@ class KeptShare:
     Of what is read again in each step: as much as the plan says. Where nothing is: all, for the next call, or nothing.
     What L2 is asked to keep and cannot is worse than nothing: results then have to wait for memory (one H100).
 
-    Attributes
-    ----------
-    plan : Plan
-    far : int
-        Bytes that are read again in each step.
-    stored : int
-        Bytes of the program.
-    device : CudaDevice
+    `far`: bytes that are read again in each step. `stored`: bytes of the program.
     """
 
     plan: Plan
@@ -166,10 +148,7 @@ class KeptShare:
 class PartsProgram(StoredProgram):
     """A matrix in parts on the GPU.
 
-    Attributes
-    ----------
-    steps : tuple of int
-        Steps of each pass; more than one pass only without exchange.
+    `steps`: steps of each pass; more than one pass only without exchange.
     """
 
     def __init__(

@@ -13,17 +13,11 @@ from akx.backends.cuda.matrix.features import OnDevice
 from akx.backends.cuda.row_lengths import Measured, measured, measured_rows
 from akx.backends.cuda.variants.options import LANES, SHAPES
 from akx.backends.cuda.variants.similar_rows import alike_share, natural_nodes_of, twin_share
+from akx.backends.pattern_cache import per_pattern
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import LatePattern, Pattern, pattern_of
-from akx.formats.block_local import (
-    WARP,
-    Blocked,
-    Shape,
-    blocks_of,
-    cut_blocks,
-    full_blocks,
-)
+from akx.formats.block_local import WARP, Blocked, Shape, blocks_of, cut_blocks, full_blocks
 from akx.formats.supervariables import Supervariables, of_nodes, supervariables
 
 __all__ = [
@@ -99,16 +93,13 @@ def waits_for_values(plan: Plan) -> bool:
     return plan.typed.exchange == VALUES and may_wait_for_values(plan)
 
 
+@per_pattern
 def blocked_of(matrix: Matrix, bc: int) -> Blocked | None:
-    """The matrix in dense blocks of nodes of (up to) bc rows, None where it is not made of them; memoised."""
-    key = ("akx.backends.cuda.blocked", bc)
-    if key not in matrix.pattern_cache:
-        found = _full(matrix, bc)
-        if found is None and (sets := _sets(matrix)) is not None:
-            found = cut_blocks(pattern_of(matrix), sets, bc)
-        matrix.pattern_cache[key] = found
-    known: Blocked | None = matrix.pattern_cache[key]
-    return known
+    """The matrix in dense blocks of nodes of (up to) bc rows, None where it is not made of them."""
+    found = _full(matrix, bc)
+    if found is None and (sets := _sets(matrix)) is not None:
+        found = cut_blocks(pattern_of(matrix), sets, bc)
+    return found
 
 
 def nodes_of(matrix: Matrix, bc: int) -> Pattern | None:
@@ -141,18 +132,11 @@ def results_apart(plan: Plan, matrix: Matrix) -> bool:
     return plan.partitioner != "natural" or not rows_follow(matrix, shape_of(plan).bc)
 
 
+@per_pattern
 def _full(matrix: Matrix, bc: int) -> Blocked | None:
-    """The matrix in blocks of bc x bc that have no padding; memoised with the pattern."""
-    key = ("akx.backends.cuda.full_blocks", bc)
-    if key not in matrix.pattern_cache:
-        there = features.of(matrix)
-        matrix.pattern_cache[key] = full_blocks(pattern_of(matrix), bc) if there is None else _full_there(matrix, bc)
-    found: Blocked | None = matrix.pattern_cache[key]
-    return found
-
-
-def _full_there(matrix: Matrix, bc: int) -> Blocked | None:
-    """The same of a matrix on the device, which tells what the nodes are; their columns stay there until asked for."""
+    """The matrix in blocks of bc x bc that have no padding; on the device their columns stay there until asked for."""
+    if features.of(matrix) is None:
+        return full_blocks(pattern_of(matrix), bc)
     if bc == 1:
         return Blocked(pattern_of(matrix), 1, matrix.n)
     there = nodes_there(matrix, bc)
@@ -162,67 +146,53 @@ def _full_there(matrix: Matrix, bc: int) -> Blocked | None:
 
 
 def nodes_there(matrix: Matrix, bc: int) -> OnDevice | None:
-    """The pattern of nodes of bc rows on the device; None where they are not all of one size, or of the host.
-
-    Memoised with the pattern.
-    """
+    """The pattern of nodes of bc rows on the device; None where they are not all of one size, or of the host."""
     there = features.of(matrix)
-    if there is None or bc == 1:
-        return there
-    key = "akx.backends.cuda.nodes_there"
-    if key not in matrix.pattern_cache:
-        sizes = features.full_blocks(there)
-        matrix.pattern_cache[key] = {size: features.blocks_of_nodes(there, size) for size in sizes}
-    found: OnDevice | None = matrix.pattern_cache[key].get(bc)
-    return found
+    return there if there is None or bc == 1 else _all_nodes_there(matrix).get(bc)
+
+
+@per_pattern
+def _all_nodes_there(matrix: Matrix) -> dict[int, OnDevice]:
+    there = features.of(matrix)
+    assert there is not None
+    return {size: features.blocks_of_nodes(there, size) for size in features.full_blocks(there)}
 
 
 def measured_nodes(matrix: Matrix, bc: int) -> Measured | None:
-    """What :func:`measured_rows` tells, of nodes of bc rows; None where :func:`nodes_there` is. Memoised likewise."""
+    """What :func:`measured_rows` tells, of nodes of bc rows; None where :func:`nodes_there` is."""
+    if bc == 1 or nodes_there(matrix, bc) is None:
+        return measured_rows(matrix) if bc == 1 else None
+    return _measured_nodes(matrix, bc)
+
+
+@per_pattern
+def _measured_nodes(matrix: Matrix, bc: int) -> Measured:
     there = nodes_there(matrix, bc)
-    if there is None or bc == 1:
-        return None if there is None else measured_rows(matrix)
-    key = ("akx.backends.cuda.measured_nodes", bc)
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = measured(*there)
-    found: Measured = matrix.pattern_cache[key]
-    return found
+    assert there is not None
+    return measured(*there)
 
 
+@per_pattern
 def _sets(matrix: Matrix) -> Supervariables | None:
-    """What nodes are cut from where the matrix is not made of nodes of one size; memoised with the pattern.
-
-    None where it is, or where a look at some rows says that hardly any is like another.
-    """
-    key = "akx.backends.cuda.sets"
-    if key not in matrix.pattern_cache:
-        wide, found = {bc for _, bc in SHAPES if bc > 1}, None
-        if matrix.n >= max(wide) and not any(_full(matrix, bc) for bc in wide):
-            rows = measured_rows(matrix)
-            none = int(np.count_nonzero(np.diff(matrix.indptr) == 0)) if rows is None else rows.empty  # they are alike
-            if alike_share(matrix) - none / matrix.n >= _LEAST_ALIKE:
-                found = of_nodes(natural_nodes_of(matrix))
-            elif twin_share(matrix) >= _LEAST_ALIKE:
-                found = supervariables(pattern_of(matrix))
-        matrix.pattern_cache[key] = found
-    known: Supervariables | None = matrix.pattern_cache[key]
-    return known
+    """What nodes are cut from; None where they are of one size, or a look says that hardly any row is like another."""
+    wide = {bc for _, bc in SHAPES if bc > 1}
+    if matrix.n >= max(wide) and not any(_full(matrix, bc) for bc in wide):
+        rows = measured_rows(matrix)
+        none = int(np.count_nonzero(np.diff(matrix.indptr) == 0)) if rows is None else rows.empty  # they are alike
+        if alike_share(matrix) - none / matrix.n >= _LEAST_ALIKE:
+            return of_nodes(natural_nodes_of(matrix))
+        if twin_share(matrix) >= _LEAST_ALIKE:
+            return supervariables(pattern_of(matrix))
+    return None
 
 
+@per_pattern
 def fill_of(matrix: Matrix, bc: int) -> float:
-    """Entries over values in blocks of nodes of up to bc rows, the padding of rows not counted; 0 where there are none.
-
-    Memoised with the pattern.
-    """
+    """Entries over values in blocks of nodes of up to bc rows, the padding of rows not counted; 0 without such."""
     if _full(matrix, bc) is not None:
         return 1.0
     sets = _sets(matrix)
-    if sets is None:
-        return 0.0
-    key = ("akx.backends.cuda.fill", bc)
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = matrix.nnz / max(blocks_of(sets, bc) * bc * bc, 1)
-    return float(matrix.pattern_cache[key])
+    return 0.0 if sets is None else matrix.nnz / max(blocks_of(sets, bc) * bc * bc, 1)
 
 
 def _bytes_in(matrix: Matrix, shape: tuple[int, int]) -> float:
@@ -233,17 +203,14 @@ def _bytes_in(matrix: Matrix, shape: tuple[int, int]) -> float:
 
 
 def column_shapes(matrix: Matrix) -> tuple[tuple[int, int], ...]:
-    """The dense blocks that the matrix is made of, or that take fewer bytes than its entries one by one.
+    """The dense blocks that the matrix is made of, or that take fewer bytes than its entries one by one."""
+    return _column_shapes(matrix, matrix.dtype.itemsize)
 
-    Memoised with the pattern.
-    """
-    key = ("akx.backends.cuda.column_shapes", matrix.dtype.itemsize)
-    if key not in matrix.pattern_cache:
-        single = matrix.dtype.itemsize + 2.0
-        fewer = (shape for shape in SHAPES if shape == (1, 1) or _bytes_in(matrix, shape) < single)
-        matrix.pattern_cache[key] = tuple(fewer)
-    found: tuple[tuple[int, int], ...] = matrix.pattern_cache[key]
-    return found
+
+@per_pattern
+def _column_shapes(matrix: Matrix, size: int) -> tuple[tuple[int, int], ...]:
+    single = size + 2.0
+    return tuple(shape for shape in SHAPES if shape == (1, 1) or _bytes_in(matrix, shape) < single)
 
 
 def best_shape(matrix: Matrix) -> tuple[int, int]:
@@ -251,20 +218,15 @@ def best_shape(matrix: Matrix) -> tuple[int, int]:
     return min(column_shapes(matrix), key=lambda shape: (_bytes_in(matrix, shape), shape))
 
 
+@per_pattern
 def padding(matrix: Matrix, lanes: int, bc: int) -> float:
     """Places over blocks where rows are dealt to `lanes` lanes, the padding of slices not counted."""
-    key = ("akx.backends.cuda.padding", lanes, bc)
-    if key not in matrix.pattern_cache:
-        node = nodes_of(matrix, bc)
-        assert node is not None
-        known = measured_nodes(matrix, bc)
-        if known is None or lanes not in known.dealt:
-            lengths = np.diff(node.indptr.astype(np.int64))
-            dealt = int((-(-lengths // lanes) * lanes).sum())
-        else:
-            dealt = known.dealt[lanes]
-        matrix.pattern_cache[key] = float(dealt) / max(node.nnz, 1)
-    return float(matrix.pattern_cache[key])
+    node, known = nodes_of(matrix, bc), measured_nodes(matrix, bc)
+    assert node is not None
+    if known is not None and lanes in known.dealt:
+        return float(known.dealt[lanes]) / max(node.nnz, 1)
+    lengths = np.diff(node.indptr.astype(np.int64))
+    return float((-(-lengths // lanes) * lanes).sum()) / max(node.nnz, 1)
 
 
 def values_in(matrix: Matrix, shape: Shape) -> float:
@@ -296,16 +258,12 @@ def fitting_variants(matrix: Matrix) -> tuple[str, ...]:
     return tuple(fitting)
 
 
+@per_pattern
 def widest(matrix: Matrix, bc: int) -> int:
-    """Dense blocks of the longest block row; memoised with the pattern."""
-    key = ("akx.backends.cuda.widest", bc)
-    if key not in matrix.pattern_cache:
-        node = nodes_of(matrix, bc)
-        assert node is not None
-        known = measured_nodes(matrix, bc)
-        longest = np.diff(node.indptr.astype(np.int64)).max(initial=0) if known is None else known.longest
-        matrix.pattern_cache[key] = int(longest)
-    return int(matrix.pattern_cache[key])
+    """Dense blocks of the longest block row."""
+    node, known = nodes_of(matrix, bc), measured_nodes(matrix, bc)
+    assert node is not None
+    return int(np.diff(node.indptr.astype(np.int64)).max(initial=0)) if known is None else known.longest
 
 
 def slices_per_part(matrix: Matrix, shape: Shape, parts: int, growth: float) -> int:
