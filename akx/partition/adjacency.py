@@ -73,14 +73,16 @@ def symmetrized(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArray[An
     if _is_symmetric(indptr, indices):
         return indptr, indices
     t_pointer, t_rows = transposed(indptr, indices)
-    if not _is_sorted(indptr, indices):
+    is_start = np.zeros(indices.size + 1, dtype=np.bool_)
+    is_start[indptr] = True
+    if not (is_start[1:-1] | (indices[1:] > indices[:-1])).all():  # columns that do not ascend
         indptr, indices = transposed(t_pointer, t_rows)
     if 2 * indices.size > np.iinfo(np.int32).max:  # the union may outgrow 32-bit pointers
         indptr, indices, t_pointer, t_rows = (a.astype(np.uint64) for a in (indptr, indices, t_pointer, t_rows))
     pointer = np.zeros_like(indptr)
-    _union_count(indptr, indices, t_pointer, t_rows, pointer)
+    _unite(indptr, indices, t_pointer, t_rows, pointer, np.empty(0, dtype=indices.dtype))
     columns = np.empty(int(pointer[-1]), dtype=indices.dtype)
-    _union_fill(indptr, indices, t_pointer, t_rows, pointer, columns)
+    _unite(indptr, indices, t_pointer, t_rows, pointer, columns)
     return _read_only(pointer, columns)
 
 
@@ -91,24 +93,10 @@ def _read_only(pointer: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[An
 
 def off_diagonal(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The pattern without its diagonal entries, from and to unsigned arrays; a graph as partitioners want it."""
-    pointer = np.zeros_like(indptr)
-    columns = np.empty_like(indices)
-    used = _off_diagonal(indptr, indices, pointer, columns)
-    return pointer, columns[:used]
-
-
-@njit(cache=True, nogil=True)
-def _off_diagonal(indptr: NDArray[Any], indices: NDArray[Any], pointer: NDArray[Any], columns: NDArray[Any]) -> int:
-    one = np.uint64(1)
-    used = np.uint64(0)
-    for i in range(np.uint64(indptr.shape[0] - 1)):
-        for e in range(indptr[i], indptr[i + one]):
-            j = indices[e]
-            if j != i:
-                columns[used] = j
-                used += one
-        pointer[i + one] = used
-    return int(used)
+    others = indices != np.repeat(np.arange(indptr.size - 1, dtype=indices.dtype), np.diff(signed(indptr)[0]))
+    before = np.zeros(others.size + 1, dtype=indptr.dtype)
+    np.cumsum(others, out=before[1:])
+    return before[indptr], indices[others]
 
 
 @njit(cache=True, nogil=True)
@@ -133,16 +121,6 @@ def _transpose(indptr: NDArray[Any], indices: NDArray[Any], pointer: NDArray[Any
 
 
 @njit(cache=True, nogil=True)
-def _is_sorted(indptr: NDArray[Any], indices: NDArray[Any]) -> bool:
-    """Columns strictly increasing in each row."""
-    for i in range(np.uint64(indptr.shape[0] - 1)):
-        for e in range(indptr[i] + np.uint64(1), indptr[i + np.uint64(1)]):
-            if indices[e] <= indices[e - np.uint64(1)]:
-                return False
-    return True
-
-
-@njit(cache=True, nogil=True)
 def _is_symmetric(indptr: NDArray[Any], indices: NDArray[Any]) -> bool:
     """Pattern sorted and symmetric: entries (i, j) met in row order must meet the entries of row j in column order."""
     n = np.uint64(indptr.shape[0] - 1)
@@ -161,9 +139,10 @@ def _is_symmetric(indptr: NDArray[Any], indices: NDArray[Any]) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _union_count(ap: NDArray[Any], ai: NDArray[Any], bp: NDArray[Any], bi: NDArray[Any], pointer: NDArray[Any]) -> None:
+def _unite(ap: Any, ai: Any, bp: Any, bi: Any, pointer: Any, columns: Any) -> None:
+    """Row pointers of the union of two patterns with sorted columns, and its columns where there is room for them."""
     one = np.uint64(1)
-    total = np.uint64(0)
+    slot = np.uint64(0)
     for i in range(np.uint64(ap.shape[0] - 1)):
         a, a_end, b, b_end = np.uint64(ap[i]), np.uint64(ap[i + one]), np.uint64(bp[i]), np.uint64(bp[i + one])
         while a < a_end or b < b_end:
@@ -172,28 +151,7 @@ def _union_count(ap: NDArray[Any], ai: NDArray[Any], bp: NDArray[Any], bi: NDArr
                 a += one
             while b < b_end and bi[b] == take:
                 b += one
-            total += one
-        pointer[i + one] = total
-
-
-@njit(cache=True, nogil=True)
-def _union_fill(
-    ap: NDArray[Any],
-    ai: NDArray[Any],
-    bp: NDArray[Any],
-    bi: NDArray[Any],
-    pointer: NDArray[Any],
-    columns: NDArray[Any],
-) -> None:
-    one = np.uint64(1)
-    for i in range(np.uint64(ap.shape[0] - 1)):
-        a, a_end, b, b_end = np.uint64(ap[i]), np.uint64(ap[i + one]), np.uint64(bp[i]), np.uint64(bp[i + one])
-        slot = np.uint64(pointer[i])
-        while a < a_end or b < b_end:
-            take = ai[a] if b >= b_end or (a < a_end and ai[a] <= bi[b]) else bi[b]
-            while a < a_end and ai[a] == take:
-                a += one
-            while b < b_end and bi[b] == take:
-                b += one
-            columns[slot] = take
+            if columns.shape[0] > 0:
+                columns[slot] = take
             slot += one
+        pointer[i + one] = slot

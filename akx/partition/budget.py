@@ -15,6 +15,7 @@ Cost: a few passes over the entries, for "metis" and "hypergraph" mostly that of
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -53,7 +54,6 @@ def split_to_budget(
     *,
     method: str = "natural",
     model: BlockBytes | None = None,
-    most_blocks: int | None = None,
     seed: int = 0,
 ) -> Partition:
     """A partition into few blocks, each of which fits the budget together with its k-step ghost zone.
@@ -71,8 +71,6 @@ def split_to_budget(
         a partitioner.
     model : BlockBytes, optional
         Bytes of a block; default: float64 with 32-bit indices.
-    most_blocks : int, optional
-        Give up beyond this many blocks.
     seed : int
         Of the partitioners.
 
@@ -84,7 +82,7 @@ def split_to_budget(
     Raises
     ------
     BudgetError
-        Where no partition fits: a row alone is too large with its ghost zone, or more than `most_blocks` are needed.
+        Where no partition fits: a row alone is too large with its ghost zone.
     """
     if method not in METHODS:
         raise ArgumentError("unknown method of partitioning", expected=" or ".join(METHODS), found=repr(method))
@@ -92,7 +90,7 @@ def split_to_budget(
         raise ArgumentError("number of steps k is out of range", expected="an integer >= 1", found=repr(k))
     if not (np.isfinite(budget) and budget > 0):
         raise ArgumentError("budget is out of range", expected="bytes > 0", found=repr(budget))
-    split = _Splitter(indptr, indices, int(k), float(budget), model or BlockBytes(), most_blocks)
+    split = _Splitter(indptr, indices, int(k), float(budget), model or BlockBytes())
     if method in ("metis", "hypergraph"):
         return split.by_partitioner(method, seed)
     if method == "natural":
@@ -103,17 +101,14 @@ def split_to_budget(
 class _Splitter:
     """Halves what does not fit, in the order given or by a partitioner."""
 
-    def __init__(
-        self, indptr: IndexArray, indices: IndexArray, k: int, budget: float, model: BlockBytes, most_blocks: int | None
-    ) -> None:
+    def __init__(self, indptr: IndexArray, indices: IndexArray, k: int, budget: float, model: BlockBytes) -> None:
         self.given: tuple[Any, Any] = (indptr, indices)
         self.k, self.budget, self.model = k, budget, model
         self.n = int(np.asarray(indptr).size - 1)
         self.use(None)
         self.owner, self.stamp = np.zeros(self.n, dtype=np.int64), 0
-        self.most_blocks = self.n if most_blocks is None else most_blocks
-        room = max(budget - model.fixed, 1e-300)
         total = model.entry * self.columns.size + (model.row + model.vector) * self.n
+        room = max(budget - model.fixed, 1e-300)
         self.first_parts = min(max(ceil(min(total / room, self.n)), 1), self.n)
 
     def use(self, permutation: NDArray[np.int64] | None) -> None:
@@ -126,12 +121,9 @@ class _Splitter:
     def bytes_of(self, first: int, last: int, most: float) -> float:
         """Bytes of a block with its zone, or any number above `most` where it takes more."""
         self.stamp += 1
-        model = self.model
-        sizes = (model.entry, model.row, model.vector, model.fixed)
-        found = _block_bytes(
-            self.pointer, self.columns, first, last, self.k, most, *sizes, self.owner, self.stamp, self.queue
-        )
-        return float(found)
+        sizes = tuple(map(float, astuple(self.model)))
+        scratch = (self.owner, self.stamp, self.queue)
+        return float(_block_bytes(self.pointer, self.columns, (first, last), self.k, most, sizes, *scratch))
 
     def fits(self, first: int, last: int) -> bool:
         """Whether a block fits the budget. Raises BudgetError where it does not and is a single row."""
@@ -139,11 +131,11 @@ class _Splitter:
             return True
         if last - first > 1:
             return False
+        row = first if self.permutation is None else int(self.permutation[first])
         raise BudgetError(
             f"no partition fits the memory budget for k = {self.k}",
             expected=f"at most {self.budget:g} bytes for a block with its ghost zone",
-            found=f"{self.bytes_of(first, last, np.inf):g} bytes for row "
-            f"{first if self.permutation is None else int(self.permutation[first])} alone",
+            found=f"{self.bytes_of(first, last, np.inf):g} bytes for row {row} alone",
             hint="raise the budget, or take fewer steps per pass",
         )
 
@@ -151,14 +143,12 @@ class _Splitter:
         """Stretches of an order."""
         self.use(permutation)
         work = 2.0 * self.pointer.astype(np.float64) + ROW_FLOPS * np.arange(self.n + 1)
-        best = self.halved(work, self.first_parts, self.most_blocks)
-        self.check_count(best.size - 1)
+        best = self.halved(work, self.first_parts, self.n)
         halved = best.size - 1
         for share in _AGAIN if self.first_parts < halved <= _HOPELESS * self.first_parts else ():
             parts = ceil(share * halved)
             if self.first_parts < parts < best.size - 1:
-                cuts = self.halved(work, parts, best.size - 1)
-                best = cuts if cuts.size < best.size else best
+                best = min(best, self.halved(work, parts, best.size - 1), key=len)
         return Partition(permutation, best)
 
     def halved(self, work: NDArray[np.float64], parts: int, most: int) -> NDArray[np.int64]:
@@ -186,7 +176,6 @@ class _Splitter:
             _, part = np.unique(part, return_inverse=True)  # no empty parts
             found = order_by_part(part)
             assert found.permutation is not None
-            self.check_count(found.blocks)
             self.use(found.permutation)
             large = [(first, last) for first, last in pairwise(found.cuts.tolist()) if not self.fits(first, last)]
             if not large:
@@ -204,54 +193,32 @@ class _Splitter:
     def parts_with_zones(self, found: Partition) -> int:
         """Parts that the bytes of these blocks with their zones ask for, a tenth for unevenness; 0 where all fit."""
         try:
-            zones = ghost_zones(*self.given, found, self.k, most_rows=_HOPELESS)
+            sizes = self.model.of(ghost_zones(*self.given, found, self.k, most_rows=_HOPELESS))
         except InfeasibleError:
             return 0
-        sizes = self.model.of(zones)
         return min(ceil(1.1 * float(sizes.sum()) / self.budget), self.n) if float(sizes.max()) > self.budget else 0
-
-    def check_count(self, blocks: int) -> None:
-        """Refuse more blocks than are asked for."""
-        if blocks > self.most_blocks:
-            raise BudgetError(
-                "the budget asks for too many blocks",
-                expected=f"at most {self.most_blocks} blocks of {self.budget:g} bytes",
-                found=f"{blocks} blocks or more",
-                hint="raise the budget, or take fewer steps per pass",
-            )
 
 
 @njit(cache=True, nogil=True)
 def _block_bytes(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
-    first: int,
-    last: int,
-    k: int,
-    budget: float,
-    entry: float,
-    row: float,
-    vector: float,
-    fixed: float,
-    owner: NDArray[np.int64],
-    stamp: int,
-    queue: NDArray[Any],
-) -> float:
-    """Bytes of rows first .. last-1 with their k-step zone; or any number above the budget where they take more.
+    indptr: Any, indices: Any, rows: Any, k: int, most: float, sizes: Any, owner: Any, stamp: int, queue: Any
+) -> Any:
+    """Bytes of the rows from one to another with their k-step zone; or any number above `most` where they take more.
 
     `stamp` is a number that is not in `owner` (n,) yet; `queue` (n,) is scratch.
     """
-    one = np.uint64(1)
+    first, last = rows
+    entry, row, vector, fixed = sizes
     own = np.int64(indptr[np.uint64(last)]) - np.int64(indptr[np.uint64(first)])
     size = fixed + entry * own + (row + vector) * (last - first)
-    if size > budget:
+    if size > most:
         return size
-    tail = np.uint64(0)
+    one = np.uint64(1)
+    head, tail = np.uint64(0), np.uint64(0)
     for i in range(np.uint64(first), np.uint64(last)):
         queue[tail] = i
         owner[i] = stamp
         tail += one
-    head = np.uint64(0)
     for d in range(1, k + 1):
         # Rows at distance d < k are computed and cost their entries; those at distance k only an entry of x.
         inner = d < k
@@ -268,6 +235,6 @@ def _block_bytes(
                     size += vector
                     if inner:
                         size += row + entry * (np.int64(indptr[np.uint64(j) + one]) - np.int64(indptr[j]))
-            if size > budget:
+            if size > most:
                 return size
     return size

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from akx.core.errors import MissingDependencyError
-from akx.core.numba_jit import njit
 from akx.partition.adjacency import transposed, unsigned_pattern
 from akx.partition.base import IndexArray
 from akx.partition.metis import checked_parts, checked_weights, flop_weights
@@ -86,27 +85,9 @@ def hypergraph_partition(
 
 def _nets(t_pointer: NDArray[np.uint64], t_rows: NDArray[np.uint64]) -> list[list[int]]:
     """The pins of each column with two or more of them, its own row included, as the lists the library asks for."""
-    missing = _without_own_row(t_pointer, t_rows)
-    bounds, rows = t_pointer.tolist(), t_rows.tolist()
-    nets = [rows[first:stop] for first, stop in pairwise(bounds)]
-    for j in missing.tolist():
+    rows = t_rows.tolist()
+    nets = [rows[first:stop] for first, stop in pairwise(t_pointer.tolist())]
+    own = np.repeat(np.arange(len(nets)), [len(net) for net in nets])
+    for j in np.setdiff1d(np.arange(len(nets)), own[t_rows == own]).tolist():
         nets[j].append(j)
     return [net for net in nets if len(net) > 1]
-
-
-@njit(cache=True, nogil=True)
-def _without_own_row(indptr: NDArray[np.uint64], indices: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Rows without a diagonal entry."""
-    one = np.uint64(1)
-    found = np.empty(indptr.shape[0] - 1, np.int64)
-    count = 0
-    for i in range(np.uint64(indptr.shape[0] - 1)):
-        has = False
-        for e in range(indptr[i], indptr[i + one]):
-            if indices[e] == i:
-                has = True
-                break
-        if not has:
-            found[count] = i
-            count += 1
-    return found[:count].copy()

@@ -9,8 +9,7 @@ imbalance          = flops of the block with the most / mean flops of a block
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,10 +87,6 @@ class Quality:
     edge_cut: int
     imbalance: float
 
-    def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types."""
-        return asdict(self)
-
 
 def quality(
     indptr: IndexArray,
@@ -100,7 +95,6 @@ def quality(
     k: int,
     *,
     model: BlockBytes | None = None,
-    zones: GhostZones | None = None,
     most_rows: float | None = None,
 ) -> Quality:
     """Measure a partition for k steps.
@@ -114,8 +108,6 @@ def quality(
         Steps, at least 1.
     model : BlockBytes, optional
         Bytes of a block; default: float64 with 32-bit indices.
-    zones : GhostZones, optional
-        Of this partition and k, where there are some already.
     most_rows : float, optional
         As of :func:`akx.partition.ghost.ghost_zones`.
 
@@ -123,20 +115,14 @@ def quality(
     -------
     Quality
     """
-    known = ghost_zones(indptr, indices, partition, k, most_rows=most_rows) if zones is None else zones
-    if known.k != k or known.blocks != partition.blocks:
-        raise ArgumentError(
-            "ghost zones are of another partition",
-            expected=f"k = {k}, {partition.blocks} blocks",
-            found=f"k = {known.k}, {known.blocks} blocks",
-        )
-    sizes = (model or BlockBytes()).of(known)
-    flops = 2.0 * known.products + ROW_FLOPS * known.active_counts.sum(axis=1)
+    zones = ghost_zones(indptr, indices, partition, k, most_rows=most_rows)
+    sizes = (model or BlockBytes()).of(zones)
+    flops = 2.0 * zones.products + ROW_FLOPS * zones.active_counts.sum(axis=1)
     return Quality(
         k=int(k),
         blocks=partition.blocks,
-        redundancy=known.redundancy,
-        surface_to_volume=float(known.fetched.sum()) / max(partition.n, 1),
+        redundancy=zones.redundancy,
+        surface_to_volume=float(zones.fetched.sum()) / max(partition.n, 1),
         bytes=float(sizes.sum()),
         block_bytes_max=float(sizes.max()),
         edge_cut=edge_cut(indptr, indices, partition),

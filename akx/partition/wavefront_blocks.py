@@ -35,8 +35,6 @@ __all__ = [
 _TOGETHER = 4
 #: Times that levels are cut anew, in smaller pieces, where strips have too many rows.
 _TRIES = 4
-#: Blocks that are joined without compiled code, which would have to be loaded.
-_FEW_BLOCKS = 2000
 #: Rows that a thread looks at at least.
 _ROWS = 1 << 15
 #: Blocks that a row may read on each side: more make the front wide.
@@ -268,8 +266,6 @@ def _blocks(kind: NDArray[np.int64], own: NDArray[np.int64], room: int) -> NDArr
     of_groups = own[kind]
     if not (of_groups[:-1] + of_groups[1:] <= room).all(axis=1).any():
         return np.arange(kind.size + 1)
-    if of_groups.sum() > _FEW_BLOCKS * own.shape[1] * room:
-        return np.append(_many_blocks(kind, own, room), kind.size)
     before = np.concatenate([np.zeros((1, own.shape[1]), np.int64), np.cumsum(of_groups, axis=0)])
     fit = room // np.maximum(own.max(axis=1), 1)  # of a kind
     alike = np.append(np.flatnonzero(np.diff(kind)) + 1, kind.size)  # behind groups that follow one another
@@ -289,22 +285,6 @@ def _blocks(kind: NDArray[np.int64], own: NDArray[np.int64], room: int) -> NDArr
             look *= 2
         look = max(4, end - begins[-1])  # the next one is likely as long
     return np.append(begins, kind.size)
-
-
-@njit(cache=True, nogil=True)
-def _many_blocks(kind: NDArray[np.int64], own: NDArray[np.int64], room: int) -> Any:
-    """The groups with which blocks begin, compiled."""
-    begins = np.empty(kind.shape[0], np.int64)
-    filled = np.zeros(own.shape[1], np.int64)
-    count = 0
-    for g in range(kind.shape[0]):
-        if count > 0 and (filled + own[kind[g]]).max() <= room:
-            filled += own[kind[g]]
-        else:
-            filled[:] = own[kind[g]]
-            begins[count] = g
-            count += 1
-    return begins[:count].copy()
 
 
 @njit(cache=True, nogil=True)

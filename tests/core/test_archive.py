@@ -166,14 +166,21 @@ class TestStreams:
     @pytest.mark.parametrize("suffix", COMPRESS)
     @pytest.mark.parametrize("zeros", [0, 4, 70_000])
     def test_one_behind_another(self, put: Callable[..., Path], suffix: str, zeros: int) -> None:
+        """Zeros fill up a block between and behind them, where Python's reader takes them: never for a short matrix."""
         compress, n = COMPRESS[suffix], 3000
         text = HEAD + b"%d %d %d\n" % (n, n, n) + b"".join(b"%d %d 1.5\n" % (i, i) for i in range(1, n + 1))
-        content = b"".join(compress(text[i : i + 20_000]) + bytes(zeros) for i in range(0, len(text), 20_000))
-        assert read_matrix(put(content, f"a.mtx{suffix}")).sum() == 1.5 * n
+        pieces = [compress(text[i : i + 20_000]) for i in range(0, len(text), 20_000)]
+        assert read_matrix(put(b"".join(pieces), f"a.mtx{suffix}")).sum() == 1.5 * n
+        path = put(bytes(zeros).join([*pieces, b""]), f"b.mtx{suffix}")
+        if zeros and suffix != ".gz":
+            with pytest.raises(FileFormatError, match="truncated"):
+                read_matrix(path)
+        else:
+            assert read_matrix(path).sum() == 1.5 * n
 
     def test_what_follows_the_last(self, put: Callable[..., Path]) -> None:
         assert read_matrix(put(bz2.compress(ONE) + b"signature", "a.mtx.bz2"))[0, 0] == 5
-        with pytest.raises(FileFormatError, match="no gzip"):
+        with pytest.raises(FileFormatError, match="gzip says: Not a gzipped"):
             read_matrix(put(gzip.compress(ONE) + b"signature", "a.mtx.gz"))
 
     def test_a_pipe(self, tmp_path: Path) -> None:

@@ -80,8 +80,6 @@ def test_clear_failures() -> None:
     A.sort_indices()
     with pytest.raises(BudgetError, match=r"no partition .* k = 3, expected at most 500 bytes .* row \d+ alone; raise"):
         split_to_budget(A.indptr, A.indices, 3, 500)
-    with pytest.raises(BudgetError, match="too many blocks"):
-        split_to_budget(A.indptr, A.indices, 1, 5000, most_blocks=3)
     with pytest.raises(ArgumentError, match="method"):
         split_to_budget(A.indptr, A.indices, 1, 5000, method="magic")
     with pytest.raises(ArgumentError, match="budget"):

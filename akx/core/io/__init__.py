@@ -25,20 +25,13 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from akx.core.canonical import check_indices
-from akx.core.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    FileFormatError,
-    MatrixError,
-    brief,
-    shown,
-)
+from akx.core.errors import ArgumentError, ArgumentTypeError, FileFormatError, MatrixError, brief, shown
 from akx.core.io.archive import HARWELL_BOEING, read_content
 from akx.core.io.harwell_boeing import harwell_boeing_bytes, is_harwell_boeing, read_harwell_boeing
 from akx.core.io.mat_file import is_mat_file, read_mat_file, sparse_variables
 from akx.core.io.matrix_market import matrix_market_bytes, read_matrix_market
 from akx.core.io.npz import read_npz
-from akx.core.io.stream import AGAIN, BINARY_TIMES, Need, PathLike, check_rows, name_of, suffix_of
+from akx.core.io.stream import AGAIN, BINARY_TIMES, PathLike, check_rows, name_of, suffix_of
 from akx.core.progress import working
 
 __all__ = ["list_variables", "read_matrix", "read_vector", "write_matrix", "write_vector", "write_whole"]
@@ -89,7 +82,7 @@ def read_matrix(path: PathLike, *, variable: str | None = None) -> sp.csr_array:
 
 def list_variables(path: PathLike) -> dict[str, tuple[int, int]]:
     """Shapes of the sparse variables of a MATLAB file, by the names that :func:`read_matrix` takes."""
-    raw, _, _ = read_content(path, lambda head, inner: Need(sys.maxsize, BINARY_TIMES))
+    raw, _, _ = read_content(path, lambda head, inner: (sys.maxsize, BINARY_TIMES))
     return sparse_variables(raw, name_of(path))
 
 
@@ -99,15 +92,12 @@ def read_vector(path: PathLike) -> NDArray[Any]:
     float64, complex128, or int64 where the file says integer.
     """
     name = name_of(path)
-    raw, _, _ = read_content(path, lambda head, inner: Need(matrix_market_bytes(head, name), _TEXT_TIMES))
+    raw, _, _ = read_content(path, lambda head, inner: (matrix_market_bytes(head, name), _TEXT_TIMES))
     matrix = read_matrix_market(raw, name)
     if 1 not in matrix.shape:
-        raise FileFormatError(
-            f"{name} is not a vector",
-            expected="one column",
-            found=f"{matrix.shape[0]} x {matrix.shape[1]}",
-            hint="read it with read_matrix",
-        )
+        found = f"{matrix.shape[0]} x {matrix.shape[1]}"
+        hint = "read it with read_matrix"
+        raise FileFormatError(f"{name} is not a vector", expected="one column", found=found, hint=hint)
     return np.asarray(matrix.toarray()).reshape(-1)
 
 
@@ -159,13 +149,12 @@ def _format(head: bytes, inner: str, name: str) -> str:
     )
 
 
-def _needs(name: str, head: bytes, inner: str) -> Need:
+def _needs(name: str, head: bytes, inner: str) -> tuple[int | None, int]:
     """What a file can need that begins with these bytes."""
     kind = _format(head, inner, name)
     if kind in ("mtx", "hb"):
-        most = matrix_market_bytes(head, name) if kind == "mtx" else harwell_boeing_bytes(head)
-        return Need(most, _TEXT_TIMES)
-    return Need(sys.maxsize, BINARY_TIMES)
+        return matrix_market_bytes(head, name) if kind == "mtx" else harwell_boeing_bytes(head), _TEXT_TIMES
+    return sys.maxsize, BINARY_TIMES
 
 
 def _read_plain(raw: bytes, inner: str, name: str, variable: str | None) -> sp.csr_array:
@@ -173,11 +162,8 @@ def _read_plain(raw: bytes, inner: str, name: str, variable: str | None) -> sp.c
     if kind == "mat":
         return _to_csr(read_mat_file(raw, name, variable), name)
     if variable is not None:
-        raise ArgumentError(
-            f"{name} has no variables",
-            found=f"variable={brief(variable)}",
-            hint="variable= is for .mat files and archives",
-        )
+        hint = "variable= is for .mat files and archives"
+        raise ArgumentError(f"{name} has no variables", found=f"variable={brief(variable)}", hint=hint)
     if kind == "npz":
         return _to_csr(read_npz(raw, name), name)
     return read_matrix_market(raw, name) if kind == "mtx" else read_harwell_boeing(raw, name)

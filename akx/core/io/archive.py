@@ -44,15 +44,7 @@ def read_content(
 ) -> tuple[bytes, str, bool]:
     """The content of a file, its name, and whether it is a member of an archive.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-    needs : callable
-        What content can need, by its first bytes and its name.
-    archives : bool
-        Whether the content of a tar or zip archive is the matrix in it.
-    member : str, optional
-        Which one.
+    With `archives` that of a tar or zip archive is the matrix in it: of several the one that is called `member`.
     """
     name = name_of(path)
     try:
@@ -117,30 +109,24 @@ class _Choice:
         self._stems.add(stem)
         if is_companion:
             return False
-        if all(end.startswith(f"{stem}_") for end in self._ends):
-            self._ends, self.chosen = (stem,), name
-            return True
-        self._ends, self.chosen = (min(*self._ends, stem), max(*self._ends, stem)), None
-        return False
+        is_first = all(end.startswith(f"{stem}_") for end in self._ends)
+        self._ends = (stem,) if is_first else (min(*self._ends, stem), max(*self._ends, stem))
+        self.chosen = name if is_first else None
+        return is_first
 
     def result(self, name: str) -> str:
         """The member chosen in the archive `name`; raises where there is none."""
+        found = listed(self.names)
         if self._wanted is not None and self._matches != 1:
-            raise ArgumentError(
-                f"{name} has {'several members' if self._matches else 'no member'} {brief(self._wanted)}",
-                expected=listed(self.names) or None,
-            )
+            what = f"{'several members' if self._matches else 'no member'} {brief(self._wanted)}"
+            raise ArgumentError(f"{name} has {what}", expected=found or None)
         if self.chosen is not None:
             return self.chosen
         if not self.names:
-            raise FileFormatError(
-                f"{name} holds no matrix", expected="NAME/NAME.mtx or NAME/NAME.rb", hint="check the archive"
-            )
-        raise FileFormatError(
-            f"{name} holds several matrices",
-            found=listed(self.names),
-            hint=f'choose one, for example variable="{shown(self.names[0])}"',
-        )
+            expected = "NAME/NAME.mtx or NAME/NAME.rb"
+            raise FileFormatError(f"{name} holds no matrix", expected=expected, hint="check the archive")
+        hint = f'choose one, for example variable="{shown(self.names[0])}"'
+        raise FileFormatError(f"{name} holds several matrices", found=found, hint=hint)
 
 
 class _Headers:
@@ -161,18 +147,6 @@ class _Headers:
         self.left_of_one -= size
         self.last = self._source.read(size)
         return self.last
-
-
-class _Part:
-    """The next bytes of a stream."""
-
-    def __init__(self, source: Stream, size: int) -> None:
-        self._source, self._left = source, size
-
-    def read(self, size: int) -> bytes:
-        part = self._source.read(max(0, min(size, self._left)))
-        self._left -= len(part)
-        return part
 
 
 def _tar_member(source: Stream, wanted: str | None, name: str, needs: Needs, untold: int) -> tuple[bytes, str]:
@@ -216,8 +190,10 @@ def _tar_content(source: Stream, member: tarfile.TarInfo, name: str, needs: Need
             found=f"{in_words(member.size)} of which holes are left out",
             hint="make the archive without --sparse",
         )
-    content = whole(Stream(_Part(source, member.size).read), member.name, name, needs, member.size, untold)
-    if len(content) < member.size:
+    begin, size = source.tell(), member.size
+    part = Stream(lambda most: source.read(min(most, begin + size - source.tell())))
+    content = whole(part, member.name, name, needs, size, untold)
+    if len(content) < size:
         raise tarfile.ReadError("unexpected end of data")
     return content
 

@@ -12,6 +12,7 @@ Source: ISO/IEC 1539-1:2018 (Fortran 2018), clause 13. Descriptors of text and o
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +37,8 @@ _SPECIAL = re.compile(rb"[+-]?(INF(INITY)?|NAN)", re.IGNORECASE)
 _EXPONENTS = bytes.maketrans(b"DdQqe", b"EEEEE")
 _AGAIN = "write or download the file again"
 
-_Item = tuple[int, "re.Match[str] | list[_Item]"]
+_Token = re.Match[str]
+_Item = tuple[int, "_Token | list[_Item]"]
 
 
 @dataclass(frozen=True)
@@ -93,91 +95,80 @@ def parse_format(text: str) -> Format:
     text = re.sub(r"\s", "", text).upper()
     if len(text) > _LONGEST_FORMAT:
         raise ValueError("a shorter format")
-    tokens = []
+    open_groups: list[tuple[int, list[_Item]]] = [(1, [])]
     position = 0
     while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
+        token = _TOKEN.match(text, position)
+        if token is None:
             raise ValueError("descriptors I, F, E, D, G, X, T, P and groups, such as (16I5) or (1X,3(1P,E24.16))")
-        tokens.append(match)
-        position = match.end()
-    items = _group(tokens[::-1])
-    if text.count("(") != text.count(")") or len(items) != 1 or not isinstance(items[0][1], list):
+        position = token.end()
+        if token["group"] is not None:
+            open_groups.append((int(token["group"] or 1), []))
+        elif token["close"] and len(open_groups) > 1:
+            closed = open_groups.pop()
+            open_groups[-1][1].append(closed)
+        elif not token["nothing"]:
+            open_groups[-1][1].append((int(token["repeat"] or token["slashes"] or 1), token))
+    outer = open_groups[0][1]
+    if len(open_groups) > 1 or len(outer) != 1 or not isinstance(outer[0][1], list):
         raise ValueError("parentheses that match")
-    items = items[0][1]
-    first = _Pen(0)
-    first.run(1, items)
+    items = outer[0][1]
+    first, lines, scale, kinds = _pass(items, 0)
     # Control reverts to the last group on the upper level, with its repeat count
     revert = max((i for i, (_, item) in enumerate(items) if isinstance(item, list)), default=0)
-    again = _Pen(first.scale)
-    again.run(1, items[revert:])
-    if not again.fields:
+    again, lines_again, _, _ = _pass(items[revert:], scale)
+    if not again:
         raise ValueError("a number in the last group")
-    alike = first.fields == again.fields and first.line == again.line
+    alike = (first, lines) == (again, lines_again)
     return Format(
-        fields=np.array(again.fields if alike else first.fields + again.fields, dtype=np.int64),
-        first=0 if alike else len(first.fields),
-        lines=(0 if alike else first.line + 1, again.line + 1),
-        integer=first.kinds == {"I"},
+        fields=np.array(again if alike else first + again, dtype=np.int64),
+        first=0 if alike else len(first),
+        lines=(0 if alike else lines, lines_again),
+        integer=kinds == {"I"},
     )
 
 
-def _group(tokens: list[re.Match[str]]) -> list[_Item]:
-    """The items up to the parenthesis that closes them, or to the end; `tokens` are in reverse, and are used up."""
-    items: list[_Item] = []
-    while tokens:
-        token = tokens.pop()
-        if token["close"]:
-            return items
-        if token["group"] is not None:
-            items.append((int(token["group"] or 1), _group(tokens)))
-        elif not token["nothing"]:
-            items.append((int(token["repeat"] or token["slashes"] or 1), token))
-    return items
+def _descriptors(items: list[_Item]) -> Iterator[_Token | None]:
+    """Each as often as it is repeated, and None for each time that a group begins."""
+    for times, item in items:
+        for _ in range(times):
+            if isinstance(item, list):
+                yield None
+                yield from _descriptors(item)
+            else:
+                yield item
 
 
-class _Pen:
-    """Goes through the items of a format and notes the fields."""
-
-    def __init__(self, scale: int) -> None:
-        self.line = self.column = self.steps = 0
-        self.scale = scale
-        self.fields: list[tuple[int, int, int, int, int]] = []
-        self.kinds: set[str] = set()
-
-    def run(self, repeat: int, items: list[_Item]) -> None:
-        for _ in range(repeat):
-            self.steps += 1
-            if self.steps > _MOST_STEPS:
-                raise ValueError(f"at most {_MOST_STEPS} descriptors")
-            for times, item in items:
-                if isinstance(item, list):
-                    self.run(times, item)
-                    continue
-                for _ in range(times):
-                    self.step(item)
-
-    def step(self, token: re.Match[str]) -> None:
-        self.steps += 1
+def _pass(items: list[_Item], scale: int) -> tuple[list[tuple[int, int, int, int, int]], int, int, set[str]]:
+    """The fields of a pass through a format, the lines that it reads, its last scale factor and kinds of numbers."""
+    fields: list[tuple[int, int, int, int, int]] = []
+    kinds: set[str] = set()
+    line = column = 0
+    for steps, token in enumerate(_descriptors(items)):
+        if steps >= _MOST_STEPS:
+            raise ValueError(f"at most {_MOST_STEPS} descriptors")
+        if token is None:
+            continue
         if token["slashes"] is not None:
-            self.line, self.column = self.line + 1, 0
+            line, column = line + 1, 0
         elif token["scale"] is not None:
-            self.scale = int(token["scale"])
+            scale = int(token["scale"])
         elif token["skip"] is not None:
-            self.column += int(token["skip"] or 1)
+            column += int(token["skip"] or 1)
         elif token["column"] is not None:
             columns = int(token["column"])
-            moved = {"": columns - 1, "L": self.column - columns, "R": self.column + columns}[token["tab"]]
-            self.column = max(0, moved)
-        else:
+            column = max(0, {"": columns - 1, "L": column - columns, "R": column + columns}[token["tab"]])
+        elif token["width"] is not None:
             width = int(token["width"])
             if not 0 < width <= WIDEST_FIELD:
                 raise ValueError(f"fields of 1 to {WIDEST_FIELD} columns")
-            # The digits of Iw.m are for writing
-            digits = int(token["digits"] or 0) if token["kind"] != "I" else 0
-            self.fields.append((self.line, self.column, width, digits, self.scale))
-            self.kinds.add(token["kind"])
-            self.column += width
+            digits = int(token["digits"] or 0) if token["kind"] != "I" else 0  # those of Iw.m are for writing
+            fields.append((line, column, width, digits, scale))
+            kinds.add(token["kind"])
+            column += width
+        else:  # a parenthesis that closes nothing
+            raise ValueError("parentheses that match")
+    return fields, line + 1, scale, kinds
 
 
 def read_integers(fields: Fields, what: str) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ the file must be where the formats and the count of right-hand sides put it.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -58,6 +59,10 @@ class _Lines:
         newlines = np.flatnonzero(self.octets[:size] == ord("\n"))
         self.starts = np.concatenate(([0], newlines + 1))
         self.lengths = np.append(newlines, size) - self.starts
+
+    def fault(self, what: str, expected: str, found: str, hint: str = _AGAIN) -> FileFormatError:
+        """What is wrong with the line taken last."""
+        return FileFormatError(f"{self.name}, line {self.next}: {what}", expected=expected, found=found, hint=hint)
 
     @property
     def left(self) -> int:
@@ -181,11 +186,9 @@ def _read_indices(fields: Fields, what: str) -> NDArray[np.int64]:
 
 
 def _read_values(fields: Fields, layout: Format, what: str) -> NDArray[Any]:
-    if layout.integer:
-        try:
+    with contextlib.suppress(OverflowError):  # beyond 64 bits
+        if layout.integer:
             return read_integers(fields, what)
-        except OverflowError:  # beyond 64 bits
-            pass
     return read_reals(fields, what)
 
 
@@ -221,12 +224,7 @@ def _integers(text: str, lines: _Lines) -> list[int]:
     for words in (columns, text.split()):
         if words and all(re.fullmatch(r"\d{0,18}", word, re.ASCII) for word in words):
             return [int(word or 0) for word in words]
-    raise FileFormatError(
-        f"{lines.name}, line {lines.next}: header is malformed",
-        expected="whole numbers",
-        found=brief(text),
-        hint=_AGAIN,
-    )
+    raise lines.fault("header is malformed", "whole numbers", brief(text))
 
 
 def _read_formats(text: str, lines: _Lines, least: int) -> list[Format]:
@@ -244,42 +242,24 @@ def _read_formats(text: str, lines: _Lines, least: int) -> list[Format]:
         try:
             formats.append(parse_format(found))
         except ValueError as error:
-            raise FileFormatError(
-                f"{lines.name}, line {lines.next}: Fortran format is not understood",
-                expected=str(error),
-                found=brief(found),
-                hint="convert the file to Matrix Market",
-            ) from error
+            what, hint = "Fortran format is not understood", "convert the file to Matrix Market"
+            raise lines.fault(what, str(error), brief(found), hint) from error
     if len(formats) < least:
-        raise FileFormatError(
-            f"{lines.name}, line {lines.next}: Fortran formats are missing",
-            expected=f"{least} formats in parentheses",
-            found=brief(text.strip()),
-            hint=_AGAIN,
-        )
+        raise lines.fault("Fortran formats are missing", f"{least} formats in parentheses", brief(text.strip()))
     return formats
 
 
 def _read_type(text: str, lines: _Lines) -> tuple[str, tuple[int, int, int]]:
     kind = text[:3].upper()
     if not _TYPE.fullmatch(kind):
-        raise FileFormatError(
-            f"{lines.name}, line {lines.next}: unknown matrix type",
-            expected="three letters such as RUA, RSA, CUA or PSA",
-            found=brief(text[:14].strip()),
-            hint="check that this is a Harwell-Boeing or Rutherford-Boeing file",
-        )
+        hint = "check that this is a Harwell-Boeing or Rutherford-Boeing file"
+        expected = "three letters such as RUA, RSA, CUA or PSA"
+        raise lines.fault("unknown matrix type", expected, brief(text[:14].strip()), hint)
     if kind[2] == "E":
-        raise FileFormatError(
-            f"{lines.name} holds unassembled finite elements ({kind})",
-            hint="assemble it first; akx reads assembled matrices (third letter A)",
-        )
+        hint = "assemble it first; akx reads assembled matrices (third letter A)"
+        raise FileFormatError(f"{lines.name} holds unassembled finite elements ({kind})", hint=hint)
     sizes = _integers(text[14:70], lines)
     if len(sizes) < 3 or (kind[1] in "SHZ" and sizes[0] != sizes[1]):
-        raise FileFormatError(
-            f"{lines.name}, line {lines.next}: sizes are malformed",
-            expected="rows, columns, entries" + (" of a square matrix" if kind[1] in "SHZ" else ""),
-            found=brief(text[14:].strip()),
-            hint=_AGAIN,
-        )
+        expected = "rows, columns, entries" + (" of a square matrix" if kind[1] in "SHZ" else "")
+        raise lines.fault("sizes are malformed", expected, brief(text[14:].strip()))
     return kind, (sizes[0], sizes[1], sizes[2])

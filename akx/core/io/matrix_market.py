@@ -21,16 +21,20 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from akx.core.errors import FileFormatError, shown
-from akx.core.io.stream import check_rows
+from akx.core.io.stream import AGAIN, check_rows
 
 __all__ = ["expand", "matrix_market_bytes", "read_matrix_market"]
 
-_BANNERS = ("%%matrixmarket", "%matrixmarket")
 _BOM = b"\xef\xbb\xbf"
-_FORMATS = ("coordinate", "array")
-_FIELDS = ("real", "double", "integer", "unsigned-integer", "complex", "pattern")
-_SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
+#: What the words of a banner behind the first can be.
+_WORDS = {
+    "object": ("matrix",),
+    "format": ("coordinate", "array"),
+    "field": ("real", "double", "integer", "unsigned-integer", "complex", "pattern"),
+    "symmetry": ("general", "symmetric", "skew-symmetric", "hermitian"),
+}
 _EXAMPLE = '"%%MatrixMarket matrix coordinate real general"'
+_COMMENTS = re.compile(rb"(?:[ \t\r]*(?:%[^\n]*)?\n)*+")
 #: Bytes that the text of an entry has at most, with blanks and comments, and that some may have beyond it.
 _ENTRY_BYTES, _SPARE_BYTES = 512, 16 * 1024**2
 
@@ -57,8 +61,7 @@ def read_matrix_market(raw: bytes, name: str) -> sp.csr_array:
     FileFormatError
         With the line where the text goes wrong.
     """
-    if raw.startswith(_BOM):
-        raw = raw[len(_BOM) :]
+    raw = raw.removeprefix(_BOM)
     if b"\n" not in raw:
         raw = raw.replace(b"\r", b"\n")
     header = _read_header(raw, name)
@@ -97,10 +100,8 @@ def _read_integers(body: bytes, header: _Header, name: str) -> Any:
             _read_body(body, header, "real")
         except Exception as error:
             _fail_as_scipy(error, header, name)
-    raise FileFormatError(
-        f"{name} has integers beyond 64 bits",
-        hint="write 'real' for 'integer' in its first line to read them rounded to double precision",
-    )
+    hint = "write 'real' for 'integer' in its first line to read them rounded to double precision"
+    raise FileFormatError(f"{name} has integers beyond 64 bits", hint=hint)
 
 
 def _too_large(name: str, shape: tuple[int, int], entries: int) -> FileFormatError:
@@ -119,9 +120,10 @@ def matrix_market_bytes(head: bytes, name: str) -> int | None:
 
 def _read_header(raw: bytes, name: str) -> _Header:
     stop = raw.find(b"\n")
-    banner = raw[: stop if stop >= 0 else len(raw)].decode("latin-1").strip()
+    stop = len(raw) if stop < 0 else stop
+    banner = raw[:stop].decode("latin-1").strip()
     words = banner.lower().split()
-    if not words or words[0] not in _BANNERS:
+    if not words or words[0] not in ("%%matrixmarket", "%matrixmarket"):
         raise FileFormatError(
             f"{name}, line 1: no Matrix Market banner",
             expected=f"a first line such as {_EXAMPLE}",
@@ -135,13 +137,7 @@ def _read_header(raw: bytes, name: str) -> _Header:
             found=_quote(banner),
             hint="correct the first line",
         )
-    layout, field, symmetry = words[2:5]
-    for what, word, known in (
-        ("object", words[1], ("matrix",)),
-        ("format", layout, _FORMATS),
-        ("field", field, _FIELDS),
-        ("symmetry", symmetry, _SYMMETRIES),
-    ):
+    for (what, known), word in zip(_WORDS.items(), words[1:], strict=False):
         if word not in known:
             raise FileFormatError(
                 f"{name}, line 1: unknown {what} in the banner",
@@ -149,11 +145,7 @@ def _read_header(raw: bytes, name: str) -> _Header:
                 found=_quote(word),
                 hint=f"correct the first line; a usual one is {_EXAMPLE}",
             )
-    _check_combination(layout, field, symmetry, name)
-    return _read_sizes(raw, stop, layout, field, symmetry, name)
-
-
-def _check_combination(layout: str, field: str, symmetry: str, name: str) -> None:
+    layout, field, symmetry = words[2:5]
     problem = None
     if layout == "array" and field == "pattern":
         problem, hint = "an array cannot be a pattern", 'say "coordinate pattern" and list the entries, or give values'
@@ -165,39 +157,32 @@ def _check_combination(layout: str, field: str, symmetry: str, name: str) -> Non
         raise FileFormatError(
             f"{name}, line 1: {problem}", found=f'"{layout} {field} {symmetry}"', hint=f"correct the first line: {hint}"
         )
+    return _read_sizes(raw, stop + 1, layout, field, symmetry, name)
 
 
-def _read_sizes(raw: bytes, stop: int, layout: str, field: str, symmetry: str, name: str) -> _Header:
-    number, position = 1, stop + 1 if stop >= 0 else len(raw)
-    text = ""
-    while position < len(raw):
-        end = raw.find(b"\n", position)
-        end = len(raw) if end < 0 else end
-        text = raw[position:end].decode("latin-1").strip()
-        number += 1
-        position = end + 1
-        if text and not text.startswith("%"):
-            break
-        text = ""
+def _read_sizes(raw: bytes, begin: int, layout: str, field: str, symmetry: str, name: str) -> _Header:
+    """The header whose size line comes behind blank lines and comments from the byte `begin` on."""
+    comments = _COMMENTS.match(raw, begin)
+    begin = comments.end() if comments else len(raw)
+    end = raw.find(b"\n", begin)
+    end = len(raw) if end < 0 else end
+    text, number = raw[begin:end].decode("latin-1").strip(), raw.count(b"\n", 0, begin) + 1
     names = "rows columns entries" if layout == "coordinate" else "rows columns"
-    if not text:
+    if not text or text.startswith("%"):
         raise FileFormatError(
             f"{name} ends before the size line",
             expected=f'"{names}" after the comments',
-            hint="the file is truncated: write or download it again",
+            hint=f"the file is truncated: {AGAIN}",
         )
     words = text.partition("%")[0].split()
+    correct = f"correct line {number}"
     if len(words) != len(names.split()) or not all(re.fullmatch(r"[0-9]+", word) for word in words):
+        expected = f'"{names}" as whole numbers'
         raise FileFormatError(
-            f"{name}, line {number}: no size line",
-            expected=f'"{names}" as whole numbers',
-            found=_quote(text),
-            hint=f"correct line {number}",
+            f"{name}, line {number}: no size line", expected=expected, found=_quote(text), hint=correct
         )
     if max(len(word.lstrip("0")) for word in words) > 18:
-        raise FileFormatError(
-            f"{name}, line {number}: sizes are too large", found=_quote(text), hint=f"correct line {number}"
-        )
+        raise FileFormatError(f"{name}, line {number}: sizes are too large", found=_quote(text), hint=correct)
     rows, columns = int(words[0]), int(words[1])
     if symmetry != "general" and rows != columns:
         raise FileFormatError(
@@ -205,13 +190,11 @@ def _read_sizes(raw: bytes, stop: int, layout: str, field: str, symmetry: str, n
             found=f"{rows} x {columns}",
             hint="correct the sizes, or say general in the first line",
         )
-    if layout == "coordinate":
-        entries = int(words[2])
-    elif symmetry == "general":
-        entries = rows * columns
-    else:
-        entries = rows * (rows - 1) // 2 if symmetry == "skew-symmetric" else rows * (rows + 1) // 2
-    return _Header(layout, field, symmetry, rows, columns, entries, number, position)
+    entries = {"general": rows * columns, "skew-symmetric": rows * (rows - 1) // 2}.get(
+        symmetry, rows * (rows + 1) // 2
+    )
+    entries = int(words[2]) if layout == "coordinate" else entries
+    return _Header(layout, field, symmetry, rows, columns, entries, number, end + 1)
 
 
 def _checked_body(body: bytes, header: _Header, name: str) -> tuple[str, bytes]:
@@ -219,7 +202,7 @@ def _checked_body(body: bytes, header: _Header, name: str) -> tuple[str, bytes]:
     from akx.core.io.matrix_market_scan import BAD_TOKEN, INDEX, INTEGER, REAL, scan_body
 
     field = header.field
-    whole = field in ("integer", "unsigned-integer")
+    whole = "integer" in field
     indices = (INDEX,) * (2 if header.layout == "coordinate" else 0)
     values = {"complex": 2, "pattern": 0}.get(field, 1)
     kinds = indices + (INTEGER if whole else REAL,) * values
@@ -230,16 +213,15 @@ def _checked_body(body: bytes, header: _Header, name: str) -> tuple[str, bytes]:
     if whole and problem == BAD_TOKEN:  # decimals or Inf among integers: nothing is lost by reading them as real
         field, kinds = "real", (*indices, REAL)
         problem, line, entries = scan_body(body, kinds)
-    number = header.size_line + 1 + line
     if problem:
-        _fail_at_line(body, line, number, kinds, entries, header, name, ended)
+        _fail_at_line(body, line, len(kinds), entries, header, name, ended)
     if entries != header.entries:
         what = "is truncated" if entries < header.entries else "has more entries than its size line says"
         raise FileFormatError(
             f"{name} {what}",
             expected=f"{header.entries} entries (line {header.size_line})",
             found=str(entries),
-            hint="write or download it again" if entries < header.entries else "correct the size line",
+            hint=AGAIN if entries < header.entries else "correct the size line",
         )
     return field, _plain_spelling(body)
 
@@ -258,16 +240,16 @@ def _plain_spelling(body: bytes) -> bytes:
 
 
 def _fail_at_line(
-    body: bytes, line: int, number: int, kinds: tuple[int, ...], entries: int, header: _Header, name: str, ended: bool
+    body: bytes, line: int, wanted: int, entries: int, header: _Header, name: str, ended: bool
 ) -> NoReturn:
-    """Raise for a line that does not hold what the header promises; `ended` says whether the last one has an end."""
+    """Raise for a line without the `wanted` numbers that the header promises; `ended`: the last one has an end."""
     position = 0
     for _ in range(line):
         position = body.index(b"\n", position) + 1
-    stop = body.find(b"\n", position)
-    text = body[position : stop if stop >= 0 else len(body)].decode("latin-1").strip()
+    stop = body.index(b"\n", position)
+    text = body[position:stop].decode("latin-1").strip()
     words = len(text.split())
-    cut = (words < len(kinds) and ended) or (words <= len(kinds) and not ended)
+    cut = (words < wanted and ended) or (words <= wanted and not ended)
     at_end = cut and not body[stop:].strip() and not re.search(r"[^\w\s.+-]", text)
     numbers = ["row", "column"] if header.layout == "coordinate" else []
     if header.field == "complex":
@@ -275,11 +257,11 @@ def _fail_at_line(
     elif header.field != "pattern":
         numbers.append("whole number" if "integer" in header.field else "value")
     if at_end and entries < header.entries:
-        hint = f"the file seems truncated after {entries} of {header.entries} entries: write or download it again"
+        hint = f"the file seems truncated after {entries} of {header.entries} entries: {AGAIN}"
     else:
         hint = f"correct the line, or the field ({header.field}) in the first line"
     raise FileFormatError(
-        f"{name}, line {number}: not an entry of this {header.layout} {header.field} matrix",
+        f"{name}, line {header.size_line + 1 + line}: not an entry of this {header.layout} {header.field} matrix",
         expected=f'"{" ".join(numbers)}"',
         found=_quote(text),
         hint=hint,
@@ -288,16 +270,15 @@ def _fail_at_line(
 
 def _fail_as_scipy(error: Exception, header: _Header, name: str) -> NoReturn:
     """Raise SciPy's complaint (an index out of range) with the line in the user's file."""
-    text = str(error)
-    match = re.match(r"Line (\d+): (.*)", text)
+    match = re.match(r"Line (\d+): (.*)", str(error))
     if match:
-        number = int(match.group(1)) - 2 + header.size_line
         raise FileFormatError(
-            f"{name}, line {number}: {match.group(2).rstrip('.').lower()}",
+            f"{name}, line {int(match[1]) - 2 + header.size_line}: {match[2].rstrip('.').lower()}",
             expected=f"indices within 1..{header.rows} and 1..{header.columns}",
             hint=f"correct the line, or the sizes in line {header.size_line}",
         ) from error
-    raise FileFormatError(f"{name} cannot be read as Matrix Market", found=text or type(error).__name__) from error
+    found = str(error) or type(error).__name__
+    raise FileFormatError(f"{name} cannot be read as Matrix Market", found=found) from error
 
 
 def expand(half: sp.coo_array, symmetry: str, name: str) -> sp.csr_array:
@@ -310,45 +291,33 @@ def expand(half: sp.coo_array, symmetry: str, name: str) -> sp.csr_array:
     """
     row, column, value = half.row, half.col, half.data
     if symmetry != "general":
-        diagonal = row == column
+        off = row != column
         if symmetry != "symmetric":
-            wrong = diagonal & ((value if symmetry == "skew-symmetric" else value.imag) != 0)
+            wrong = ~off & ((value if symmetry == "skew-symmetric" else value.imag) != 0)
             if wrong.any():
-                place = int(row[np.argmax(wrong)]) + 1
-                kind = "zero" if symmetry == "skew-symmetric" else "real"
+                place = int(np.argmax(wrong))
                 raise FileFormatError(
-                    f"{name}: the diagonal of a {symmetry} matrix must be {kind}",
-                    found=f"{value[np.argmax(wrong)]} at row {place}",
+                    f"{name}: the diagonal of a {symmetry} matrix must be "
+                    f"{'zero' if symmetry == 'skew-symmetric' else 'real'}",
+                    found=f"{value[place]} at row {int(row[place]) + 1}",
                     hint="correct the entry, or the symmetry in the header",
                 )
         _check_one_triangle(row, column, half.shape[1], symmetry, name)
-        off = ~diagonal
-        mirrored = value[off]
-        if symmetry == "skew-symmetric":
-            value = value.astype(np.float64) if _has_least(value) else value
-            mirrored = -value[off]
-        elif symmetry == "hermitian":
-            mirrored = mirrored.conj()
+        if symmetry == "skew-symmetric" and value.dtype.kind == "i" and (value == np.iinfo(value.dtype).min).any():
+            value = value.astype(np.float64)  # the one integer whose negative does not fit its type
+        mirrored = {"skew-symmetric": np.negative, "hermitian": np.conj}.get(symmetry, np.positive)(value[off])
         row, column = np.concatenate((row, column[off])), np.concatenate((column, row[off]))
         value = np.concatenate((value, mirrored))
     whole = sp.coo_array((value, (row, column)), shape=half.shape)
     try:
         csr = whole.tocsr()
-        if value.dtype.kind in "iu" and csr.nnz < whole.nnz and _may_overflow(value, whole.nnz - csr.nnz + 1):
-            csr = whole.astype(np.float64).tocsr()
+        if value.dtype.kind in "iu" and csr.nnz < whole.nnz:
+            largest = max(-int(value.min()), int(value.max()))
+            if largest * (whole.nnz - csr.nnz + 1) > np.iinfo(value.dtype).max:  # a sum may be beyond its type
+                csr = whole.astype(np.float64).tocsr()
     except MemoryError as error:
         raise _too_large(name, half.shape, whole.nnz) from error
     return csr
-
-
-def _has_least(value: NDArray[Any]) -> bool:
-    """Whether there is the one integer whose negative does not fit its type."""
-    return value.dtype.kind == "i" and bool((value == np.iinfo(value.dtype).min).any())
-
-
-def _may_overflow(value: NDArray[Any], terms: int) -> bool:
-    """Whether a sum of so many of the integers may be beyond their type."""
-    return max(-int(value.min()), int(value.max())) * terms > np.iinfo(value.dtype).max
 
 
 def _check_one_triangle(row: NDArray[Any], column: NDArray[Any], columns: int, symmetry: str, name: str) -> None:

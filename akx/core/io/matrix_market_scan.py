@@ -26,72 +26,44 @@ BAD_TOKEN, BAD_COUNT = 1, 2
 _PART_BYTES, _MOST_PARTS = 4 * 1024 * 1024, 8
 
 _CHARACTERS = 256
-_BLANKS, _NEWLINE, _PERCENT = "\t\r ", "\n", "%"
 #: What the table holds beside the next state (0 to 31): the number ends; it ends with its line; the line ends; a
 #: comment begins; no number has this character here.
 _END, _END_LINE, _LINE, _COMMENT, _REJECT = 32, 33, 34, 35, 36
+#: States: 0 before a number, 1 behind its sign, 2 in digits, 3 behind a point, 4 in a fraction, 5 behind the mark of an
+#: exponent, 6 behind its sign, 7 in it; then the letters of words. For each kind: states, characters, the next state.
+_WORDS: list[tuple[tuple[int, ...], str, int]] = [
+    ((first + step - 1,) if step else (0, 1), letter + letter.upper(), first + step)
+    for first, word in ((8, "infinity"), (16, "nan"))
+    for step, letter in enumerate(word)
+]
+_DIGITS = "0123456789"
+_ARCS: dict[int, list[tuple[tuple[int, ...], str, int]]] = {
+    INDEX: [((0, 2), _DIGITS, 2)],
+    INTEGER: [((0,), "+-", 1), ((0, 1, 2), _DIGITS, 2)],
+    REAL: [
+        *(((0,), "+-", 1), ((0, 1, 2), _DIGITS, 2), ((0, 1), ".", 3), ((2,), ".", 4), ((3, 4), _DIGITS, 4)),
+        *(((2, 4), "eEdD", 5), ((5,), "+-", 6), ((5, 6, 7), _DIGITS, 7), *_WORDS),
+    ],
+}
+#: States that a number can end in: digits, a fraction, an exponent, inf, infinity, nan; INDEX and INTEGER have one.
+_LAST = (2, 4, 7, 10, 15, 18)
 
 
-def _transitions() -> NDArray[np.uint8]:
-    """What follows, by (kind, state, byte); state 0 is before the first character of a number."""
-    sign, whole, point, fraction, mark, mark_sign, exponent = 1, 2, 3, 4, 5, 6, 7
-    words = {"inf": 8, "infinity": 16, "nan": 24}  # first state of each word's letters
-    states = 32
-    table = np.full((3, states, _CHARACTERS), _REJECT, dtype=np.uint8)
-    accept = np.zeros((3, states), dtype=np.bool_)
-
-    def arc(kind: int, origin: int, characters: str, target: int) -> None:
-        for character in characters:
-            table[kind, origin, ord(character)] = target
-
-    digits = "0123456789"
-    for kind in (INDEX, INTEGER, REAL):
-        arc(kind, 0, digits, whole)
-        arc(kind, whole, digits, whole)
-        accept[kind, whole] = True
-    for kind in (INTEGER, REAL):
-        arc(kind, 0, "+-", sign)
-        arc(kind, sign, digits, whole)
-    for origin in (0, sign):
-        arc(REAL, origin, ".", point)
-    arc(REAL, whole, ".", fraction)
-    for origin in (point, fraction):
-        arc(REAL, origin, digits, fraction)
-    for origin in (whole, fraction):
-        arc(REAL, origin, "eEdD", mark)
-    arc(REAL, mark, "+-", mark_sign)
-    for origin in (mark, mark_sign, exponent):
-        arc(REAL, origin, digits, exponent)
-    accept[REAL, [fraction, exponent]] = True
-    for word in ("infinity", "nan"):
-        previous: tuple[int, ...] = (0, sign)
-        for step, letter in enumerate(word):
-            target = words[word] + step
-            for origin in previous:
-                arc(REAL, origin, letter + letter.upper(), target)
-            previous = (target,)
-        accept[REAL, target] = True
-    accept[REAL, words["infinity"] + 2] = True  # "inf"
-    for kind in (INDEX, INTEGER, REAL):
-        for state in range(states):
-            if accept[kind, state]:
-                arc(kind, state, _BLANKS, _END)
-                arc(kind, state, _NEWLINE, _END_LINE)
-        arc(kind, 0, _BLANKS, 0)
-        arc(kind, 0, _NEWLINE, _LINE)
-        arc(kind, 0, _PERCENT, _COMMENT)
-    return table
+def _table() -> NDArray[np.int32]:
+    """What follows, by (kind, state, byte), for one addition and one load: offsets of states, others negative."""
+    table = np.full((3, _END, _CHARACTERS), _REJECT, dtype=np.int64)
+    for kind, arcs in _ARCS.items():
+        for states, characters, target in arcs:
+            table[np.ix_([kind], states, [ord(character) for character in characters])] = target
+    for character, before, behind in (("\t", 0, _END), ("\r", 0, _END), (" ", 0, _END), ("\n", _LINE, _END_LINE)):
+        table[:, 0, ord(character)] = before
+        table[:, _LAST, ord(character)] = behind
+    table[:, 0, ord("%")] = _COMMENT
+    offset = (np.arange(3)[:, None, None] * _END + table) * _CHARACTERS
+    return np.where(table < _END, offset, -table).astype(np.int32).reshape(-1)
 
 
-def _flat() -> NDArray[np.int32]:
-    """The transitions for one addition and one load per byte: next states as offsets in the table, others negative."""
-    table = _transitions()
-    kinds, states, characters = table.shape
-    offset = (np.arange(kinds)[:, None, None] * states + table) * characters
-    return np.where(table < _END, offset, -table.astype(np.int64)).astype(np.int32).reshape(-1)
-
-
-_TABLE = _flat()
+_TABLE = _table()
 _KIND_OFFSET = _END * _CHARACTERS
 
 

@@ -9,6 +9,7 @@ is compressed once more), there may be 512 MiB, or 64 times the bytes of the fil
 from __future__ import annotations
 
 import bz2
+import gzip
 import lzma
 import os
 import sys
@@ -17,7 +18,6 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -29,7 +29,6 @@ __all__ = [
     "BINARY_TIMES",
     "INFLATION",
     "PIECE",
-    "Need",
     "Needs",
     "PathLike",
     "Stream",
@@ -43,6 +42,9 @@ __all__ = [
 ]
 
 PathLike = str | os.PathLike[str]
+#: What content needs that begins with these bytes, by the name of the file or member: bytes at most (None where its
+#: header is not complete yet, sys.maxsize where it says nothing of that), and how many times that reading it takes.
+Needs = Callable[[bytes, str], tuple[int | None, int]]
 
 AGAIN = "write or download it again"
 #: How many times its bytes reading a file takes that is no text.
@@ -53,46 +55,13 @@ INFLATION = 1032
 HEADER_BYTES = 16 * 1024**2
 #: Bytes that content without a header may have, and times the bytes of the file.
 UNTOLD_BYTES, UNTOLD_TIMES = 512 * 1024**2, 64
-#: The dictionary of xz, at most; its preset -9 has 64 MiB.
-_XZ_BYTES = 1024**3
 PIECE, HEAD, _MARK = 1024**2, 65536, 6
-
-
-@dataclass(frozen=True)
-class Need:
-    """What content can need.
-
-    Attributes
-    ----------
-    most : int or None
-        Bytes at most; None where its header is not complete yet, sys.maxsize where it says nothing of that.
-    times : int
-        How many times its bytes reading it takes.
-    """
-
-    most: int | None
-    times: int
-
-
-#: What content needs that begins with these bytes, by the name of the file or member; raises where it has no format.
-Needs = Callable[[bytes, str], Need]
-
-
-@dataclass(frozen=True)
-class _Compression:
-    kind: str
-    mark: bytes
-    suffix: str
-    make: Callable[[], Any]
-
-
-_COMPRESSIONS = (
-    _Compression("gzip", b"\x1f\x8b", ".gz", lambda: zlib.decompressobj(wbits=31)),
-    _Compression("bzip2", b"BZh", ".bz2", bz2.BZ2Decompressor),
-    _Compression("xz", b"\xfd7zXZ\x00", ".xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_BYTES)),
+#: Kind, how content begins, suffix, and what unpacks it.
+_COMPRESSIONS: tuple[tuple[str, bytes, str, Callable[[Any], Any]], ...] = (
+    ("gzip", b"\x1f\x8b", ".gz", lambda packed: gzip.GzipFile(fileobj=packed)),
+    ("bzip2", b"BZh", ".bz2", bz2.BZ2File),
+    ("xz", b"\xfd7zXZ\x00", ".xz", lzma.LZMAFile),
 )
-_ZIP_BZIP2 = _Compression("bzip2", b"", "", bz2.BZ2Decompressor)
-_ZIP_LZMA = _Compression("lzma", b"", "", lambda: lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=_XZ_BYTES))
 #: Flag of a zip's member.
 _HAS_END_MARK = 2
 
@@ -128,25 +97,21 @@ def check_rows(rows: int, name: str) -> None:
 
 
 class Stream:
-    """Content that is read forwards."""
+    """Content that is read forwards; `ahead` comes before what `read` gives."""
 
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        self._read, self._ahead, self._position = read, b"", 0
+    def __init__(self, read: Callable[[int], bytes], ahead: bytes = b"") -> None:
+        self._read, self._ahead, self._position = read, ahead, 0
 
     def peek(self, size: int) -> bytes:
         """The next `size` bytes, which are read again; fewer at the end."""
-        if size <= 0:  # decompressors take 0 for no limit, or for ever
-            return b""
-        if not self._ahead:
-            self._ahead = self._read(size)
         while len(self._ahead) < size and (part := self._read(size - len(self._ahead))):
             self._ahead += part
         return self._ahead[:size]
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         """The next `size` bytes; fewer at the end."""
-        part = self.peek(size)
-        self._ahead = self._ahead[size:]
+        part = self.peek(size) if size > 0 else b""
+        self._ahead = self._ahead[len(part) :]
         self._position += len(part)
         return part
 
@@ -167,17 +132,30 @@ def decompressed(read: Callable[[int], bytes], name: str) -> tuple[Stream, str, 
     """The content, its name without the compression's suffix, and whether it was compressed."""
     stream = Stream(read)
     mark = stream.peek(_MARK)
-    for compression in _COMPRESSIONS:
-        kind, suffix = compression.kind, compression.suffix
-        if mark.startswith(compression.mark):
+    for kind, begin, suffix, unpack in _COMPRESSIONS:
+        if mark.startswith(begin):
             inner = name[: -len(suffix)] if name.lower().endswith(suffix) else name
-            return Stream(_Inflated(stream, compression, name).read), inner, True
+            return _unpacked(unpack(stream), kind, name), inner, True
         if mark and name.lower().endswith((suffix, ".tgz") if kind == "gzip" else suffix):
             raise FileFormatError(
                 f"{name} is named {suffix} but is not compressed by {kind}",
                 hint=f"rename it without {suffix}, or {AGAIN}",
             )
     return stream, name, False
+
+
+def _unpacked(content: Any, kind: str, name: str) -> Stream:
+    """What a reader of Python unpacks; whatever it complains of is a FileFormatError."""
+
+    def read(size: int) -> bytes:
+        try:
+            return bytes(content.read(size))
+        except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+            raise FileFormatError(
+                f"{name} is truncated or damaged", found=f"{kind} says: {error}", hint=AGAIN
+            ) from error
+
+    return Stream(read)
 
 
 def zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> Stream:
@@ -212,52 +190,12 @@ def zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> 
     if method in most:
         return stream
     if method == zipfile.ZIP_BZIP2:
-        return Stream(_Inflated(stream, _ZIP_BZIP2, name).read)
+        return _unpacked(bz2.BZ2File(stream), "bzip2", name)  # type: ignore[call-overload]
     told = stream.read(4)  # the version, and the length of the properties
     size = 2**64 - 1 if member.flag_bits & _HAS_END_MARK else member.file_size
     head = stream.read(int.from_bytes(told[2:], "little")) + size.to_bytes(8, "little")
-    return Stream(_Inflated(stream, _ZIP_LZMA, name, head).read)
-
-
-class _Inflated:
-    """What compressed streams, one behind another, unpack to."""
-
-    def __init__(self, stream: Stream, compression: _Compression, name: str, head: bytes = b"") -> None:
-        self._stream, self._compression, self._name = stream, compression, name
-        self._decoder, self._pending, self._ended = compression.make(), head, False
-
-    def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end."""
-        try:
-            while not self._ended:
-                if self._decoder.eof:
-                    self._begin_next()
-                    continue
-                wants = getattr(self._decoder, "needs_input", True)
-                data = self._pending or (self._stream.read(PIECE) if wants else b"")
-                out: bytes = self._decoder.decompress(data, size)
-                self._pending = getattr(self._decoder, "unconsumed_tail", b"")
-                if out:
-                    return out
-                if wants and not data and not self._decoder.eof:
-                    raise EOFError("the compressed data ends before its end mark")
-        except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-            raise FileFormatError(
-                f"{self._name} is truncated or damaged", found=f"{self._compression.kind} says: {error}", hint=AGAIN
-            ) from error
-        return b""
-
-    def _begin_next(self) -> None:
-        """Go on with the stream behind one that has ended, where there is one."""
-        rest = self._decoder.unused_data.lstrip(b"\0")  # zeros may fill up a block
-        while len(rest) < _MARK and (more := self._stream.read(PIECE)):
-            rest = (rest + more).lstrip(b"\0")
-        if self._compression.mark and rest.startswith(self._compression.mark):
-            self._decoder, self._pending = self._compression.make(), rest
-        elif rest and self._compression.kind == "gzip":
-            raise ValueError(f"what follows its end is no gzip: {rest[:8]!r}")
-        else:  # bzip2 and xz leave alone what follows
-            self._ended = True
+    alone: Any = Stream(stream.read, head)
+    return _unpacked(lzma.LZMAFile(alone, format=lzma.FORMAT_ALONE), "lzma", name)
 
 
 def whole(stream: Stream, inner: str, name: str, needs: Needs, size: int | None, untold: int) -> bytes:
@@ -272,22 +210,22 @@ def whole(stream: Stream, inner: str, name: str, needs: Needs, size: int | None,
         have += len(piece)
         if have > most:
             first = b"".join(pieces[: HEADER_BYTES // PIECE + 1])[: HEADER_BYTES + 1]
-            most = _allowed(have, name, needs(first, inner), size, untold)
+            most = _allowed(have, name, *needs(first, inner), size, untold)
     return b"".join(pieces)
 
 
-def _allowed(have: int, name: str, need: Need, size: int | None, untold: int) -> int:
+def _allowed(have: int, name: str, most: int | None, times: int, size: int | None, untold: int) -> int:
     """Bytes up to which content is read on, of which there are `have`; raises where it may not have so many."""
     found = in_words(size) if size else "more"
-    room = available_bytes() // need.times or sys.maxsize
+    room = available_bytes() // times or sys.maxsize
     if max(have, size or 0) > room:
         raise FileFormatError(
             f"{name} does not fit the memory",
-            expected=f"at most {in_words(room)}, as reading takes {need.times} times that",
+            expected=f"at most {in_words(room)}, as reading takes {times} times that",
             found=found,
             hint="free some, or read it on a machine with more",
         )
-    if need.most is None:
+    if most is None:
         if have > HEADER_BYTES:
             raise FileFormatError(
                 f"{name} has no end of its header",
@@ -295,7 +233,7 @@ def _allowed(have: int, name: str, need: Need, size: int | None, untold: int) ->
                 hint=f"shorten its comments, or {AGAIN}",
             )
         return min(HEADER_BYTES, room)
-    most, reason, hint = need.most, "a matrix of the sizes in its header can need", f"correct the sizes, or {AGAIN}"
+    reason, hint = "a matrix of the sizes in its header can need", f"correct the sizes, or {AGAIN}"
     if most == sys.maxsize and size is None:
         most, reason, hint = untold, "a file of its size should unpack to", "unpack it, and read what is in it"
     if max(have, size or 0) > most:
