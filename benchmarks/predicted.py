@@ -40,10 +40,10 @@ from akx.backends.device_lock import device_lock
 from akx.backends.host import default_threads
 from akx.backends.selection import device_of
 from akx.core.plan import Plan
+from akx.cost.calibration import find_calibration
 from akx.tuner import Recording, measure, predict
 from akx.tuner.history.result import COMPLETE
 from akx.tuner.measure import Precision
-from akx.tuner.model.calibration import find_calibration
 from akx.tuner.model.predict import predicted
 from akx.tuner.space import build_space, is_baseline
 from benchmarks import gpu, markdown, record, solving

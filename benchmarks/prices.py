@@ -1,15 +1,20 @@
-"""Cycles of the GPU's kernels, fitted on recordings, and what is predicted for a matrix that the fit has not seen.
+"""What counts of work cost: the errors of the prices in ``akx/cost/BACKEND.json``, and new prices for it.
 
-    python -m benchmarks.prices FOLDER                   print the constants that fit all recordings of FOLDER best
-    python -m benchmarks.prices FOLDER -o FILE           and add what was predicted for matrices left out to FILE
+    python -m benchmarks.prices cuda FOLDER              errors over all recordings of FOLDER; nothing is written
+    python -m benchmarks.prices cuda FOLDER --fit        and the prices that fit these recordings best
+    python -m benchmarks.prices cpu FOLDER --fit         and the prices of formats, measured here (10 to 20 s)
+    python -m benchmarks.prices cuda FOLDER --write      into the file: errors, and what was fitted with its date
+    python -m benchmarks.prices cuda FOLDER --left-out FILE      add what is predicted for matrices left out to FILE
 
-FILE is one of `python -m benchmarks.predicted --recordings`. The constants are those of
-`sweep_work`, `parts_work` and `ghost_offers`; in the
-code they are rounded. A fit is of the logarithm of modelled over measured seconds, least squares with a soft bound on
-what lies far out, over the faster plans of each way to work (products one after another, parts in the order given,
-parts in the order of METIS, ghost zones): a plan that takes three times as long as the best on record, or the best of
-its kind, tells nothing of use. Constants are held to their present values by a twentieth of a logarithm, since some of
-them hardly show in any recording.
+Recordings are those of `benchmarks/recordings`, or others (`python -m benchmarks.samplers`); no device is needed. The
+error is of every plan that was timed, with the prices of the file: what a calibration knows of the machine is left
+aside. FILE is one of `python -m benchmarks.predicted --recordings`.
+
+A GPU's fit is of the logarithm of modelled over measured seconds, least squares with a soft bound on what lies far out,
+over the faster plans of each way to work (products one after another, parts in the order given, parts in the order of
+METIS, ghost zones): a plan that takes three times as long as the best on record, or the best of its kind, tells nothing
+of use. Prices are held to their present values by a twentieth of a logarithm, since some of them hardly show in any
+recording. A processor's formats are timed one by one, as ``akx doctor --calibrate`` does.
 """
 
 from __future__ import annotations
@@ -17,11 +22,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,32 +35,47 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from akx.backends.cuda.schedules.ghost import cost as ghost_offers
-from akx.backends.cuda.schedules.sweep import cost as sweep_work
-from akx.backends.cuda.variants.block_local import cost as parts_work
+from akx.backends.host import host_device
 from akx.core.plan import Plan
+from akx.cost.coefficients import coefficients, coefficients_file
+from akx.cost.device_model import format_cost
 from akx.tuner import Recording, read_recording
-from akx.tuner.history.result import Trial
+from akx.tuner.history.result import COMPLETE, Trial
+from akx.tuner.model.calibrate import calibrate
 from akx.tuner.model.predict import Model
 from benchmarks.predicted import look_up
 from benchmarks.samplers import load, model_of
 
-__all__ = ["CONSTANTS", "Problem", "fit", "main", "timed"]
+__all__ = ["CONSTANTS", "Problem", "errors_of", "fit", "main", "timed", "written"]
 
-#: Where a constant is, and its name.
-CONSTANTS = (
-    *(
-        (sweep_work, name)
-        for name in ("_WARP", "_SHUFFLE", "_LOAD", "_STAGED_LOAD", "_TOUCH", "_NEAR", "_FAR", "_JOIN")
-    ),
-    *((sweep_work, name) for name in ("_CROWDED", "_LIFE", "_LATER", "_FOUND", "_OF_MEMORY", "_OF_CACHE")),
-    *((parts_work, name) for name in ("_VALUES", "_SLICE", "_NEAR", "_GLOBAL", "_HALO", "_FLAG", "_MEET")),
-    *((parts_work, name) for name in ("_KEPT", "_GATHERED", "_PARTIAL", "_ALONE")),
-    (ghost_offers, "_BEGIN"),
-    *(
-        (import_module("akx.tuner.model.seconds"), name) for name in ("_REACHED", "_REACHED_NEAR")
-    ),  # it has such a function
-)
+
+def _of(section: str, names: str) -> tuple[tuple[Any, str], ...]:
+    return tuple((coefficients("cuda", section), name) for name in names.split())
+
+
+#: The sections of a GPU's prices that are fitted together, and the names in each.
+_FITTED = {
+    "sweep": "warp_cycles shuffle_cycles load_cycles staged_load_cycles line_cycles cache_wait_cycles "
+    "memory_wait_cycles join_cycles crowded_warp_cycles second_round_cycles later_warp_cycles "
+    "slice_search_cycles memory_bytes_share cache_bytes_share",
+    "block_local": "values_cycles slice_cycles shared_wait_cycles global_wait_cycles halo_wait_cycles flag_cycles "
+    "meeting_cycles kept_cache_share gathered_sectors_share partial_result_bytes later_slice_wait_ratio",
+    "ghost": "pass_begin_cycles",
+    "bandwidth": "memory_share cache_share",
+}
+#: Where a price is, and its name.
+CONSTANTS = tuple(one for section, names in _FITTED.items() for one in _of(section, names))
+#: By backend and section, the kinds of plans that it prices.
+_PRICED = {
+    "cuda": {
+        "sweep": ("sweep",),
+        "block_local": ("resident", "ghost"),
+        "ghost": ("ghost",),
+        "wavefront": ("wavefront",),
+        "diagonals": ("diagonals",),
+    },
+    "cpu": {"variants": ("sweep", "ghost", "wavefront")},
+}
 #: Plans of each kind that take part, and how much longer than the fastest of them they may take.
 _PLANS, _SLOWEST = 24, 3.0
 #: METIS is not asked for a prediction beyond so many entries.
@@ -66,7 +87,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Problem:
-    """A recorded problem: its model, and the plans that take part with their seconds and weights."""
+    """A recorded problem: its model, and the plans that take part in a fit with their seconds and weights."""
 
     recording: Recording
     model: Model
@@ -105,8 +126,8 @@ def _kind(plan: Plan, model: Model) -> str:
 
 
 def fit(problems: Sequence[Problem]) -> NDArray[np.float64]:
-    """The constants that fit best, in the order of :data:`CONSTANTS`."""
-    now = np.array([float(getattr(module, name)) for module, name in CONSTANTS])
+    """The prices that fit best, in the order of :data:`CONSTANTS`."""
+    now = _now()
 
     def residuals(steps: NDArray[np.float64]) -> NDArray[np.float64]:
         with _constants(now * np.exp(steps)):
@@ -127,7 +148,7 @@ def fit(problems: Sequence[Problem]) -> NDArray[np.float64]:
 
 @contextmanager
 def _constants(values: NDArray[np.float64]) -> Iterator[None]:
-    """With these constants in the place of those in the code."""
+    """With these prices in the place of those in the file."""
     before = [getattr(module, name) for module, name in CONSTANTS]
     try:
         for (module, name), value in zip(CONSTANTS, values, strict=True):
@@ -139,39 +160,149 @@ def _constants(values: NDArray[np.float64]) -> Iterator[None]:
 
 
 def _left_out(problems: Mapping[str, Problem], name: str) -> Json:
-    """What is predicted for one problem with constants fitted on the others."""
+    """What is predicted for one problem with prices fitted on the others."""
     values = fit([problem for other, problem in problems.items() if other != name])
     with _constants(values):
         found = look_up(problems[name].recording, problems[name].model.matrix)
     return {"plan": found["predicted"]["plan"], "share": found["share"]}
 
 
+def errors_of(problems: Sequence[Problem]) -> dict[str, Json]:
+    """By kind of plans, of predicted over measured seconds of all that were timed: how many, median and worst."""
+    ratios: dict[str, list[float]] = {}
+    for problem in problems:
+        for one in problem.recording.trials.values():
+            trial, is_large = one.trial, problem.model.matrix.nnz > _CUT
+            if trial.state != COMPLETE or not trial.seconds or (is_large and trial.plan.partitioner == "metis"):
+                continue
+            ratio = problem.model.seconds(trial.plan) / trial.seconds
+            if math.isfinite(ratio):
+                kind = "diagonals" if trial.plan.variant == "dia" and trial.plan.schedule == "resident" else None
+                ratios.setdefault(kind or trial.plan.schedule, []).append(ratio)
+    found = {}
+    for kind, several in sorted(ratios.items()):
+        logarithms = np.log(several)
+        found[kind] = {
+            "plans": len(several),
+            "median_ratio": round(float(np.median(several)), 3),
+            "median_factor": round(float(np.exp(np.median(np.abs(logarithms)))), 3),
+            "worst_ratio": round(several[int(np.argmax(np.abs(logarithms)))], 3),
+        }
+    return found
+
+
+def written(document: Json, backend: str, problems: Mapping[str, Problem], fitted: Mapping[str, Json]) -> Json:
+    """The file of a backend with these errors, and with what was `fitted`: by section, values and where and when."""
+    recordings = [one.recording for one in problems.values()]
+    constants = _FITTED if backend == "cuda" and fitted else {}
+    values = [fitted[section]["values"][name] for section, names in constants.items() for name in names.split()]
+    with _constants(np.array(values) if values else _now()):
+        errors = errors_of([_with_formats(one, fitted) for one in problems.values()])
+    recorded = {
+        "matrices": sorted(problems),
+        "dates": sorted({str(one.header["created"])[:10] for one in recordings}),
+        "devices": sorted({one.key.device_class for one in recordings}),
+    }
+    sections = {name: {**section, **fitted.get(name, {})} for name, section in document["sections"].items()}
+    for name, kinds in _PRICED[backend].items():
+        error = {kind: errors[kind] for kind in kinds if kind in errors}
+        unknown = "" if error else "no plan of this kind is recorded"
+        sections[name] = {**sections[name], "error": error or None, "error_unknown": unknown}
+    return {**document, "errors_over": recorded, "sections": sections}
+
+
+def _with_formats(problem: Problem, fitted: Mapping[str, Json]) -> Problem:
+    """The problem with a processor's formats as fitted, if they are."""
+    if "variants" not in fitted:
+        return problem
+    formats = {name: format_cost(one["cost"]) for name, one in fitted["variants"]["values"].items()}
+    return replace(problem, model=replace(problem.model, figures=replace(problem.model.figures, formats=formats)))
+
+
+def _now() -> NDArray[np.float64]:
+    return np.array([float(getattr(section, name)) for section, name in CONSTANTS])
+
+
+def _fitted_on(problems: Mapping[str, Problem]) -> dict[str, Json]:
+    """The sections of a GPU with what fits these problems best, rounded to three digits."""
+    values = iter(fit(list(problems.values())))
+    devices = sorted({problem.recording.key.device_class for problem in problems.values()})
+    found = {}
+    for section, names in _FITTED.items():
+        made = {name: float(f"{next(values):.3g}") for name in names.split()}
+        facts = {"fitted": _today(), "device": ", ".join(devices), "matrices": sorted(problems)}
+        found[section] = {**facts, "values": {**vars(coefficients("cuda", section)), **made}}
+    return found
+
+
+def _measured_here() -> dict[str, Json]:
+    """The section of a processor's formats, as measured on this one; what differs by bytes and vectors stays."""
+    values = {name: dict(one) for name, one in vars(coefficients("cpu", "variants")).items()}
+    for name, cost in calibrate("cpu").one_thread.formats.items():
+        if name in values:
+            seconds = {f"{what}_seconds": float(f"{price:.3g}") for what, price in asdict(cost).items()}
+            values[name]["cost"] = seconds
+    matrices = "made for it (akx.tuner.model.calibrate)"
+    return {"variants": {"fitted": _today(), "device": host_device().name, "matrices": matrices, "values": values}}
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _text(document: Json) -> str:
+    """JSON with the innermost objects and lists on a line each, where they fit."""
+
+    def joined(found: re.Match[str]) -> str:
+        line = " ".join(found[0].split()).replace("{ ", "{").replace(" }", "}").replace("[ ", "[").replace(" ]", "]")
+        return line if len(line) <= 100 else found[0]
+
+    return re.sub(r"\{[^{}\[\]]*\}|\[[^{}\[\]]*\]", joined, json.dumps(document, indent=1)) + "\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fit and print; the exit code is 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.prices", description="Cycles of the GPU's kernels.")
-    parser.add_argument("folder", type=Path, help="of recordings of a GPU")
-    parser.add_argument("-o", "--output", type=Path, help="of benchmarks.predicted, to add to")
+    """Look at recordings, fit, print and write; the exit code is 0."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.prices", description="What counts of work cost.")
+    parser.add_argument("backend", choices=sorted(_PRICED))
+    parser.add_argument("folder", type=Path, help="of recordings of that backend")
+    parser.add_argument("--fit", action="store_true", help="new prices: of a GPU on the recordings, of a CPU by timing")
+    parser.add_argument("--write", action="store_true", help="write the file of the backend, or -o")
+    parser.add_argument("-o", "--output", type=Path, help="the file to write, in the place of the backend's")
+    parser.add_argument("--left-out", type=Path, help="of benchmarks.predicted, to add to (GPU)")
     options = parser.parse_args(arguments)
     problems: dict[str, Problem] = {}
     for path in sorted(options.folder.glob("*.jsonl")):
         recording = read_recording(path)
         matrix = load(recording.matrix_name)
-        if matrix is None or recording.header["backend"] != "cuda":
-            print(f"{path}: no such matrix here, or not of a GPU", file=sys.stderr)
+        if matrix is None or recording.header["backend"] != options.backend:
+            print(f"{path}: no such matrix here, or of another backend", file=sys.stderr)
             continue
-        problems[recording.matrix_name] = timed(recording, model_of(recording, matrix))
+        model = model_of(recording, matrix)
+        is_fitted = options.backend == "cuda"
+        problems[recording.matrix_name] = timed(recording, model) if is_fitted else Problem(recording, model, ())
     if not problems:
         parser.error(f"no recordings in {options.folder}")
-    for (module, name), value in zip(CONSTANTS, fit(list(problems.values())), strict=True):
-        place = module.__name__.rpartition(".")[2]
-        print(f"{place:12s} {name:14s} {getattr(module, name):8.2f} in the code, {value:8.2f} fits best")
-    if options.output is not None:
-        document = json.loads(options.output.read_text())
-        for entry in document["predictions"]:
+    file = coefficients_file(options.backend)
+    document = json.loads(file.read_text())
+    fitted: dict[str, Json] = {}
+    if options.fit:
+        fitted = _fitted_on(problems) if options.backend == "cuda" else _measured_here()
+    for section, new in fitted.items():
+        for name, value in new["values"].items():
+            if value != document["sections"][section]["values"][name]:
+                print(f"{section:12s} {name:24s} {document['sections'][section]['values'][name]} -> {value}")
+    document = written(document, options.backend, problems, fitted)
+    for section in _PRICED[options.backend]:
+        print(f"{section:12s} {json.dumps(document['sections'][section]['error'])}")
+    if options.write:
+        (options.output or file).write_text(_text(document))
+    if options.left_out is not None:
+        predicted = json.loads(options.left_out.read_text())
+        for entry in predicted["predictions"]:
             if entry["matrix"] in problems:
                 entry["left_out"] = _left_out(problems, entry["matrix"])
                 print(f"{entry['matrix']}: {entry['left_out']}", file=sys.stderr, flush=True)
-        options.output.write_text(json.dumps(document, indent=1) + "\n")
+        options.left_out.write_text(json.dumps(predicted, indent=1) + "\n")
     return 0
 
 

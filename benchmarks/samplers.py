@@ -62,8 +62,7 @@ from akx.tuner.candidates.sampler import Sampler, Suggesting
 from akx.tuner.history.ledger import Ledger
 from akx.tuner.history.result import COMPLETE, Trial
 from akx.tuner.measure import Precision
-from akx.tuner.model.calibration import figures_of
-from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.figures import derived_figures, figures_of
 from akx.tuner.model.predict import Model
 from akx.tuner.model.predict import predicted as predicted_plan
 from akx.tuner.space import Space, build_space, is_baseline

@@ -20,7 +20,7 @@ from akx import Matrix
 from akx.core.errors import AkxError
 from akx.plandb import PlanDatabase
 from akx.tuner import tune
-from akx.tuner.model.calibration import calibrate
+from akx.tuner.model.calibrate import calibrate
 from benchmarks.matrices import select
 
 __all__ = ["main", "tune_all"]

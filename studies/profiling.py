@@ -145,7 +145,7 @@ def call(name: str, A: Any, plan: Plan, *, timed: bool = True) -> Json:
     from akx.backends.cuda.device.memory import empty, to_device
     from akx.backends.cuda.timing import DeviceCall
     from akx.tuner.measure import Precision, interleave
-    from akx.tuner.model.calibration import figures_of
+    from akx.tuner.model.figures import figures_of
     from akx.tuner.trial.problem import Problem
 
     device, matrix = cuda_device(), Matrix.from_any(A)

@@ -15,8 +15,8 @@ from postgres import PostgresServer, missing_for_postgres
 from akx.backends import pattern_cache as facts
 from akx.backends import revisions
 from akx.backends.cpu import device_model as rates
+from akx.cost import calibration
 from akx.plandb import ShippedPlans, layers
-from akx.tuner.model import calibration
 from akx.tuner.model import figures as machine
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared" / "matrices"

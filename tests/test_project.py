@@ -49,9 +49,9 @@ def test_first_calls_import_what_they_need(name: str) -> None:
             "akx.core.spectrum",
             "akx.core.leja",
             "akx.core.features",
-            "akx.backends.device_model",
+            "akx.cost.device_model",
         }
-        heavy |= {"akx.backends.device_model", "akx.backends.host"}
+        heavy |= {"akx.cost.device_model", "akx.backends.host"}
     assert not heavy & loaded
 
 

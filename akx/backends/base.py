@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from akx.backends.device import Device
 
 if TYPE_CHECKING:
-    from akx.backends.device_model import Figures
     from akx.backends.program import PlainProducts
     from akx.backends.variant import AnyVariant, VariantTraits
     from akx.backends.vectors import Vectors
+    from akx.cost.device_model import Figures
 
 __all__ = ["Backend", "TrialVectors"]
 
@@ -212,6 +212,10 @@ class Backend(ABC):
     @abstractmethod
     def measured_figures(self, device: Any, threads: int) -> Figures:
         """The same with bandwidths as measured now."""
+
+    def bandwidth_shares(self) -> tuple[float, float]:
+        """Shares of the bandwidths of memory and of the last-level cache that kernels reach, where work is counted."""
+        return 1.0, 1.0
 
     def link_rates(self) -> tuple[float, float] | None:
         """Bytes a second between host and device, one way and both ways at once, measured; None where it has no link.

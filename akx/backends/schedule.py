@@ -17,6 +17,7 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import Options, declare
 from akx.core.plan import Option, Plan
+from akx.cost.counts import Traffic, Work
 
 __all__ = [
     "Coefficients",
@@ -48,63 +49,6 @@ class Parameter:
             raise ValueError(f"parameter {self.name}: default {self.default!r} not in {self.choices!r}")
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """Modelled work of one call for one start vector: bytes moved from and to slow memory, and floating-point work.
-
-    Attributes
-    ----------
-    matrix_bytes, vector_bytes : float
-        Bytes of matrix data and of vectors that cross the slow-memory bus in all k steps.
-    flops : float
-        Floating-point operations done, redundant ones included (one multiply-add counts two).
-    redundancy : float
-        flops done / flops needed, >= 1.
-    cache_bytes : float
-        Bytes the kernels read through the fast memory (L2) in all k steps.
-    synchronisations : float
-        Times a thread waits for others.
-    """
-
-    matrix_bytes: float
-    vector_bytes: float
-    flops: float
-    redundancy: float = 1.0
-    cache_bytes: float = 0.0
-    synchronisations: float = 0.0
-
-    @property
-    def bytes(self) -> float:
-        return self.matrix_bytes + self.vector_bytes
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a call with all its powers and start vectors makes a device do.
-
-    Attributes
-    ----------
-    loaded_bytes : float
-        Bytes that come before the first step and are hidden by nothing: the matrix, where it stays on the chip.
-    memory_bytes, cache_bytes : float
-        Bytes between L2 and memory, and between the multiprocessors and L2, in all steps.
-    cycles : float
-        Cycles that the busiest multiprocessor issues instructions, or reads its shared memory.
-    chain : float
-        Cycles that the longest chain of loads takes, each of which waits for the one before.
-    launches, barriers : float
-        Kernels in a graph; times that multiprocessors wait for one another.
-    """
-
-    loaded_bytes: float = 0.0
-    memory_bytes: float = 0.0
-    cache_bytes: float = 0.0
-    cycles: float = 0.0
-    chain: float = 0.0
-    launches: float = 1.0
-    barriers: float = 0.0
-
-
 class Schedule(ABC):
     """What every schedule of every backend provides.
 
@@ -127,7 +71,7 @@ class Schedule(ABC):
         Processes that compile its layouts ahead of a search (:meth:`lay_out`), each beginning with another order of the
         rows; and its turn among the schedules, the lower the sooner.
     step_price : str
-        The figure of a device (:class:`akx.tuner.model.figures.Figures`) that a step of :meth:`plainest` costs where
+        The figure of a device (:class:`akx.cost.device_model.Figures`) that a step of :meth:`plainest` costs where
         there is next to nothing to do; "" where it is not timed for one.
     """
 

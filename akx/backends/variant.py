@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.device_model import FormatCost
 from akx.backends.program import Coefficients, Program
 from akx.core.matrix import Matrix
+from akx.cost.device_model import FormatCost
 
 __all__ = ["AnyVariant", "Product", "ProductProgram", "Variant", "VariantTraits"]
 

@@ -77,7 +77,8 @@ def _calibrate() -> None:
     """Measure and keep; says what it does on stderr. Raises :class:`akx.core.errors.AkxError` where that fails."""
     from akx.backends import registry
     from akx.backends.selection import is_usable
-    from akx.tuner.model.calibration import calibrate, check_writable
+    from akx.cost.calibration import check_writable
+    from akx.tuner.model.calibrate import calibrate
 
     check_writable()
     for backend in registry.backends():

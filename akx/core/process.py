@@ -31,10 +31,12 @@ __all__ = [
     "environment",
     "resolve_threads",
     "share_out",
+    "shipped_folder",
     "user_folder",
 ]
 
 _T = TypeVar("_T")
+_PACKAGE = Path(__file__).resolve().parents[1]
 #: The home of those that have none.
 _NOWHERE = Path("/nonexistent/akx")
 _MEMINFO = Path("/proc/meminfo")
@@ -70,6 +72,13 @@ def control_groups(root: Path | None = None, own: Path | None = None) -> list[Pa
     path = next((line[3:] for line in lines if line.startswith("0::")), "")
     names = [name for name in path.split("/") if name not in ("", ".", "..")]
     return [(root or _CGROUPS).joinpath(*names[:depth]) for depth in range(len(names) + 1)]
+
+
+def shipped_folder() -> Path:
+    """Where what is measured on real hardware comes with akx: inside the package, or beside it in a checkout."""
+    inside, beside = _PACKAGE / "tuning_db", _PACKAGE.parent / "tuning_db"
+    is_checkout = (_PACKAGE.parent / "pyproject.toml").is_file()
+    return beside if is_checkout and beside.is_dir() and not inside.is_dir() else inside
 
 
 def user_folder(kind: str) -> Path:

@@ -13,7 +13,7 @@ from akx.backends.selection import backend_of
 from akx.core.errors import shown
 from akx.operator.online import reason_against_online
 from akx.operator.prepared import Prepared
-from akx.tuner.model.calibration import best_figures
+from akx.tuner.model.figures import best_figures
 
 __all__ = ["explained", "time_on_device"]
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from akx.core.errors import AkxError
 from akx.core.fork_safety import ForkSafeLock
+from akx.core.process import shipped_folder
 from akx.plandb.bundle import Bundle, parse_bundle, unreadable
 from akx.plandb.file import PlanDatabaseWarning
 from akx.plandb.record import PlanRecord
@@ -28,7 +29,6 @@ __all__ = ["SHIPPED", "ShippedPlans"]
 
 #: The name of the layer of the plans that come with akx.
 SHIPPED = "shipped"
-_PACKAGE = Path(__file__).resolve().parents[1]
 #: Seconds for which the files of a layer are taken to be unchanged: at least, at most, and over those of a look, so
 #: that one to a slow file system is rare.
 _GLANCE, _LONG_GLANCE, _SHARE = 1.0, 60.0, 20.0
@@ -136,7 +136,7 @@ class ShippedPlans:
     """
 
     def __init__(self, directory: Path | None = None, name: str = SHIPPED) -> None:
-        self.directory = directory if directory is not None else _default_directory()
+        self.directory = directory if directory is not None else shipped_folder()
         self._is_ours = directory is None
         self.name = name
         self._contents = _Contents()
@@ -277,9 +277,3 @@ def _read_file(path: Path, stamp: _Stamp) -> _File:
         return _File(stamp, path, path.read_bytes())
     except OSError as error:
         return _File(stamp, path, fault=str(unreadable(path, error)))
-
-
-def _default_directory() -> Path:
-    inside, beside = _PACKAGE / "tuning_db", _PACKAGE.parent / "tuning_db"
-    is_checkout = (_PACKAGE.parent / "pyproject.toml").is_file()
-    return beside if is_checkout and beside.is_dir() and not inside.is_dir() else inside

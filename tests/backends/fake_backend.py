@@ -17,11 +17,11 @@ from akx.backends import registry
 from akx.backends.base import Backend, TrialVectors
 from akx.backends.cpu.vectors.team_vectors import VectorWork
 from akx.backends.device import Device
-from akx.backends.device_model import Figures
 from akx.backends.schedule import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
 from akx.core.matrix import Matrix
 from akx.core.options import Options
 from akx.core.plan import Plan
+from akx.cost.device_model import Figures
 
 VARIANTS, _PLAIN = ("csr", "csc"), type("Plain", (Options,), {"is_plain": True})
 

@@ -192,7 +192,7 @@ def _constants(tree: ast.AST) -> Iterator[str]:
     ("names", "at_home", "may_name"),
     [
         (NAMES - {"stream"}, {"backends"}, _MAY_NAME),  # which is also a queue of a GPU
-        (set(BACKENDS.own), {"backends"}, _MAY_NAME_BACKENDS),
+        (set(BACKENDS.own), {"backends", "cost"}, _MAY_NAME_BACKENDS),  # a data file each
     ],
     ids=["schedules", "backends"],
 )

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from test_cuda_block_local import h100, make
 
 from akx.backends import registry
-from akx.backends.cuda.cost.model import Work
 from akx.backends.cuda.schedules.ghost import cost as ghost_offers
 from akx.backends.cuda.schedules.ghost import layout as ghost_layout
 from akx.backends.cuda.schedules.ghost import schedule as ghost
@@ -20,6 +19,7 @@ from akx.backends.cuda.variants.block_local.shapes import filled_rows, shape_of
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
+from akx.cost.counts import Work
 from akx.plandb import PlanRecord
 from akx.plandb.bundle import read_bundle
 from akx.tuner.model.figures import derived_figures

@@ -21,9 +21,9 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.host import HostDevice
 from akx.backends.schedule import Parameter
 from akx.core.plan import Plan
+from akx.cost.device_model import Figures, FormatCost
 from akx.tuner import Recording, measure, space
 from akx.tuner.history.result import FAILED, Trial
-from akx.tuner.model.figures import Figures, FormatCost
 from akx.tuner.search import outcome
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space, build_space

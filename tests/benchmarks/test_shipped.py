@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from akx.cost.calibration import Calibration
+from akx.cost.device_model import Figures
 from akx.plandb import PlanDatabase, ShippedPlans
 from akx.tuner import tune
-from akx.tuner.model.calibration import Calibration
-from akx.tuner.model.figures import Figures
 from benchmarks import shipped
 from benchmarks.gallery import small
 from benchmarks.matrices import Case

@@ -21,9 +21,9 @@ from akx.backends.revisions import ALL, sources
 from akx.cli import doctor
 from akx.core import numba_jit
 from akx.core.matrix import Matrix
+from akx.cost import calibration
 from akx.report.doctor import checks as environment
 from akx.solvers.vector_work import compiling_job
-from akx.tuner.model import calibration
 from akx.tuner.model.figures import derived_figures
 from akx.tuner.warmup import host_code as warmup
 from akx.tuner.warmup.host_code import Job
@@ -106,7 +106,7 @@ def test_calibrate_measures_keeps_and_shows(
     akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AKX_MACHINES", str(tmp_path / "machines"))
-    monkeypatch.setattr(calibration, "_shipped_folder", lambda: tmp_path / "shipped")
+    monkeypatch.setattr("akx.cost.calibration._shipped_folder", lambda: tmp_path / "shipped")
     monkeypatch.setattr("akx.backends.selection.is_usable", lambda backend: backend == "cpu")
     before = _checks(akx("doctor", "--json").json)["cpu calibration"]
     assert (before["state"], before["hint"]) == ("missing", "akx doctor --calibrate")
@@ -115,7 +115,7 @@ def test_calibrate_measures_keeps_and_shows(
     found = calibration.Calibration(
         device.device_class, 2, known, known, sources("cpu", ALL).tokens, "2026-02-03T00:00:00"
     )
-    monkeypatch.setattr(calibration, "calibrate", lambda backend: found)
+    monkeypatch.setattr("akx.tuner.model.calibrate.calibrate", lambda backend: found)
     ran = akx("doctor", "--calibrate", "--json")
     (file,) = (tmp_path / "machines").iterdir()
     assert ran.code == 0
@@ -137,7 +137,7 @@ def test_a_calibration_that_cannot_be_kept_is_an_error(
     monkeypatch.setattr("akx.backends.selection.is_usable", lambda backend: backend == "cpu")
     known = derived_figures(host_device(), 1)
     made = calibration.Calibration(host_device().device_class, 1, known, known, "", "2026-02-03T00:00:00")
-    monkeypatch.setattr(calibration, "calibrate", lambda backend: made)
+    monkeypatch.setattr("akx.tuner.model.calibrate.calibrate", lambda backend: made)
     ran = akx("doctor", "--calibrate")
     assert ran.code != 0
     assert "AKX_MACHINES" in ran.err

@@ -20,6 +20,7 @@ from akx.core.errors import InfeasibleError
 from akx.core.io import read_matrix
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.calibration import Calibration
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.report.matrix import matrix_report as outlook
 from akx.report.matrix import spy_plot as spy
@@ -28,7 +29,6 @@ from akx.report.matrix.fpga_packets import schedule_rows
 from akx.report.matrix.ghost_growth import ghost_growth
 from akx.report.matrix.matrix_tables import print_spy
 from akx.tuner import plan_key
-from akx.tuner.model.calibration import Calibration
 from akx.tuner.model.figures import derived_figures
 from akx.tuner.model.predict import predict
 from akx.tuner.space import resolve_backend

@@ -15,8 +15,8 @@ import pytest
 from akx.backends.cuda.device.compile import store_folder
 from akx.core import process
 from akx.core.process import beside, user_folder
+from akx.cost.calibration import calibration_folder, find_calibration
 from akx.plandb import database_path
-from akx.tuner.model.calibration import calibration_folder, find_calibration
 
 
 @pytest.fixture(params=["an error", "a tilde"])

@@ -103,7 +103,7 @@ def test_malformed_files_are_reported_and_skipped(shipped: Path, tmp_path: Path)
 @pytest.fixture
 def ours(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> ShippedPlans:
     """The layer that comes with akx, where these files are its own."""
-    monkeypatch.setattr(folder_module, "_default_directory", lambda: shipped)
+    monkeypatch.setattr(folder_module, "shipped_folder", lambda: shipped)
     return ShippedPlans()
 
 
@@ -141,7 +141,7 @@ def test_a_directory_that_is_not_there_is_an_empty_layer(tmp_path: Path) -> None
 def test_where_the_shipped_plans_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "akx"
     package.mkdir()
-    monkeypatch.setattr(folder_module, "_PACKAGE", package)
+    monkeypatch.setattr("akx.core.process._PACKAGE", package)
     assert ShippedPlans().directory == package / "tuning_db"
     (tmp_path / "tuning_db").mkdir()
     assert ShippedPlans().directory == package / "tuning_db"  # some other project's folder

@@ -12,9 +12,9 @@ import pytest
 from akx.backends import registry
 from akx.core.io import read_matrix
 from akx.core.matrix import Matrix
+from akx.cost.calibration import Calibration
 from akx.plandb import PlanDatabase, ShippedPlans, aged, stale_fields
 from akx.plandb.key import search_key
-from akx.tuner.model.calibration import Calibration
 
 _SHIPPED = Path(__file__).resolve().parents[2] / "tuning_db"
 _LAYER = ShippedPlans(_SHIPPED)

@@ -17,19 +17,13 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.host import HostDevice, host_device
 from akx.backends.memory_budget import within
 from akx.core.errors import AkxError, ArgumentError, DatabaseError, DeviceError, DeviceMemoryError
+from akx.cost.calibration import Calibration, calibration_folder, check_writable, find_calibration
+from akx.cost.device_model import FORMATS, Figures, FormatCost
+from akx.cost.rows import branches, missed, surprises, uneven_rows
 from akx.tuner.measure import Precision
-from akx.tuner.model import calibration
-from akx.tuner.model.calibration import (
-    Calibration,
-    calibrate,
-    calibration_folder,
-    ceiling_of,
-    check_writable,
-    figures_of,
-    find_calibration,
-)
-from akx.tuner.model.figures import FORMATS, Figures, FormatCost, derived_figures
-from akx.tuner.model.rows import branches, missed, surprises, uneven_rows
+from akx.tuner.model import calibrate as calibration
+from akx.tuner.model.calibrate import calibrate
+from akx.tuner.model.figures import ceiling_of, derived_figures, figures_of
 
 #: Nine formats on two matrices, and four of them on four others, four times each; in one turn of all.
 _IN_TURN = 2 * 9 + 4 * 4
@@ -46,7 +40,7 @@ def figures(threads: int, **changes: Any) -> Figures:
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Where calibrations are kept in this test; nothing is shipped."""
     monkeypatch.setenv("AKX_MACHINES", str(tmp_path / "machines"))
-    monkeypatch.setattr(calibration, "_shipped_folder", lambda: tmp_path / "shipped")
+    monkeypatch.setattr("akx.cost.calibration._shipped_folder", lambda: tmp_path / "shipped")
     return tmp_path / "machines"
 
 

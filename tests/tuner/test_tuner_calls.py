@@ -12,11 +12,11 @@ import pytest
 
 from akx.backends.host import HostDevice
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError
+from akx.cost.device_model import Figures
 from akx.plandb import PlanDatabase
 from akx.tuner import Progress, Settings, plan_key
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.history.result import FEW_CALLS
-from akx.tuner.model.figures import Figures
 from akx.tuner.model.predict import Model
 from akx.tuner.search import outcome as outcomes
 from akx.tuner.space import Space, is_baseline, least_bytes

@@ -20,9 +20,9 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.host import HostDevice
 from akx.core.errors import BudgetError
 from akx.core.matrix import Matrix
+from akx.cost.calibration import Calibration
+from akx.cost.device_model import Figures, FormatCost
 from akx.tuner import predict
-from akx.tuner.model.calibration import Calibration
-from akx.tuner.model.figures import Figures, FormatCost
 from benchmarks import elements, gallery, solving
 
 _MIB = 2**20

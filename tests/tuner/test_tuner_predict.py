@@ -21,11 +21,12 @@ from akx.backends.schedule import Traffic
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.device_model import Figures, FormatCost
+from akx.cost.rows import branches, missed, surprises, uneven_rows
 from akx.tuner import predict
 from akx.tuner.model import figures as machine
-from akx.tuner.model.figures import Figures, FormatCost, derived_figures, measured_figures
+from akx.tuner.model.figures import derived_figures, measured_figures
 from akx.tuner.model.predict import Model
-from akx.tuner.model.rows import branches, missed, surprises, uneven_rows
 from akx.tuner.space import Space, build_space, is_baseline
 
 _PREDICT = sys.modules["akx.tuner.model.predict"]  # the package has a function of that name

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from nightly import mostly_nightly
 
 from akx.backends import registry
-from akx.backends.cuda.cost.model import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
+from akx.backends.cuda.cost.model import gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
 from akx.backends.cuda.device.compile import ROOT
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.ghost import layout as ghost_layout
@@ -30,6 +30,7 @@ from akx.backends.cuda.variants import diagonals, vbell
 from akx.backends.memory_budget import within
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.counts import Work
 from akx.formats.base import pattern_of
 from akx.partition.halo import halo_sizes, halos
 from akx.tuner import predict

@@ -13,12 +13,13 @@ import pytest
 from akx.backends.host import host_device
 from akx.core.errors import InfeasibleError
 from akx.core.plan import Plan
+from akx.cost.device_model import Figures
 from akx.plandb import PlanDatabase
 from akx.tuner import tune
 from akx.tuner.candidates import initial_candidates
 from akx.tuner.history.kept import reuse
 from akx.tuner.history.result import FEW_CALLS, Finalist, Trial, TuneResult, Untuned
-from akx.tuner.model.figures import Figures, derived_figures, faster
+from akx.tuner.model.figures import derived_figures, faster
 from akx.tuner.search import outcome as outcomes
 from akx.tuner.search import tune as tuning
 from akx.tuner.search.search import Outcome

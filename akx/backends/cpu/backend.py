@@ -12,9 +12,9 @@ from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
 from akx.backends.vectors import Vectors
 
 if TYPE_CHECKING:
-    from akx.backends.device_model import Figures
     from akx.backends.host import HostDevice
     from akx.backends.variant import AnyVariant, VariantTraits
+    from akx.cost.device_model import Figures
 
 __all__ = ["BACKEND", "CpuBackend"]
 

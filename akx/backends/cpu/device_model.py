@@ -5,29 +5,20 @@ Reading is timed on one buffer a thread, all threads at once, best of five.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from akx.backends.device_model import Figures, FormatCost
 from akx.backends.host import HostDevice
+from akx.cost.coefficients import coefficients
+from akx.cost.device_model import FORMATS, Figures
 
-__all__ = ["COEFFICIENTS", "FORMATS", "derived_figures", "measured_figures"]
+__all__ = ["derived_figures", "measured_figures"]
 
-#: Careful figures of one core of a server: bytes a second from memory, from the last-level cache and from its own,
-#: sparse flops a second.
-_SLOW_PER_CORE, _LAST_LEVEL_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 40e9, 80e9, 3.0e9
-#: Seconds to hand a call to other threads: 1 to 4 us where they listen for it, as in a row of calls; about 50 where
-#: they sleep, which is the first of a row.
-_WAKING = 4e-6
-#: Cores that saturate the memory bus.
-_SATURATING_CORES = 8
+_GUESS = coefficients("cpu", "guesses")
 _MIB = 1024 * 1024
 _PASSES = 5
 #: Bytes that a thread reads in one measurement: so many that handing it over does not count.
@@ -35,24 +26,18 @@ _READ_BYTES = 128 * _MIB
 #: Bytes at most that all threads read from memory.
 _MOST_READ = 1024 * _MIB
 
-#: By SpMV variant, what it costs a core where nobody has measured it: as fitted on the processors that the file names.
-COEFFICIENTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("cost_coefficients.json").read_bytes())[
-    "variants"
-]
-FORMATS = {name: FormatCost(**one["cost"]) for name, one in COEFFICIENTS.items()}
-
 
 def derived_figures(device: HostDevice, threads: int) -> Figures:
     """Careful figures from the number of cores; nothing is measured."""
     used = max(1, min(threads, device.cores))
     return Figures(
-        slow_bandwidth=_SLOW_PER_CORE * min(used, _SATURATING_CORES),
-        last_level_bandwidth=_LAST_LEVEL_PER_CORE * used,
-        cache_bandwidth=_CACHE_PER_CORE * used,
-        flops=_FLOPS_PER_CORE * used,
-        synchronisation=0.0 if used == 1 else 1e-6 * (1 + math.log2(used)) / (used - 1),
+        slow_bandwidth=_GUESS.memory_bytes_per_second * min(used, _GUESS.saturating_cores_count),
+        last_level_bandwidth=_GUESS.last_level_bytes_per_second * used,
+        cache_bandwidth=_GUESS.own_cache_bytes_per_second * used,
+        flops=_GUESS.flops_per_second * used,
+        synchronisation=0.0 if used == 1 else _GUESS.meeting_seconds * (1 + math.log2(used)) / (used - 1),
         last_level_bytes=max(device.l3_bytes, device.l2_bytes),
-        waking=0.0 if used == 1 else _WAKING,
+        waking=0.0 if used == 1 else _GUESS.waking_seconds,
         formats=FORMATS,
     )
 

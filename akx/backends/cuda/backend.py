@@ -18,16 +18,11 @@ from akx.backends.vectors import Vectors
 
 if TYPE_CHECKING:
     from akx.backends.cuda.device.clocks import ClockWatch
-    from akx.backends.device_model import Figures
     from akx.backends.variant import AnyVariant, VariantTraits
+    from akx.cost.device_model import Figures
 
 __all__ = ["BACKEND", "CudaBackend"]
 
-#: Seconds of a kernel in a graph, where nobody has measured it.
-_LAUNCH = 1.2e-6
-#: Bytes a second between host and device, both directions at once: what a memory budget makes the slow memory. And in
-#: one direction alone.
-_BUS, _BUS_ONE_WAY = 1e11, 5.5e10
 _LEAST_COPY = 256 * 1024 * 1024
 
 
@@ -186,25 +181,33 @@ class CudaBackend(Backend):
         return approximate_inverse
 
     def derived_figures(self, device: CudaDevice, threads: int) -> Figures:
-        """Of an NVIDIA GPU: 0.9 of the memory's peak, caches and arithmetic by multiprocessor and clock.
+        """Of an NVIDIA GPU: a share of the memory's peak, caches and arithmetic by multiprocessor and clock.
 
-        A multiprocessor is taken to read 32 bytes a cycle from the L2 cache and 128 from its own (those of an H100 were
-        measured to read 33 and 127), and to gather for 16 sparse multiply-adds a cycle; a synchronisation is a kernel
-        in a graph. With a memory budget the slow memory is the host's, whatever the size of the problem.
+        A synchronisation is a kernel in a graph. With a memory budget the slow memory is the host's, whatever the size
+        of the problem.
         """
-        from akx.backends.device_model import Figures
+        from akx.cost.coefficients import coefficients
+        from akx.cost.device_model import Figures
 
+        guess = coefficients("cuda", "guesses")
+        link = guess.link_bytes_per_second
         cycles = device.sms * (device.clock_hz or 1.5e9)
         return Figures(
-            slow_bandwidth=_BUS if device.budget else 0.9 * (device.memory_bandwidth_hint or 1e12),
-            last_level_bandwidth=_BUS if device.budget else 32.0 * cycles,
-            cache_bandwidth=128.0 * cycles,
-            flops=32.0 * cycles,
-            synchronisation=_LAUNCH,
+            slow_bandwidth=link if device.budget else guess.peak_memory_share * (device.memory_bandwidth_hint or 1e12),
+            last_level_bandwidth=link if device.budget else guess.cache_bytes_per_cycle * cycles,
+            cache_bandwidth=guess.shared_memory_bytes_per_cycle * cycles,
+            flops=guess.flops_per_cycle * cycles,
+            synchronisation=guess.launch_seconds,
             last_level_bytes=device.l2_bytes,
-            link_bandwidth=_BUS,
-            link_one_way=_BUS_ONE_WAY,
+            link_bandwidth=link,
+            link_one_way=guess.link_one_way_bytes_per_second,
         )
+
+    def bandwidth_shares(self) -> tuple[float, float]:
+        from akx.cost.coefficients import coefficients
+
+        reached = coefficients("cuda", "bandwidth")
+        return reached.memory_share, reached.cache_share
 
     def measured_figures(self, device: CudaDevice, threads: int) -> Figures:
         """What copies in the device's memory achieve, bytes read and written, and reading again what caches hold."""

@@ -38,8 +38,9 @@ def calibrations() -> Iterator[Check]:
     """What predictions go by, for every device that akx can use."""
     from akx.backends.registry import backends
     from akx.backends.selection import backend_of, device_of, is_usable
+    from akx.cost.calibration import find_calibration
     from akx.plandb.key import of_other_kernels
-    from akx.tuner.model.calibration import best_figures, find_calibration
+    from akx.tuner.model.figures import best_figures
 
     for backend in backends():
         if not is_usable(backend):
@@ -78,7 +79,7 @@ def calibrations() -> Iterator[Check]:
 
 def _assumed_caches(device: Any, kept: Any) -> tuple[float, float]:
     """What predictions take for the last-level and nearer caches of a GPU whose calibration does not know them."""
-    from akx.tuner.model.calibration import figures_of
+    from akx.tuner.model.figures import figures_of
 
     figures = figures_of(device, kept.threads)
     return figures.last_level_bandwidth, figures.cache_bandwidth

@@ -1,6 +1,6 @@
 """What products of a matrix would do on other devices, going by what is known of their memory.
 
-Of devices that were calibrated (:mod:`akx.tuner.model.calibration`: the user's files, and those shipped with akx) the
+Of devices that were calibrated (:mod:`akx.cost.calibration`: the user's files, and those shipped with akx) the
 measured bandwidths are taken, from cache where the matrix fits it. Of a few others the bandwidth that the papers behind
 akx give, which is that of the data sheet as a rule, of one what akx has measured, and of one FPGA the packets of
 :mod:`akx.report.matrix.fpga_packets`. A bound says what a product cannot exceed, not what it reaches.
@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from akx.core.errors import AkxError, ArgumentError, brief
+from akx.cost.calibration import Calibration, calibration_folder
 from akx.plandb import shipped_plans
-from akx.tuner.model.calibration import Calibration, calibration_folder
 
 if TYPE_CHECKING:
     from akx.report.matrix.format_storage import FormatStorage

@@ -27,16 +27,15 @@ from akx.report.matrix.ghost_growth import GhostGrowth, ghost_growth
 from akx.report.matrix.spy_plot import cell_counts
 from akx.tuner import plan_key
 from akx.tuner.history.kept import usable
-from akx.tuner.model.calibration import best_figures, figures_of
-from akx.tuner.model.figures import derived_figures
+from akx.tuner.model.figures import best_figures, derived_figures, figures_of
 from akx.tuner.model.predict import predict
 from akx.tuner.space import resolve_backend
 
 if TYPE_CHECKING:
     from akx.core.matrix import Matrix
     from akx.core.plan import Plan
+    from akx.cost.device_model import Figures
     from akx.plandb import PlanRecord
-    from akx.tuner.model.figures import Figures
 
 __all__ = ["SPY_CELLS", "MatrixReport", "report_matrix", "spy_counts"]
 

@@ -34,9 +34,9 @@ from akx.core.errors import BudgetError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import Options, traits
 from akx.core.plan import Option, Plan
-from akx.tuner.model.calibration import figures_of
-from akx.tuner.model.figures import Figures
-from akx.tuner.model.rows import is_scattered
+from akx.cost.device_model import Figures
+from akx.cost.rows import is_scattered
+from akx.tuner.model.figures import figures_of
 from akx.tuner.model.seconds import Model, traits_of
 from akx.tuner.space import (
     FULL,

@@ -14,8 +14,8 @@ cores read from the last-level cache: what a pass reads, once for all its powers
 the matrix and all vectors which the own caches of the plan's cores do not hold, the size a factor that depends on the
 bytes of a value. Formats without column indices ask for nothing that has not been fetched ahead: the larger of both
 takes the place of the root. Slots are the values that the format stores, padding included, over all powers, redundant
-ones too; what a slot and a row take a core is known for each format (:class:`akx.backends.device_model.FormatCost`),
-and what a row takes more whose end the processor does not foresee (:mod:`akx.tuner.model.rows`), or where rows are
+ones too; what a slot and a row take a core is known for each format (:class:`akx.cost.device_model.FormatCost`),
+and what a row takes more whose end the processor does not foresee (:mod:`akx.cost.rows`), or where rows are
 sorted, and an entry whose entry of x is not in the nearest cache. Where start vectors are done in groups
 (`Schedule.at_once`), the matrix comes once for a group, which has a price of its own; threads share the groups, and
 vectors are moved once more, since they are side by side meanwhile. Where a price is not known, seconds are the largest
@@ -29,7 +29,7 @@ loads that wait for one another, kernels and exchanges::
     seconds = loaded / slow bandwidth + sqrt(max(memory / slow, cache / last-level bandwidth)^2 + (cycles / clock)^2)
               + chain / clock + kernels x price of one + exchanges x price of one
 
-at 0.85 of the slow bandwidth and 0.6 of that of the cache, of which gathers reach less.
+at shares of the bandwidths that the backend says (`Backend.bandwidth_shares`): gathers reach less of them.
 """
 
 from __future__ import annotations
@@ -39,21 +39,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
 from akx.backends import registry
-from akx.backends.device_model import FormatCost
-from akx.backends.schedule import Traffic, Work
+from akx.backends.selection import backend_of
 from akx.backends.variant import VariantTraits
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.counts import Traffic, Work
+from akx.cost.device_model import Figures, FormatCost
+from akx.cost.rows import missed, surprises
 from akx.tuner.history.result import Roofline
-from akx.tuner.model.figures import Figures
-from akx.tuner.model.rows import missed, surprises
 from akx.tuner.space import Space
 
 __all__ = ["Model", "traits_of"]
 
-#: Share of the bandwidths of memory and of the last-level cache that kernels reach, and cycles a second of a GPU that
-#: does not tell.
-_REACHED, _REACHED_NEAR, _CLOCK = 0.85, 0.6, 1.5e9
+#: Cycles a second of a GPU that does not tell.
+_CLOCK = 1.5e9
 #: How much more of vectors is moved where they are done in groups.
 _MOVED_TOGETHER = 5 / 3
 
@@ -181,7 +180,8 @@ class Model:
 
     def _done(self, work: Work) -> float:
         """Seconds of what a device does, at its figures."""
-        slow, near = _REACHED * self.figures.slow_bandwidth, _REACHED_NEAR * self.figures.last_level_bandwidth
+        reached, reached_near = backend_of(self.space.backend).bandwidth_shares()
+        slow, near = reached * self.figures.slow_bandwidth, reached_near * self.figures.last_level_bandwidth
         clock = self.space.device.clock_hz or _CLOCK
         moved = max(work.memory_bytes / slow, work.cache_bytes / near)
         waits = work.launches * self.figures.synchronisation + work.barriers * self.figures.barrier

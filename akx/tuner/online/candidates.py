@@ -32,7 +32,7 @@ from akx.tuner.history.kept import is_enough, is_final, usable
 from akx.tuner.history.ledger import Ledger
 from akx.tuner.history.result import COMPLETE, EXHAUSTED, FAILED, NO_IMPROVEMENT, PRUNED, Trial, fault_of
 from akx.tuner.history.trial_log import TrialLog, as_measured_here, earlier_trials, without_figures
-from akx.tuner.model.calibration import figures_of
+from akx.tuner.model.figures import figures_of
 from akx.tuner.model.seconds import Model
 from akx.tuner.online.dry_run import NoSampler, job
 from akx.tuner.online.first_runs import Asked, Candidate, FirstRuns, knowing

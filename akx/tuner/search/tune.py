@@ -32,8 +32,7 @@ from akx.tuner.candidates.warm_start import features_of, warm_start_of
 from akx.tuner.history.kept import is_enough, is_final, keep, leave, reuse, usable
 from akx.tuner.history.result import FEW_CALLS, Progress, Trial, TuneResult
 from akx.tuner.history.trial_log import NO_HISTORY, TrialLog, earlier_trials
-from akx.tuner.model.calibration import ceiling_of, figures_of
-from akx.tuner.model.figures import measured_figures
+from akx.tuner.model.figures import ceiling_of, figures_of, measured_figures
 from akx.tuner.model.predict import Model, budget_error
 from akx.tuner.request import Settings, TuneRequest
 from akx.tuner.search.outcome import as_result, faster_of, with_budget, with_calls, with_value_error

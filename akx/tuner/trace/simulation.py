@@ -26,9 +26,9 @@ from akx.backends.schedule import Parameter, Schedule, TimedCall, Traffic
 from akx.core.errors import AkxError, FileFormatError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.device_model import Figures
 from akx.tuner.history.result import COMPLETE, PRUNED, Roofline, Trial
 from akx.tuner.measure import DISTURBED_SECONDS, Watch
-from akx.tuner.model.figures import Figures
 from akx.tuner.model.seconds import Model
 from akx.tuner.space import Costs, Space
 from akx.tuner.trace.recording import AGAIN, RecordedTrial, Recording

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from akx.backends.host import host_device
+from akx.cost.calibration import Calibration
+from akx.cost.device_model import Figures
 from akx.report.doctor.machine import calibrations
-from akx.tuner.model.calibration import Calibration
-from akx.tuner.model.figures import Figures, derived_figures
+from akx.tuner.model.figures import derived_figures
 
 _GPU: Any = SimpleNamespace(
     backend="cuda", device_class="cuda/Test GPU", sms=100, clock_hz=1e9, memory_bandwidth_hint=1e12, l2_bytes=2**25,
@@ -26,7 +27,7 @@ def said(monkeypatch: pytest.MonkeyPatch, device: Any, figures: Figures) -> Any:
     monkeypatch.setattr("akx.backends.registry.backends", lambda: (device.backend,))
     monkeypatch.setattr("akx.backends.selection.is_usable", lambda backend: True)
     monkeypatch.setattr("akx.backends.selection.device_of", lambda backend: device)
-    monkeypatch.setattr("akx.tuner.model.calibration.find_calibration", lambda device_class: known)
+    monkeypatch.setattr("akx.cost.calibration.find_calibration", lambda device_class: known)
     (check,) = calibrations()
     return check
 

@@ -7,7 +7,7 @@ LAYOUTS : tuple of Layout
 VARIANTS : dict of str to VariantTraits
     By the name in plans; that of a layout, or with 16 behind it where columns are 16 bits wide.
 
-What a variant costs a core is in ``cost_coefficients.json`` once it was measured; without that, predictions do not
+What a variant costs a core is in ``akx/cost/cpu.json`` once it was measured; without that, predictions do not
 offer it, and a search alone finds it.
 """
 
@@ -17,11 +17,11 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from akx.backends.cpu.device_model import COEFFICIENTS
 from akx.backends.cpu.variants import bell, csr, dia, inode, sell
 from akx.backends.cpu.variants.base import Given, Known, Layout
-from akx.backends.device_model import FormatCost
 from akx.backends.variant import VariantTraits
+from akx.cost.coefficients import coefficients
+from akx.cost.device_model import FORMATS, format_cost
 from akx.formats.base import Format
 
 __all__ = ["LAYOUTS", "VARIANTS", "Given", "Known", "Layout", "by_arrays", "index_bits", "layout_of", "made_by"]
@@ -31,12 +31,12 @@ _NARROW = "16"
 
 
 def _with_costs(name: str, traits: VariantTraits) -> VariantTraits:
-    known = COEFFICIENTS.get(name)
+    known = vars(coefficients("cpu", "variants")).get(name)
     if known is None:
         return traits
-    sizes = {int(octets): factor for octets, factor in known["sizes"].items()}
-    together = {int(count): FormatCost(**cost) for count, cost in known.get("together", {}).items()}
-    return replace(traits, cost=FormatCost(**known["cost"]), sizes=sizes, together=together)
+    sizes = {int(octets): factor for octets, factor in known["time_ratio_by_value_bytes"].items()}
+    together = {int(count): format_cost(cost) for count, cost in known.get("cost_by_start_vectors", {}).items()}
+    return replace(traits, cost=FORMATS[name], sizes=sizes, together=together)
 
 
 LAYOUTS: dict[str, Layout] = {one.name: one for module in _MODULES for one in module.LAYOUTS}

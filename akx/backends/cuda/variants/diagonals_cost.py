@@ -1,4 +1,4 @@
-"""What a plan by diagonals makes a GPU do (:mod:`akx.backends.cuda.cost.model`), and whether its parts fit."""
+"""What a plan by diagonals makes a GPU do, and whether its parts fit."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda.cost.model import Work, in_cache
+from akx.backends.cuda.cost.model import in_cache
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.variants import diagonals
 from akx.backends.cuda.variants.block_local.layout import shared_limit
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.coefficients import coefficients
+from akx.cost.counts import Work
 from akx.formats.block_local import WARP
 
 __all__ = ["is_compact", "work"]
 
-#: Cycles of a slot of 32 values of 8 bytes and of a slice, and for which a step waits for the first and last of them.
-_VALUES, _SLICE, _WAIT = 4.6, 16.0, 600.0
+_COST = coefficients("cuda", "diagonals")
 
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
-    """What the plan makes the device do, for so many start vectors (:mod:`akx.backends.cuda.cost.model`)."""
+    """What the plan makes the device do, for so many start vectors."""
     per_sm, together = plan.typed.blocks_per_sm, plan.typed.vectors
     found, bands = (diagonals.extents(matrix), diagonals._bands(matrix, device.sms * plan.typed.blocks_per_sm))
     slots = _before(found.uniform + diagonals._EXTRA_WORK * found.scattered)[bands.cuts]
     slices = np.diff(bands.cuts)
     busiest = per_sm * float(
-        (np.diff(slots) * _VALUES * together * matrix.dtype.itemsize / 8.0 + slices * _SLICE).max()
+        (
+            np.diff(slots) * _COST.values_cycles * together * matrix.dtype.itemsize / 8.0 + slices * _COST.slice_cycles
+        ).max()
     )
     steps, vector = float(plan.k * -(-vectors // together)), float(matrix.n * matrix.dtype.itemsize * together)
     stored, rest = diagonals._stored(matrix), diagonals._rest(plan, matrix, device)
@@ -38,7 +41,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         memory_bytes=steps * vector * (1.0 - cached),
         cache_bytes=steps * (rest + 2.0 * vector) + stored + vector,
         cycles=steps * busiest,
-        chain=steps * _WAIT,
+        chain=steps * _COST.step_wait_cycles,
         barriers=steps,
     )
 

@@ -6,9 +6,9 @@ from akx.backends.cpu.cost import bytes_per_entry, front_share
 from akx.backends.cpu.layout import ordered
 from akx.backends.cpu.schedules.ghost.layout import MOST_ROWS
 from akx.backends.host import HostDevice
-from akx.backends.schedule import Traffic
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.counts import Traffic
 from akx.partition.ball_growth import ball_sizes, closure_and_work
 
 __all__ = ["HOPELESS", "closure", "matrix_bytes", "redundancy", "traffic"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from akx.backends.cpu.cost import stored_bytes
 from akx.backends.host import HostDevice
-from akx.backends.schedule import Traffic
 from akx.backends.variant import Variant
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.counts import Traffic
 
 __all__ = ["traffic"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from akx.backends.cpu.cost import front_share, stored_bytes
 from akx.backends.host import HostDevice
-from akx.backends.schedule import Traffic
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.counts import Traffic
 
 __all__ = ["traffic"]
 

@@ -1,4 +1,4 @@
-"""What plans of `ghost` make a GPU do (:mod:`akx.backends.cuda.cost.model`)."""
+"""What plans of `ghost` make a GPU do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from akx.backends.cuda.cost.model import Work
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.ghost import layout
 from akx.backends.cuda.variants.block_local.clusters import clusters_at_once, likely_closure_and_work
@@ -16,14 +15,14 @@ from akx.backends.cuda.variants.block_local.shapes import filled_rows, results_a
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.coefficients import coefficients
+from akx.cost.counts import Work
 from akx.formats.block_local import Shape
 from akx.partition.ghost import GhostZones
 
 __all__ = ["work"]
 
-#: Cycles in which a pass begins: a block learns what it has, and fetches that. Cycles for which the blocks of a cluster
-#: meet. What a result takes that lies apart, in bytes that L2 moves (`partial` of `parts_work`).
-_BEGIN, _CLUSTER, _PARTIAL = 3_400.0, 1_280.0, 290.0
+_COST = coefficients("cuda", "ghost")
 
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
@@ -52,10 +51,10 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         passes=passes,
         waves=waves,
         scattered=results_apart(plan, matrix),
-        partial=_PARTIAL,
+        partial=_COST.partial_result_bytes,
     )
     groups = -(-vectors // together)
-    begin = passes * _BEGIN + (plan.k * _CLUSTER if cluster > 1 else 0.0)
+    begin = passes * _COST.pass_begin_cycles + (plan.k * _COST.cluster_meeting_cycles if cluster > 1 else 0.0)
     return replace(
         found, cycles=found.cycles / per_sm * -(-used // device.sms), chain=found.chain + groups * waves * begin
     )

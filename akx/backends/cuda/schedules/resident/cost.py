@@ -1,4 +1,4 @@
-"""What plans of `resident` make a GPU do (:mod:`akx.backends.cuda.cost.model`)."""
+"""What plans of `resident` make a GPU do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from akx.backends.cuda.cost.model import Work
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.resident import layout
 from akx.backends.cuda.value_compression.encodings import way_of
@@ -15,6 +14,7 @@ from akx.backends.cuda.variants.block_local.cost import Cut, likely_cut_of, natu
 from akx.backends.cuda.variants.block_local.shapes import is_staged, results_apart, shape_of
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.counts import Work
 from akx.formats.block_local import Shape
 
 __all__ = ["cut_of_parts", "work"]

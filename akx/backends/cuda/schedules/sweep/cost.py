@@ -1,4 +1,4 @@
-"""The work of `sweep` (:mod:`akx.backends.cuda.cost.model`), by variant. Of a power, for b start vectors at a time:
+"""The work of `sweep`, by variant. Of a power, for b start vectors at a time:
 
     transfers   stored bytes and b x (x read, y written); from L2 what is fetched twice, and the sectors of x gathered
     cycles      later warps x shuffles + loads of warps x b + lines that these ask L1 for
@@ -22,7 +22,6 @@ import numpy as np
 
 from akx.backends.cuda.cost.model import (
     SECTOR,
-    Work,
     gathered_share,
     in_cache,
     longest_row,
@@ -38,6 +37,8 @@ from akx.backends.cuda.variants import hot_columns as hubs
 from akx.backends.cuda.variants import vbell
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.coefficients import coefficients
+from akx.cost.counts import Work
 from akx.formats.pcsr import PARTITION
 
 __all__ = [
@@ -52,46 +53,16 @@ __all__ = [
     "work",
 ]
 
-#: Cycles that a warp takes a multiprocessor, beside its loads; each of its shuffles; each load of a value, its column
-#: and its entry of x; the same where products go through shared memory.
-_WARP, _SHUFFLE, _LOAD, _STAGED_LOAD = 15.0, 3.4, 0.45, 9.6
-#: Warps that a multiprocessor has done with as soon as with one, and cycles that each more takes of those it has room
-#: for; those of a second round, and of each warp of it or a later one; those in which a warp of slices finds its own.
-_TOGETHER, _CROWDED, _LIFE, _LATER, _FOUND = 25.0, 30.0, 650.0, 20.0, 20.0
-#: Shares of the bytes between memory and L2, and L2 and multiprocessors, that count for kernels which do nothing else.
-_OF_MEMORY, _OF_CACHE = 0.9, 0.85
-#: Cycles in which a warp of vbell finds its slice and adds up what its lanes have, and in which it has what it has
-#: asked for together: off by 12 % in the mean for 5 matrices.
-_BEGIN, _TURN = 1500.0, 600.0
-#: Cycles for each line that a load of a warp asks for.
-_TOUCH = 0.25
+_COST = coefficients("cuda", "sweep")
+
 #: Slots of a lane that csr and sell ask for together, as in ``sweep.cuh``.
 _TOGETHER_IN_LANE = 4
-#: Cycles of a load of 32 values that are looked up in a table, beside its own: in a layout of slots, and in csr, where
-#: fewer of them were under way. Fitted on 8 matrices, when lanes asked for a slot at a time: sell was predicted 13 %
-#: off in the median, not 31, pcsr 7, not 20.
-_LOOKUP, _LOOKUP_CSR = 14.0, 4.0
-#: Cycles until a lane has columns, values and entries of x that it has asked for together, from L2, and how many more
-#: where they come from memory.
-_NEAR, _FAR = 570.0, 20.0
-#: Cycles in which a partition of pcsr is summed up and the shares of split rows are joined.
-_JOIN = 1700.0
-#: Cycles in which a thread of pcsr adds one sum to its row's.
-_ADD = 10.0
-#: Cycles of a chunk of 256 slots, and more of them for each slot whose entry of x is not in shared memory; bytes of x
-#: that a block brings there in a cycle.
-_CHUNK, _AWAY, _BROUGHT = 130.0, 1.6, 32.0
 #: Threads of a multiprocessor, bytes of a line, and the share of its memory that is L1's where a kernel shares none.
 _THREADS, _LINE, _L1 = 2048, 128, 0.75
 #: By compute capability, threads of multiprocessors that hold fewer (CUDA C++ Programming Guide, technical
 #: specifications).
 _FEWER_THREADS = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, (12, 0): 1536}
 _WARP_SIZE = 32
-
-
-#: Most of it that is kept, and share of the price of a launch where kernels begin early: of a matrix that is in L2, and
-#: of one that is not.
-_KEPT, _EARLY, _EARLY_FAR = 0.5, 0.6, 0.3
 
 
 def csr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: int, value: int) -> Work:
@@ -102,10 +73,10 @@ def csr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: in
     stored = matrix.nnz * (value + 4.0) + 4.0 * matrix.n
     longest = _turns(-(-longest_row(matrix) // lanes))
     again = _fetched_again(matrix, device, lanes)
-    issued = _later(warps, device) * _SHUFFLE * np.log2(lanes) * vectors
-    issued += _LOAD * warps * float(per_warp.mean()) * vectors
-    issued += _TOUCH * touched_lines(matrix, lanes) * matrix.nnz * vectors
-    issued += _TOUCH * warps * float(per_warp.mean()) * _lines_of_rows(matrix, _WARP_SIZE / lanes)
+    issued = _later(warps, device) * _COST.shuffle_cycles * np.log2(lanes) * vectors
+    issued += _COST.load_cycles * warps * float(per_warp.mean()) * vectors
+    issued += _COST.line_cycles * touched_lines(matrix, lanes) * matrix.nnz * vectors
+    issued += _COST.line_cycles * warps * float(per_warp.mean()) * _lines_of_rows(matrix, _WARP_SIZE / lanes)
     found = _work(matrix, device, k, vectors, stored, again, issued, longest)
     turns = float(np.ceil(per_warp / _TOGETHER_IN_LANE).mean())
     return replace(found, chain=max(found.chain, k * _waited(warps, device, turns)))
@@ -127,13 +98,15 @@ def sell_work(
     size = matrix.dtype.itemsize
     warps = matrix.n * lanes / _WARP_SIZE
     stored = slots * (value + bits / 8.0) + matrix.n / 4.0 + (4.0 * matrix.n if order else 0.0)
-    issued = _later(warps, device) * _SHUFFLE * np.log2(lanes) * vectors
-    issued += _LOAD * vectors * (slots / _WARP_SIZE + matrix.n / _WARP_SIZE * (lanes - 1) / 2.0)
-    issued += _TOUCH * (touched_lines(matrix, lanes) * matrix.nnz * vectors + slots * (value + bits / 8.0) / _LINE)
+    issued = _later(warps, device) * _COST.shuffle_cycles * np.log2(lanes) * vectors
+    issued += _COST.load_cycles * vectors * (slots / _WARP_SIZE + matrix.n / _WARP_SIZE * (lanes - 1) / 2.0)
+    issued += _COST.line_cycles * (
+        touched_lines(matrix, lanes) * matrix.nnz * vectors + slots * (value + bits / 8.0) / _LINE
+    )
     longest = _turns(-(-longest_row(matrix) // lanes))
     found = _work(matrix, device, k, vectors, stored, 1.0, issued, longest)
     loads = slots / max(matrix.n * lanes, 1) / _TOGETHER_IN_LANE
-    found = replace(found, chain=max(found.chain, k * _waited(warps, device, loads)) + k * _FOUND)
+    found = replace(found, chain=max(found.chain, k * _waited(warps, device, loads)) + k * _COST.slice_search_cycles)
     apart = k * vectors * matrix.n * max(0.0, SECTOR - size) if order else 0.0  # results go to one sector each
     return replace(found, cache_bytes=found.cache_bytes + apart)
 
@@ -141,9 +114,14 @@ def sell_work(
 def rows16_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int, value: int) -> Work:
     """Rows padded to 16 entries; half a warp does eight of them one after another."""
     stored = slots * (value + 4.0) + 4.0 * matrix.n
-    issued = matrix.n / 2.0 * (_WARP + 4 * _SHUFFLE * vectors) + _LOAD * vectors * slots / _WARP_SIZE
-    issued += _TOUCH * (touched_lines(matrix, 16) * matrix.nnz * vectors + stored / _LINE)
-    waits = _turns(-(-longest_row(matrix) // 16)) + 11.0 * max(1.0, slots / 16.0 / max(matrix.n, 1) / _TOGETHER_IN_LANE)
+    issued = (
+        matrix.n / 2.0 * (_COST.warp_cycles + 4 * _COST.shuffle_cycles * vectors)
+        + _COST.load_cycles * vectors * slots / _WARP_SIZE
+    )
+    issued += _COST.line_cycles * (touched_lines(matrix, 16) * matrix.nnz * vectors + stored / _LINE)
+    waits = _turns(-(-longest_row(matrix) // 16)) + _COST.rows16_waits_count * max(
+        1.0, slots / 16.0 / max(matrix.n, 1) / _TOGETHER_IN_LANE
+    )
     return _work(matrix, device, k, vectors, stored, 1.0, issued, waits)
 
 
@@ -156,11 +134,11 @@ def pcsr_work(
     """
     stored = slots * (value + 4.0) + 8.0 * matrix.n
     loads = slots / _WARP_SIZE
-    issued = loads / ahead * _WARP + _STAGED_LOAD * vectors * loads
-    issued += _TOUCH * (touched_lines(matrix, 0) * matrix.nnz * vectors + stored / _LINE)
+    issued = loads / ahead * _COST.warp_cycles + _COST.staged_load_cycles * vectors * loads
+    issued += _COST.line_cycles * (touched_lines(matrix, 0) * matrix.nnz * vectors + stored / _LINE)
     found = _work(matrix, device, k, vectors, stored, 1.0, issued, 1.0 + ahead)
     added = min(longest_row(matrix), PARTITION) / pad
-    return replace(found, chain=found.chain + k * (_JOIN + _ADD * added), launches=2.0 * k)
+    return replace(found, chain=found.chain + k * (_COST.join_cycles + _COST.sum_cycles * added), launches=2.0 * k)
 
 
 def hubs_work(
@@ -172,12 +150,16 @@ def hubs_work(
     cached = in_cache(stored + moved, device)
     gathered = gathered_share(matrix) * (1.0 - share) * matrix.nnz * SECTOR * vectors
     least = multiply_cycles(device, matrix.dtype) * slots / _WARP_SIZE
-    each = max(slots / 256.0 * _CHUNK + (1.0 - share) * slots * _AWAY, least) / max(device.sms, 1) + room / _BROUGHT
+    each = (
+        max(slots / 256.0 * _COST.chunk_cycles + (1.0 - share) * slots * _COST.far_slot_cycles, least)
+        / max(device.sms, 1)
+        + room / _COST.hub_bytes_per_cycle
+    )
     return Work(
         memory_bytes=k * (vectors * (1.0 - cached) * stored + (1.0 - cached) * moved),
         cache_bytes=k * (vectors * stored + moved + gathered + vectors * room * device.sms),
         cycles=k * vectors * each,
-        chain=k * vectors * (_NEAR + _JOIN),
+        chain=k * vectors * (_COST.cache_wait_cycles + _COST.join_cycles),
         launches=vectors * (2.0 * k + 1.0),
     )
 
@@ -188,11 +170,12 @@ def vbell_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: 
     stored = slots * value + 4.0 * nodes.blocks + 4.0 * nodes.sizes.size
     wide = max(1.0, (nodes.slots / max(nodes.blocks, 1)) ** 0.5)  # of a block
     issued = (
-        matrix.n * lanes / _WARP_SIZE * _SHUFFLE * (lanes - 1) * vectors + _LOAD * (vectors + 1.0) * slots / _WARP_SIZE
+        matrix.n * lanes / _WARP_SIZE * _COST.shuffle_cycles * (lanes - 1) * vectors
+        + _COST.load_cycles * (vectors + 1.0) * slots / _WARP_SIZE
     )
-    issued += _TOUCH * (slots / wide * vectors + stored / _LINE)
+    issued += _COST.line_cycles * (slots / wide * vectors + stored / _LINE)
     found = _work(matrix, device, k, vectors, stored, 1.0, issued, 0)
-    return replace(found, chain=k * (_BEGIN + _TURN * vbell.turns(matrix, lanes)))
+    return replace(found, chain=k * (_COST.vbell_begin_cycles + _COST.vbell_turn_cycles * vbell.turns(matrix, lanes)))
 
 
 def outside_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, stored: float) -> Work:
@@ -209,10 +192,10 @@ def _work(
     gathered = gathered_share(matrix) * matrix.nnz * SECTOR * vectors
     multiplied = multiply_cycles(device, matrix.dtype) * vectors * matrix.nnz / _WARP_SIZE
     return Work(
-        memory_bytes=k * (1.0 - cached) * (stored + moved) * _OF_MEMORY,
-        cache_bytes=k * (stored * again + moved + gathered) * _OF_CACHE,
+        memory_bytes=k * (1.0 - cached) * (stored + moved) * _COST.memory_bytes_share,
+        cache_bytes=k * (stored * again + moved + gathered) * _COST.cache_bytes_share,
         cycles=k * max(issued, multiplied) / max(device.sms, 1),
-        chain=k * waits * (_NEAR + (1.0 - cached) * _FAR),
+        chain=k * waits * (_COST.cache_wait_cycles + (1.0 - cached) * _COST.memory_wait_cycles),
         launches=float(k),
     )
 
@@ -236,12 +219,14 @@ def _waited(warps: float, device: CudaDevice, loads: float) -> float:
     """Cycles after which the last of so many warps ends, each with so many loads."""
     held = min(warps / max(device.sms, 1), _warps_of(device))
     later = _later(warps, device) / max(device.sms, 1)
-    return _NEAR * loads + _CROWDED * max(0.0, held - _TOGETHER) + (_LIFE + _LATER * later if later else 0.0)
+    waited: float = _COST.cache_wait_cycles * loads
+    waited += _COST.crowded_warp_cycles * max(0.0, held - _COST.free_warps_count)
+    return waited + (_COST.second_round_cycles + _COST.later_warp_cycles * later if later else 0.0)
 
 
 def looked_up(found: Work, device: CudaDevice, slots: int, loads: float, *, in_csr: bool) -> Work:
     """The work of a layout of so many slots, read so many times in all, with its values in a table."""
-    each = _LOOKUP_CSR if in_csr else _LOOKUP
+    each = _COST.csr_table_load_cycles if in_csr else _COST.table_load_cycles
     return replace(found, cycles=found.cycles + loads * each * slots / _WARP_SIZE / max(device.sms, 1))
 
 
@@ -283,8 +268,8 @@ def _passing(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, found
     size = layout.bytes_of(plan, matrix)
     vector = float(matrix.n * matrix.dtype.itemsize * vectors)
     # Of what comes from memory, the matrix has its share; of that, what stays does not come.
-    kept = min(2.0**20 * keep, _KEPT * device.l2_bytes, size) / max(size + 2.0 * vector, 1.0)
-    early = (_EARLY_FAR if size > device.l2_bytes else _EARLY) if is_early else 1.0
+    kept = min(2.0**20 * keep, _COST.kept_cache_share * device.l2_bytes, size) / max(size + 2.0 * vector, 1.0)
+    early = (_COST.early_far_launch_share if size > device.l2_bytes else _COST.early_launch_share) if is_early else 1.0
     return replace(found, memory_bytes=found.memory_bytes * (1.0 - kept), launches=found.launches * early)
 
 

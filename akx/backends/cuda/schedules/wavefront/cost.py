@@ -1,4 +1,4 @@
-"""The work of `wavefront` (:mod:`akx.backends.cuda.cost.model`). Of a pass:
+"""The work of `wavefront`. Of a pass:
 
     transfers   the matrix, one x and the results, once; through L2 nothing is read again
     cycles      steps x (what a step takes by itself + slices of a warp x (their own + slots))
@@ -14,25 +14,22 @@ from math import ceil
 
 import numpy as np
 
-from akx.backends.cuda.cost.model import Work, multiply_cycles
+from akx.backends.cuda.cost.model import multiply_cycles
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.matrix import features
 from akx.backends.cuda.schedules.wavefront import strips as fronts
 from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, asks_of
-from akx.backends.schedule import Traffic
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.cost.coefficients import coefficients
+from akx.cost.counts import Traffic, Work
 from akx.formats.base import pattern_of
 from akx.partition.level_order import ORDERS
 from akx.partition.wavefront_blocks import Strips
 
 __all__ = ["asks", "work"]
 
-#: Cycles of a step, whatever the slack (none has been seen on levels of ct2010 only); of each slice that a warp has in
-#: it, beside its slots; of each of these; and where some slots of a slice stay in shared memory.
-_STEP, _SLICE, _SLOT, _NEAR = 515.0, 120.0, 38.0, 200.0
-#: And for each value of others that a thread asks for in a step, where rows are in the order given and by levels.
-_ASK, _FAR_ASK = 70.0, 200.0
+_COST = coefficients("cuda", "wavefront")
 
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: int, traffic: Traffic) -> Work:
@@ -45,9 +42,11 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: in
     steps += 2 * FLIGHT  # before the first block has all it needs
     passes, per = ceil(plan.k / plan.k_per_pass), fronts.slices_each_step(plan)
     slots = ceil(matrix.nnz / max(matrix.n, 1) / fronts.lanes_of(plan))
-    near = _NEAR if fronts.slots_for(matrix, fronts.lanes_of(plan)) > fronts.held_of(plan) else 0.0
-    each = _STEP + per * (_SLICE + near + slots * max(_SLOT, 4.0 * multiply_cycles(device, matrix.dtype)))
-    each += asks(plan, matrix, device) * (_ASK if plan.partitioner == ORDERS[0] else _FAR_ASK)
+    near = _COST.shared_slots_cycles if fronts.slots_for(matrix, fronts.lanes_of(plan)) > fronts.held_of(plan) else 0.0
+    each = _COST.step_cycles + per * (
+        _COST.slice_cycles + near + slots * max(_COST.slot_cycles, 4.0 * multiply_cycles(device, matrix.dtype))
+    )
+    each += asks(plan, matrix, device) * (_COST.ask_cycles if plan.partitioner == ORDERS[0] else _COST.level_ask_cycles)
     return Work(
         memory_bytes=vectors * traffic.bytes,
         cache_bytes=vectors * traffic.cache_bytes,

@@ -1,4 +1,4 @@
-"""The work of `resident` and `ghost` (:mod:`akx.backends.cuda.cost.model`). Of a step, for the busiest of the parts:
+"""The work of `resident` and `ghost`. Of a step, for the busiest of the parts:
 
     cycles      slots x values in one x cycles of 32 values + slices x cycles of one, of all parts on a multiprocessor
     chain       slots of the longest warp x latency of x + halo / threads x latency of L2 + flags of neighbours
@@ -18,7 +18,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda.cost.model import SECTOR, Work, gathered_share, in_cache, multiply_cycles
+from akx.backends.cuda.cost.model import SECTOR, gathered_share, in_cache, multiply_cycles
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.matrix import features
 from akx.backends.cuda.value_compression.encodings import FULL, table_bytes
@@ -26,6 +26,8 @@ from akx.backends.cuda.variants.block_local.clusters import likely_closure_and_w
 from akx.backends.cuda.variants.block_local.layout import STATIC, held_registers, slot_bytes, stage_bytes
 from akx.backends.cuda.variants.block_local.shapes import nodes_of, nodes_there, padding, widest
 from akx.core.matrix import Matrix
+from akx.cost.coefficients import coefficients
+from akx.cost.counts import Work
 from akx.formats.base import Pattern
 from akx.formats.block_local import SLICE, WARP, Shape
 from akx.partition.cuts import even_cuts_of
@@ -33,34 +35,10 @@ from akx.partition.halo import halo_sizes
 
 __all__ = ["Cut", "fixed_bytes", "likely_cut_of", "natural_cut", "parts_work", "slots_per_slice"]
 
-#: Cycles of 32 values of 8 bytes, multiplied from shared memory or registers, and of a slice.
-_VALUES, _HELD, _SLICE = 3.6, 3.0, 30.0
-#: Cycles for which a slot waits for x in shared and in global memory; slots that are asked for together, from L2 or
-#: memory; a batch of the halo; a neighbour's flag.
-_NEAR, _GLOBAL, _FAR, _HALO, _FLAG = 24.0, 60.0, 450.0, 300.0, 35.0
-#: Times that a warp waits for the slots of its further slices, over the first, where blocks are alone and may be few.
-_ALONE = 1.7
-#: Cycles in which the threads of a block meet, in a step without an exchange.
-_MEET = 250.0
-#: Share of L2 in which what is read in each step can be kept, with results passing through.
-_KEPT = 0.44
-#: Share of its size that counts where L2 is to have what is read once a call.
-_ONCE = 0.9
-#: Share of the sectors of x that slices read which come from L2, not from L1.
-_GATHERED = 0.45
-#: Bytes that L2 moves in the time in which it takes part of a sector, where no two of a warp's rows share one, and the
-#: power of their share otherwise. A million rows in random order took 20 us; of rows that METIS finds side by side more
-#: share a sector than of columns: 0.24 of G3_circuit's took what 0.12 of rows in random order do.
-_PARTIAL, _PARTING = 110.0, 1.5
-#: Where results are staged: bytes that L2 moves in the time in which it takes one and gives it back, and cycles that a
-#: step takes besides; both times two more at the end of a pass.
-_STAGED, _STAGE_CYCLES = 30.0, 1_500.0
+_COST = coefficients("cuda", "block_local")
+
 #: 32-bit registers of a thread that are no slots.
 _WORKING = 34
-#: Rows of the busiest part over those of an equal share, where METIS deals them, ghosts included.
-_UNEVEN = 1.25
-#: Parts that such a part has around it.
-_NEIGHBOURS = 12.0
 
 
 @dataclass(frozen=True)
@@ -120,8 +98,16 @@ def likely_cut_of(matrix: Matrix, bc: int, parts: int, depth: int) -> Cut:
     rows = _nodes(matrix, bc).rows
     reach = likely_closure_and_work(matrix, parts, depth + 1)[0]
     closure, redundancy = likely_closure_and_work(matrix, parts, depth)
-    own = np.array([_UNEVEN * rows / max(parts, 1)])
-    return Cut(own, own * (reach - closure), np.array([_NEIGHBOURS]), np.array([np.inf]), None, closure, redundancy)
+    own = np.array([_COST.largest_part_ratio * rows / max(parts, 1)])
+    return Cut(
+        own,
+        own * (reach - closure),
+        np.array([_COST.neighbour_parts_count]),
+        np.array([np.inf]),
+        None,
+        closure,
+        redundancy,
+    )
 
 
 def fixed_bytes(cut: Cut, shape: Shape, k: int, vectors: int, size: int, *, shared: bool) -> NDArray[np.float64]:
@@ -149,7 +135,7 @@ def parts_work(
     waves: int = 1,
     way: str = FULL,
     scattered: bool = False,
-    partial: float = _PARTIAL,
+    partial: float | None = None,
     staged: bool = False,
 ) -> Work:
     """The work of k steps of parts.
@@ -172,7 +158,7 @@ def parts_work(
         What values are stored as.
     scattered : bool
         Rows of a part lie as far apart in the results as the columns of a row do.
-    partial : float
+    partial : float, optional
         Bytes that L2 moves in the time in which it takes a result that shares a sector with no other of its warp.
     staged : bool
         Results come in the order of rows through a stage.
@@ -184,15 +170,17 @@ def parts_work(
     held = np.minimum(slices, shape.held_slices * shape.warps)
     area = shape.br * shape.bc * together
     least = multiply_cycles(device, matrix.dtype)
-    each, each_held = (area * max(one * size / 8.0, least) for one in (_VALUES, _HELD))
+    each, each_held = (area * max(one * size / 8.0, least) for one in (_COST.values_cycles, _COST.held_values_cycles))
     rounds = slices / shape.warps
     in_registers = held * shape.held_slots
     spent = np.maximum(slots - held * min(mean, shape.held_slots), 0.0) * each + in_registers * each_held
-    cycles = waves * per_sm * float((spent + slices * _SLICE).max(initial=0.0))
-    chain = (long + np.maximum(rounds - 1.0, 0.0) * mean) * (_NEAR if shared else _GLOBAL)
-    waited = cut.neighbours * _FLAG
+    cycles = waves * per_sm * float((spent + slices * _COST.slice_cycles).max(initial=0.0))
+    chain = (long + np.maximum(rounds - 1.0, 0.0) * mean) * (
+        _COST.shared_wait_cycles if shared else _COST.global_wait_cycles
+    )
+    waited = cut.neighbours * _COST.flag_cycles
     if shared:
-        waited = waited + cut.halo * shape.bc * together / (WARP * shape.warps) * _HALO
+        waited = waited + cut.halo * shape.bc * together / (WARP * shape.warps) * _COST.halo_wait_cycles
     bytes_of_slot = float(slot_bytes(shape, matrix.dtype, way))
     limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
     nodes = _nodes(matrix, shape.bc).rows
@@ -204,30 +192,34 @@ def parts_work(
     count = 1.0 if cut.first is not None else nodes / float(cut.own[0])
     far = read = float(rest.sum()) * count
     stored = float(slots.sum()) * count * bytes_of_slot
-    kept = min(far, keep, _KEPT * device.l2_bytes)
+    kept = min(far, keep, _COST.kept_cache_share * device.l2_bytes)
     vector = float(matrix.n) * size * together
-    gathered = 0.0 if shared else _GATHERED * gathered_share(matrix) * matrix.nnz * SECTOR * together
+    gathered = 0.0 if shared else _COST.gathered_sectors_share * gathered_share(matrix) * matrix.nnz * SECTOR * together
     if staged:
-        gathered += (1.0 + 2.0 / k) * matrix.n * _STAGED * size / 8.0 * together
+        gathered += (1.0 + 2.0 / k) * matrix.n * _COST.staged_result_bytes * size / 8.0 * together
     elif scattered:
-        gathered += gathered_share(matrix) ** _PARTING * matrix.n * partial * together
+        each_result = _COST.partial_result_bytes if partial is None else partial
+        gathered += gathered_share(matrix) ** _COST.partial_result_exponent * matrix.n * each_result * together
     if far > 0.0:
         far += _spilled(device, matrix, shape, per_sm, together, way) * per_sm * device.sms
     steps, exchanges = float(k * groups), (ceil(k / depth) if depth else 0) * groups
-    waiting = float(long) if depth else long + _ALONE * np.maximum(rounds - 1.0, 0.0) * mean
-    chain = chain + waiting * (far / max(stored, 1.0)) / _ahead(shape) * _FAR
+    waiting = float(long) if depth else long + _COST.later_slice_wait_ratio * np.maximum(rounds - 1.0, 0.0) * mean
+    chain = chain + waiting * (far / max(stored, 1.0)) / _ahead(shape) * _COST.slots_wait_cycles
     beside = steps * waves * float(chain.max(initial=0.0)) + exchanges * float(waited.max(initial=0.0))
     cached = in_cache(stored + 2.0 * vector, device)
     return Work(
         # What comes in each step is not loaded besides; what is read once a call stays longer than that.
         loaded_bytes=passes
-        * ((1.0 - in_cache(_ONCE * stored, device)) * max(stored - read, 0.0) + (1.0 - cached) * vector * cut.closure),
+        * (
+            (1.0 - in_cache(_COST.loaded_bytes_share * stored, device)) * max(stored - read, 0.0)
+            + (1.0 - cached) * vector * cut.closure
+        ),
         memory_bytes=steps * (far - kept + (2.0 if staged else 1.0) * vector * (1.0 - cached)),
         cache_bytes=steps * (far + (2.0 if depth else 1.0) * vector + gathered) + passes * (stored + vector),
         cycles=steps * cycles,
         chain=beside
-        + (steps - exchanges) * waves * _MEET
-        + (steps + 2.0 * groups) * (_STAGE_CYCLES if staged else 0.0),
+        + (steps - exchanges) * waves * _COST.meeting_cycles
+        + (steps + 2.0 * groups) * (_COST.staged_step_cycles if staged else 0.0),
         launches=float(passes),
         barriers=float(exchanges),
     )

@@ -1,10 +1,9 @@
-"""Figures of a machine measured once and kept, for predictions: ``akx doctor --calibrate``.
+"""Measure a device once, for predictions: ``akx doctor --calibrate``.
 
 Host: bandwidths as in :mod:`akx.tuner.model.figures`, on all threads and on one; what every format costs a core
 (below); what it takes to set threads to work, and to have them meet, from sweeps over a matrix of 512 rows. GPU:
 bandwidths, of its link to the host too, and what a kernel in a graph and an exchange between multiprocessors take, from
-`sweep` and `resident` over such a matrix: 33 powers beside one, less what loads wait for one another there. What its
-kernels cost in cycles is known.
+`sweep` and `resident` over such a matrix: 33 powers beside one, less what loads wait for one another there.
 
 A product in one format is taken to cost a core ``slots x slot + rows x row`` seconds. Both prices come from two
 matrices that fit its second cache, of dense 3 x 3 blocks around the diagonal, so that every format fits them: one with
@@ -13,24 +12,14 @@ sorts rows, is what a matrix with rows of 1 to 8 entries takes longer than one w
 lengths; of how many branches a core remembers the outcome is where, of matrices with more and more such rows, half of
 that is to be seen. What an entry costs more whose entry of x is not in the nearest cache is what rows of 8 entries
 anywhere take longer than as many side by side.
-
-A calibration is for one class of devices, which has the number of cores in it: a process that may run on fewer is
-on another machine, as far as this goes. It is a JSON file in ``machines`` in the user's data directory
-(``AKX_MACHINES`` names another), written in one step; below these are those shipped with akx. Without one the figures
-are guesses. Programs on fewer threads than were calibrated get the bandwidth of one times their number, up to that of
-all.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -41,43 +30,20 @@ from akx.backends.device_lock import device_lock
 from akx.backends.revisions import ALL, sources
 from akx.backends.schedule import Schedule, as_coefficients
 from akx.backends.selection import HOST, backend_of
-from akx.core.atomic_files import write_in_one_step
-from akx.core.errors import (
-    AkxError,
-    ArgumentError,
-    DatabaseError,
-    DeviceError,
-    DeviceMemoryError,
-    InfeasibleError,
-    brief,
-)
+from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import schedule_with
 from akx.core.plan import Plan
-from akx.core.process import user_folder
+from akx.cost.calibration import UNKNOWN_FORMAT, Calibration
+from akx.cost.device_model import FORMATS, Figures, FormatCost
+from akx.cost.rows import branches, missed, surprises, uneven_rows
 from akx.plandb.record import now
 from akx.tuner import measure
 from akx.tuner.measure import Precision
-from akx.tuner.model.figures import FORMATS, Figures, FormatCost, derived_figures, faster, measured_figures
-from akx.tuner.model.rows import branches, missed, surprises, uneven_rows
+from akx.tuner.model.figures import measured_figures
 
-__all__ = [
-    "CALIBRATION_SCHEMA",
-    "Calibration",
-    "best_figures",
-    "calibrate",
-    "calibration_folder",
-    "ceiling_of",
-    "check_writable",
-    "figures_of",
-    "find_calibration",
-]
+__all__ = ["calibrate"]
 
-#: Version of the form of a file.
-CALIBRATION_SCHEMA = 1
-
-_KIND = "machine"
-_SHIPPED = "machines"
 #: Rows and blocks in a row of the two matrices, in blocks of so many unknowns, and powers of a call.
 _SHAPES, _BLOCK, _POWERS = ((2000, 2), (250, 16)), 3, 8
 #: Rows of the matrix whose rows are of changing length, the longest of them, and the window in which they are sorted.
@@ -89,8 +55,6 @@ _LEAST_SURPRISE = 1e-9
 #: Rows of the matrix whose columns are anywhere, and entries in each: no nearest cache holds its x, and every next one
 #: does, beside the matrix that goes through.
 _SCATTERED_ROWS, _SCATTERED_ENTRIES = 24_000, 8
-#: What is guessed of a format of which nobody knows what differing rows cost.
-_UNKNOWN = FormatCost(0.0, 0.0)
 #: Rows of the matrix on which threads do next to nothing, and powers of the longer call.
 _TINY, _MEETINGS = 512, 32
 _PRECISION = Precision(relative=0.01, seconds=0.1)
@@ -102,162 +66,6 @@ _ROUNDS = 4
 _LIKELY = 25.0
 #: Times that prices are measured until they are likely.
 _ATTEMPTS = 3
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What was measured of one class of devices.
-
-    Attributes
-    ----------
-    device_class : str
-        ``HostDevice.device_class`` or ``CudaDevice.device_class``.
-    threads : int
-        Threads of `all_threads`.
-    one_thread, all_threads : Figures
-        On one thread of the host, and on all; the same for a GPU.
-    kernel_hash : str
-        Of the kernels whose formats were timed.
-    created : str
-        When, in UTC.
-    """
-
-    device_class: str
-    threads: int
-    one_thread: Figures
-    all_threads: Figures
-    kernel_hash: str
-    created: str
-
-    def figures(self, threads: int) -> Figures:
-        """For so many threads, at most those calibrated."""
-        if threads <= 1:
-            return self.one_thread
-        one, most = self.one_thread, self.all_threads
-        if threads >= self.threads:
-            return most
-        return replace(
-            most,
-            slow_bandwidth=min(most.slow_bandwidth, threads * one.slow_bandwidth),
-            last_level_bandwidth=min(most.last_level_bandwidth, threads * one.last_level_bandwidth),
-            cache_bandwidth=min(most.cache_bandwidth, threads * one.cache_bandwidth),
-            flops=min(most.flops, threads * one.flops),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types; :meth:`from_json` inverts it."""
-        return {"akx": _KIND, "schema": CALIBRATION_SCHEMA, **asdict(self)}
-
-    @staticmethod
-    def from_json(data: Any) -> Calibration:
-        """Make one from :meth:`to_json`'s dict. Raises :class:`ArgumentError` where it is none, or of a newer akx."""
-        if not isinstance(data, Mapping) or data.get("akx") != _KIND:
-            raise ArgumentError("this is no calibration", expected=f'a JSON object with "akx": "{_KIND}"')
-        if data.get("schema") != CALIBRATION_SCHEMA:
-            raise ArgumentError(
-                "calibration of another schema", expected=str(CALIBRATION_SCHEMA), found=brief(data.get("schema"))
-            )
-        try:
-            threads = int(data["threads"])
-            if threads < 1:
-                raise ValueError(f"threads are {threads}")
-            return Calibration(
-                device_class=str(data["device_class"]),
-                threads=threads,
-                one_thread=_figures(data["one_thread"]),
-                all_threads=_figures(data["all_threads"]),
-                kernel_hash=str(data["kernel_hash"]),
-                created=str(data["created"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise ArgumentError(
-                "calibration is not valid", found=f"{type(error).__name__}: {error}", hint="akx doctor --calibrate"
-            ) from error
-
-    def save(self, folder: Path | None = None) -> Path:
-        """Write it in one step to `folder`, the user's by default. Raises :class:`DatabaseError` where that fails."""
-        path = (calibration_folder() if folder is None else folder) / _file_name(self.device_class)
-        _write(path, json.dumps(self.to_json(), indent=1) + "\n")
-        return path
-
-
-def check_writable(folder: Path | None = None) -> None:
-    """Make `folder`, the user's by default. Raises :class:`DatabaseError` where :meth:`Calibration.save` would."""
-    path = (calibration_folder() if folder is None else folder) / ".akx"
-    _write(path, "")
-    path.unlink(missing_ok=True)
-
-
-def calibration_folder() -> Path:
-    """Where calibrations are kept: ``AKX_MACHINES``, else ``machines`` in the user's data directory."""
-    given = os.environ.get("AKX_MACHINES", "").strip()
-    if given:
-        return Path(os.path.expanduser(given))  # a home that is not known stays as it is written
-    return user_folder("data") / _SHIPPED
-
-
-def find_calibration(device_class: str) -> tuple[Calibration, Path] | None:
-    """The user's calibration of a class of devices, else the one shipped with akx, and its file; None without one.
-
-    A file that cannot be read, or is none, counts as not there. It is read again once it has changed.
-    """
-    for folder in (calibration_folder(), _shipped_folder()):
-        path = folder / _file_name(device_class)
-        try:
-            stamp = path.stat()
-        except OSError:
-            continue
-        known = _READ.get(path)
-        if known is None or known[0] != (stamp.st_mtime_ns, stamp.st_size):
-            known = _READ[path] = (stamp.st_mtime_ns, stamp.st_size), _read(path)
-        if known[1] is not None and known[1].device_class == device_class:
-            return known[1], path
-    return None
-
-
-def figures_of(device: Any, threads: int) -> Figures:
-    """The figures to predict with: calibrated ones where there are any, else derived ones.
-
-    Parameters
-    ----------
-    device : HostDevice or CudaDevice
-        Of the plans; where its `cores` are limited to `threads`, of the same class all the same.
-    threads : int
-        Most threads of a plan.
-    """
-    whole, backend = device.whole(), backend_of(device.backend)
-    found = find_calibration(whole.device_class)
-    if found is None or found[0].threads < min(threads, device.cores):
-        return derived_figures(device, threads)
-    figures = found[0].figures(max(1, threads))
-    guess = derived_figures(whole, threads)
-    if backend.has_own_memory and not figures.link_bandwidth:  # of an akx that could measure neither it nor caches
-        figures = replace(
-            figures,
-            last_level_bandwidth=max(figures.slow_bandwidth, guess.last_level_bandwidth),
-            cache_bandwidth=guess.cache_bandwidth,
-            link_bandwidth=guess.link_bandwidth,
-        )
-    if backend.has_own_memory and not figures.link_one_way:  # of an akx that measured both directions together
-        one_way = min(figures.link_bandwidth, max(guess.link_one_way, figures.link_bandwidth / 2))
-        figures = replace(figures, link_one_way=one_way)
-    link = figures.link_bandwidth  # within a budget the slow memory is the host's
-    return replace(figures, slow_bandwidth=link, last_level_bandwidth=link) if device.budget else figures
-
-
-def ceiling_of(measured: Figures, known: Figures, device: Any, threads: int) -> Figures:
-    """`measured` figures, with the bandwidths of those `known` where these are higher and no guesses: for bounds.
-
-    Within a memory budget nothing is measured, so that what is known is all there is.
-    """
-    if device.budget:
-        return known
-    return measured if known == derived_figures(device, threads) else faster(measured, known)
-
-
-def best_figures(device: Any, threads: int) -> Figures:
-    """Bandwidths as measured now, or as calibrated where these are higher: what is shown, and what bounds go by."""
-    return ceiling_of(measured_figures(device, threads), figures_of(device, threads), device, threads)
 
 
 def calibrate(backend: str = HOST) -> Calibration:
@@ -300,71 +108,6 @@ def calibrate(backend: str = HOST) -> Calibration:
         one, every = (replace(figures, **prices) for figures in (one, every))
     known = sources(backend, ALL)
     return Calibration(device.whole().device_class, most, one, every, "" if known is None else known.tokens, now())
-
-
-_READ: dict[Path, tuple[tuple[int, int], Calibration | None]] = {}
-
-
-def _file_name(device_class: str) -> str:
-    kept = "".join(c if c.isalnum() else "-" for c in device_class)
-    words = "-".join(word for word in kept.split("-") if word)[:60].lower()
-    return f"{words}-{hashlib.sha256(device_class.encode()).hexdigest()[:8]}.json"
-
-
-def _shipped_folder() -> Path:
-    from akx.plandb import shipped_plans
-
-    return shipped_plans().directory / _SHIPPED
-
-
-def _write(path: Path, text: str) -> None:
-    """Keep the text of a calibration."""
-    try:
-        write_in_one_step(path, text.encode(), mode=0o644)
-    except OSError as error:
-        raise DatabaseError(
-            "the calibration cannot be kept",
-            found=f"{path}: {error.strerror or error}",
-            hint="set AKX_MACHINES to a folder you can write to",
-        ) from error
-
-
-def _read(path: Path) -> Calibration | None:
-    try:
-        return Calibration.from_json(json.loads(path.read_bytes()))
-    except (OSError, ValueError, RecursionError, AkxError):
-        return None
-
-
-def _figures(data: Any) -> Figures:
-    formats = {
-        str(name): _format_cost(FORMATS.get(str(name), _UNKNOWN), cost) for name, cost in data["formats"].items()
-    }
-    known = {field.name for field in fields(Figures)} - {"formats", "last_level_bytes"}  # a newer akx may have more
-    rest = {name: _price(value) for name, value in data.items() if name in known}
-    found = Figures(**rest, last_level_bytes=int(data["last_level_bytes"]), formats=formats)
-    rates = (found.slow_bandwidth, found.last_level_bandwidth, found.cache_bandwidth, found.flops)
-    if min(*rates, found.foreseen, found.last_level_bytes, *(cost.slot for cost in formats.values())) <= 0:
-        raise ValueError("a rate, a size or a price is 0 or less")
-    if formats and "csr" not in formats:
-        raise ValueError("there are prices of formats, and none of csr")
-    return found
-
-
-def _format_cost(guess: FormatCost, cost: Any) -> FormatCost:
-    """Of a file; one of an older akx has nothing of rows that differ, for which guesses take its place."""
-    differing = (_price(cost.get(name, getattr(guess, name))) for name in ("uneven", "sorted", "scattered"))
-    return FormatCost(_price(cost["slot"]), _price(cost["row"]), *differing)
-
-
-def _price(value: Any) -> float:
-    number = float(value)
-    if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{value!r} is no figure")
-    return number
-
-
-# ------------------------------------------------------------------------------------------------------- measuring
 
 
 def _bandwidths(device: Any, threads: int) -> Figures:
@@ -420,7 +163,7 @@ def _priced(backend: str, foreseen: float) -> dict[str, FormatCost]:
     for variant in map(str, variants):
         if registry.variant_traits(backend, variant).asks_ahead:
             continue
-        plain, guess = first.replace(variant=variant), FORMATS.get(variant, _UNKNOWN)
+        plain, guess = first.replace(variant=variant), FORMATS.get(variant, UNKNOWN_FORMAT)
         timed[variant] = [(matrix, plain) for matrix in matrices]
         if guess.uneven or guess.sorted:
             changing = plain.replace(options={"sigma": _WINDOW}) if guess.sorted else plain
@@ -436,7 +179,9 @@ def _priced(backend: str, foreseen: float) -> dict[str, FormatCost]:
         sizes = np.array([(slots[i], float(matrices[i].n)) for i in range(2)])
         slot, row = (float(price) for price in np.linalg.solve(sizes, np.array(times[:2])))
         cost = FormatCost(slot, max(row, 0.0))  # a row may cost nothing that a clock would show
-        guess = FORMATS.get(variant, _UNKNOWN)  # where what differs took no longer, something has disturbed the rest
+        guess = FORMATS.get(
+            variant, UNKNOWN_FORMAT
+        )  # where what differs took no longer, something has disturbed the rest
         if guess.uneven:
             more = (times[2] - times[3]) / surprises(uneven, 1, foreseen)
             cost = replace(cost, uneven=more if more > 0 else guess.uneven)

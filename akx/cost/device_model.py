@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["Figures", "FormatCost"]
+from akx.cost.coefficients import coefficients
 
-#: Branches that a core remembers: one of 2020 (Zen 3) knows of rows of 1 to 8 entries the ends of 12,000, and next to
-#: none of 24,000.
-_FORESEEN = 9e4
+__all__ = ["FORMATS", "Figures", "FormatCost", "format_cost"]
+
 #: Seconds of an exchange between the multiprocessors of a GPU, where nobody has measured it.
 _BARRIER = 1.5e-6
 
@@ -25,12 +25,12 @@ class FormatCost:
     row : float
         Seconds for a row: begun, and its result put together and stored.
     uneven : float
-        Seconds more for a row whose end the processor does not foresee (:func:`akx.tuner.model.rows.surprises`), in
+        Seconds more for a row whose end the processor does not foresee (:func:`akx.cost.rows.surprises`), in
         formats that end each row by itself.
     sorted : float
         Seconds more for a row where rows are sorted by their entries, and their results stored out of order.
     scattered : float
-        Seconds more for an entry whose entry of x is not in the nearest cache (:func:`akx.tuner.model.rows.missed`) but
+        Seconds more for an entry whose entry of x is not in the nearest cache (:func:`akx.cost.rows.missed`) but
         in the next one.
     """
 
@@ -85,9 +85,18 @@ class Figures:
     barrier: float = _BARRIER
     link_bandwidth: float = 0.0
     link_one_way: float = 0.0
-    foreseen: float = _FORESEEN
+    foreseen: float = coefficients("cpu", "guesses").remembered_branches_count
 
     def bandwidth(self, working_set: float) -> float:
         """Bytes a second at which a working set of that many bytes is read again and again."""
         fits = working_set <= 0.75 * self.last_level_bytes
         return self.last_level_bandwidth if fits else self.slow_bandwidth
+
+
+def format_cost(seconds: Mapping[str, Any]) -> FormatCost:
+    """A cost as the data file has it: ``slot_seconds``, ``row_seconds``, ..."""
+    return FormatCost(**{name.removesuffix("_seconds"): value for name, value in seconds.items()})
+
+
+#: By SpMV variant of the processor, what it costs a core where nobody has measured it.
+FORMATS = {name: format_cost(one["cost"]) for name, one in vars(coefficients("cpu", "variants")).items()}

@@ -1,13 +1,31 @@
-"""What prices want to know of the rows of a matrix."""
+"""What prices want to know of the rows of a matrix: uneven lengths, branches, entries of x that are far apart."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from akx.backends.cuda.cost.model import SECTOR, gathered_share
 from akx.core.matrix import Matrix
 
-__all__ = ["branches", "is_scattered", "missed", "surprises", "uneven_rows"]
+__all__ = [
+    "GATHERED",
+    "SECTOR",
+    "SLICE",
+    "branches",
+    "gathered_share",
+    "is_scattered",
+    "missed",
+    "sampled_slices",
+    "surprises",
+    "uneven_rows",
+]
+
+#: Bytes that come from a GPU's L2 at a time, and rows of a slice.
+SECTOR, SLICE = 32, 32
+#: Slices that are looked at.
+_SAMPLE = 512
+#: Where a pattern keeps :func:`gathered_share`, before the bytes of a value.
+GATHERED = "akx.backends.cuda.gathered"
 
 #: Between these multiples of what it has room for a core forgets more and more of the branches that it has seen.
 _FORGETTING = 2.0 ** np.array([-0.5, 0.5])
@@ -38,6 +56,29 @@ def uneven_rows(matrix: Matrix) -> int:
         found = min(int(np.count_nonzero(lengths[back:] != lengths[:-back])) for back in periods)
         matrix.pattern_cache[_MEMO] = found
     return found
+
+
+def sampled_slices(matrix: Matrix, most: int = _SAMPLE) -> NDArray[np.int64]:
+    """Some slices of 32 rows, evenly spaced."""
+    slices = -(-matrix.n // SLICE)
+    return np.unique(np.linspace(0, max(slices - 1, 0), max(1, min(most, slices))).astype(np.int64))
+
+
+def gathered_share(matrix: Matrix) -> float:
+    """Sectors of x that a slice of 32 rows reads over its entries, about; memoised with the pattern.
+
+    Near 1 where columns are anywhere, 1/8 and less where rows that follow each other read what lies side by side.
+    """
+    key = (GATHERED, matrix.dtype.itemsize)
+    if key not in matrix.pattern_cache:
+        per_sector, sectors, entries = max(1, SECTOR // matrix.dtype.itemsize), 0, 0
+        for s in sampled_slices(matrix):
+            begin, end = matrix.indptr[s * SLICE], matrix.indptr[min((s + 1) * SLICE, matrix.n)]
+            columns = matrix.indices[int(begin) : int(end)]
+            sectors += np.unique(columns // per_sector).size
+            entries += columns.size
+        matrix.pattern_cache[key] = sectors / max(entries, 1)
+    return float(matrix.pattern_cache[key])
 
 
 def is_scattered(matrix: Matrix, cache_bytes: int) -> bool:

@@ -1,0 +1,1 @@
+"""Counts of work, what devices do in a second, and what a count costs, as data files: below all backends."""
