@@ -42,7 +42,7 @@ from akx.backends.selection import device_of
 from akx.core.plan import Plan
 from akx.cost.calibration import find_calibration
 from akx.tuner import Recording, measure, predict
-from akx.tuner.history.result import COMPLETE
+from akx.tuner.history.trial import COMPLETE
 from akx.tuner.measure import Precision
 from akx.tuner.model.predict import predicted
 from akx.tuner.space import build_space, is_baseline

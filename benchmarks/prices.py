@@ -40,7 +40,7 @@ from akx.core.plan import Plan
 from akx.cost.coefficients import coefficients, coefficients_file
 from akx.cost.device_model import format_cost
 from akx.tuner import Recording, read_recording
-from akx.tuner.history.result import COMPLETE, Trial
+from akx.tuner.history.trial import COMPLETE, Trial
 from akx.tuner.model.calibrate import calibrate
 from akx.tuner.model.predict import Model
 from benchmarks.predicted import look_up

@@ -60,7 +60,7 @@ from akx.tuner import Recording, Settings, exhaustive, predict, read_recording, 
 from akx.tuner.candidates.proposals import Proposals
 from akx.tuner.candidates.sampler import Sampler, Suggesting
 from akx.tuner.history.ledger import Ledger
-from akx.tuner.history.result import COMPLETE, Trial
+from akx.tuner.history.trial import COMPLETE, Trial
 from akx.tuner.measure import Precision
 from akx.tuner.model.figures import derived_figures, figures_of
 from akx.tuner.model.predict import Model

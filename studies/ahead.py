@@ -22,7 +22,7 @@ from typing import Any
 from unittest import mock
 
 from akx.tuner import tune
-from akx.tuner.search import tune as tuning
+from akx.tuner.search import preparation
 from akx.tuner.warmup import compile_ahead
 from benchmarks import gpu, markdown, samplers, solving
 
@@ -50,14 +50,14 @@ def compare(name: str, k: int, seed: int = 0) -> Json:
         found["processes"] = real(*given)
         return int(found["processes"])
 
-    with mock.patch.object(tuning, "processes_ahead", none):
+    with mock.patch.object(preparation, "processes_ahead", none):
         tune(matrix, k, backend="cuda", seconds=_FIRST, db=False)
     for what, ahead in (("alone", none), ("ahead", some)):
         with (
             tempfile.TemporaryDirectory() as store,
             mock.patch.dict(os.environ, {"AKX_CUBIN_DIR": store}),
             mock.patch.dict("akx.backends.cuda.device.compile._modules", clear=True),
-            mock.patch.object(tuning, "processes_ahead", ahead),
+            mock.patch.object(preparation, "processes_ahead", ahead),
         ):
             result = tune(matrix, k, backend="cuda", seed=seed, db=False, name=name)
         own = [trial for trial in result.trials if trial.elapsed is not None]

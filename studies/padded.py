@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from akx.tuner import Recording, read_recording
-from akx.tuner.history.result import COMPLETE
+from akx.tuner.history.trial import COMPLETE
 from benchmarks import markdown, record
 
 __all__ = ["RESULTS", "main", "products", "table"]

@@ -39,7 +39,7 @@ from akx.solvers.preconditioners import chebyshev
 from akx.tuner import TuneResult, plan_key, sandbox
 from akx.tuner import space as spaces
 from akx.tuner.fallback import answer as ladder
-from akx.tuner.history.result import COMPLETE, FAILED
+from akx.tuner.history.trial import COMPLETE, FAILED
 from akx.tuner.measure import Precision
 from akx.tuner.search import outcome as outcomes
 from akx.tuner.search import tune as tuning
@@ -268,10 +268,12 @@ def tuned(monkeypatch: pytest.MonkeyPatch, matrix: Any, db: Any, **how: Any) -> 
     for module in (tuning, spaces):
         monkeypatch.setattr(module, "place_of", lambda backend, *_: (backend, 1, GPU))
     monkeypatch.setattr(
-        tuning, "_bench", lambda problem, *_: SimpleNamespace(matrix=problem.matrix, end_when_settled=lambda end: None)
+        tuning,
+        "bench_for",
+        lambda one, *_: SimpleNamespace(matrix=one.matrix, end_when_settled=lambda end: None),
     )
-    monkeypatch.setattr(tuning, "_model", lambda *_: None)
-    monkeypatch.setattr(tuning, "_search", search)
+    monkeypatch.setattr(tuning, "model_of", lambda *_: None)
+    monkeypatch.setattr(tuning, "search_on", search)
     with pytest.raises(Begun):
         akx.tune(matrix, 4, backend="cuda", db=db, **how)
     return asked

@@ -7,16 +7,9 @@ from typing import Annotated
 import typer
 
 from akx.cli.exit_codes import EXIT_INTERRUPTED
-from akx.cli.inputs import (
-    check_amount,
-    check_error,
-    check_powers,
-    check_seconds,
-    load_matrix,
-    matrix_name,
-    open_database,
-)
+from akx.cli.inputs import load_matrix, matrix_name, open_database
 from akx.cli.options import (
+    REQUESTED,
     Backend,
     Database,
     Dtype,
@@ -58,10 +51,6 @@ def bench(
 ) -> int:
     """Time the tuned plan beside SciPy and MKL, or cuSPARSE on a GPU, and akx's own plain products, in one run."""
     powers = _parse_powers(k)
-    check_amount("--threads", threads, 2)
-    check_amount("--trials", trials, 100)
-    check_seconds(seconds)
-    check_error(value_error)
     from akx.backends.host import resolve_threads
     from akx.report.comparison.bench import BenchResult, bench_power
     from akx.tuner import tune
@@ -124,4 +113,4 @@ def _parse_powers(text: str) -> tuple[int, ...]:
             found=brief(text),
             hint="try --k 4,8",
         ) from None
-    return tuple(dict.fromkeys(check_powers(k) for k in powers))
+    return tuple(dict.fromkeys(REQUESTED["k"].check(k) for k in powers))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from akx.cli.inputs import check_powers, load_matrix, matrix_name
+from akx.cli.inputs import load_matrix, matrix_name
 from akx.cli.options import Dtype, File, Json, Powers, Variable
 from akx.cli.output import data_console, emit_json
 from akx.cli.output_files import check_picture
@@ -55,7 +55,6 @@ def info(
     as_json: Json = False,
 ) -> int:
     """Show the structure of a matrix, what it suggests, and what to expect of layouts, ghost zones and devices."""
-    check_powers(k)
     from akx.backends.host import host_device
     from akx.report.matrix.advice import advise, matrix_bytes
     from akx.report.matrix.device_bounds import select_devices

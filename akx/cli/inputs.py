@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +16,9 @@ _ENDINGS = re.compile(r"(\.(mtx|npz|mat|hb|rb|tar|tgz|[rcpi][suhzr][ae]))?(\.(gz
 
 __all__ = [
     "check_amount",
-    "check_error",
-    "check_powers",
-    "check_seconds",
     "load_matrix",
     "matrix_name",
     "open_database",
-    "refuse",
 ]
 
 
@@ -33,45 +28,12 @@ def matrix_name(file: str) -> str:
     return _ENDINGS.sub("", name) or name
 
 
-def check_powers(k: int) -> int:
-    """`k` where it is at least 1. Raises :class:`ArgumentError`."""
-    if k < 1:
-        raise ArgumentError("--k is out of range", expected="an integer >= 1", found=str(k), hint="try --k 8")
-    return k
-
-
 def check_amount(option: str, value: int | None, example: int) -> None:
     """Refuse an `option` that is given and below 1."""
     if value is not None and value < 1:
         raise ArgumentError(
             f"{option} is out of range", expected="an integer >= 1", found=str(value), hint=f"try {option} {example}"
         )
-
-
-def check_seconds(seconds: float | None) -> None:
-    """Refuse a ``--time`` that is given and not a positive number of seconds."""
-    if seconds is not None and not 0 < seconds < float("inf"):
-        raise ArgumentError(
-            "--time is out of range", expected="seconds, more than 0", found=f"{seconds:g}", hint="try --time 60"
-        )
-
-
-def check_error(value_error: float | None) -> None:
-    """Refuse a ``--value-error`` that is given and not in [0, 1)."""
-    if value_error is not None and not 0 <= value_error < 1:
-        raise ArgumentError(
-            "--value-error is out of range",
-            expected="a number of at least 0 and less than 1",
-            found=f"{value_error:g}",
-            hint="try --value-error 6e-8",
-        )
-
-
-def refuse(mode: str, options: Iterable[tuple[str, object, str]]) -> None:
-    """Refuse each of some options that is given (neither None nor False); they come with the reason why."""
-    for option, value, why in options:
-        if value is not None and value is not False:
-            raise ArgumentError(f"{option} has no meaning with {mode}: {why}", hint=f"leave {option} out")
 
 
 def open_database(path: str | None) -> PlanDatabase:

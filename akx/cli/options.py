@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from akx.tuner.request import CommandOption, TuneRequest
+
 __all__ = [
     "BACKEND_METAVAR",
+    "REQUESTED",
     "Backend",
-    "BasisName",
     "Database",
     "Dtype",
     "DtypeName",
@@ -27,13 +31,8 @@ __all__ = [
     "Variable",
     "either_spelling",
     "known_backend",
+    "request_parameters",
 ]
-
-
-class BasisName(StrEnum):
-    MONOMIAL = "monomial"
-    NEWTON = "newton"
-    CHEBYSHEV = "chebyshev"
 
 
 class DtypeName(StrEnum):
@@ -80,55 +79,45 @@ File = Annotated[
         show_default=False,
     ),
 ]
-Powers = Annotated[int, typer.Option("--k", help="Number of powers.")]
 Variable = Annotated[str | None, typer.Option("--variable", help="Name of the matrix in a .mat file or an archive.")]
 Dtype = Annotated[DtypeName | None, typer.Option("--dtype", help="Value type; by default that of the file.")]
-Threads = Annotated[
-    int | None, typer.Option("--threads", help="Most threads to use; by default NUMBA_NUM_THREADS, else all cores.")
-]
-Trials = Annotated[int | None, typer.Option("--trials", help="Most plans to try; by default the tuner decides.")]
-Seconds = Annotated[
-    float | None,
-    typer.Option(
-        "--time", metavar="SECONDS", help="Seconds to spend, compiling included; by default 30, with a GPU 60."
-    ),
-]
-Backend = Annotated[
-    str,
-    typer.Option(
-        "--backend",
-        metavar=BACKEND_METAVAR,
-        callback=known_backend,
-        help="Where to run; auto tries all there are.",
-    ),
-]
-Database = Annotated[
-    str | None,
-    typer.Option(
-        "--db",
-        metavar="PATH|URL",
-        help="Plan database: a file, or a server as postgresql://user@host/database; by default AKX_DB, else in the "
-        "user's data.",
-    ),
-]
-MemoryBudget = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-budget",
-        metavar="BYTES",
-        help="Most bytes of the GPU's memory, vectors included, e.g. 512M, 2G, 80GiB; what does not fit is streamed.",
-    ),
-]
-Fraction = Annotated[
-    float | None,
-    typer.Option("--fraction", help="The same, as a fraction of the bytes of the matrix in CSR; the smaller counts."),
-]
-ValueErrorAllowed = Annotated[
-    float | None,
-    typer.Option(
-        "--value-error",
-        metavar="E",
-        help="Largest relative error of a stored value, e.g. 6e-8: a GPU may then keep float64 in float32; 0 is exact.",
-    ),
-]
+#: What a tuning request says of the options that a command line gives, by field.
+REQUESTED: dict[str, CommandOption] = {one.name: one.metadata["option"] for one in fields(TuneRequest) if one.metadata}
+
+
+def _requested(name: str) -> Any:
+    """The option of a field of a tuning request: its flag, its help, and the check of its range."""
+    option, is_backend = REQUESTED[name], name == "backend"
+    return typer.Option(
+        option.flag,
+        metavar=BACKEND_METAVAR if is_backend else option.metavar,
+        callback=known_backend if is_backend else option.check,
+        help=option.help,
+    )
+
+
+def request_parameters() -> Iterator[inspect.Parameter]:
+    """The fields of a tuning request as parameters of a command; None is what was not given."""
+    for held in fields(TuneRequest):
+        if held.metadata:
+            option = REQUESTED[held.name]
+            kind: Any = option.kind
+            has_default = held.name == "backend" or kind is bool
+            yield inspect.Parameter(
+                held.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=held.default if has_default else None,
+                annotation=Annotated[kind if has_default else kind | None, _requested(held.name)],
+            )
+
+
+Powers = Annotated[int, typer.Option("--k", callback=REQUESTED["k"].check, help="Number of powers.")]
+Threads = Annotated[int | None, _requested("threads")]
+Trials = Annotated[int | None, _requested("trials")]
+Seconds = Annotated[float | None, _requested("seconds")]
+Backend = Annotated[str, _requested("backend")]
+Database = Annotated[str | None, _requested("db")]
+MemoryBudget = Annotated[str | None, _requested("memory_budget")]
+Fraction = Annotated[float | None, _requested("fraction")]
+ValueErrorAllowed = Annotated[float | None, _requested("value_error")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]

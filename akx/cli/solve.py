@@ -141,7 +141,7 @@ def solve(
     as_json: Json = False,
 ) -> int:
     """Solve A x = b, and say how good the answer is. Exit code 3 where it is not as good as asked for."""
-    for option, value, example in (("--threads", threads, 2), ("--s", s, 4), ("--degree", degree, 4)):
+    for option, value, example in (("--s", s, 4), ("--degree", degree, 4)):
         check_amount(option, value, example)
     _check_files(output, plot, [file, *([] if rhs in ("ones", "random") else [rhs])])
     from akx.backends.selection import device_of

@@ -1,218 +1,192 @@
-"""``akx tune``: the plan and its figures on stdout, once all is measured."""
+"""``akx tune``: the plan and its figures on stdout, once all is measured.
+
+The options of a search are the fields of :class:`akx.tuner.request.TuneRequest`; those of the command itself are here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Annotated, Any
+
+import typer
 
 from akx.cli.exit_codes import EXIT_INTERRUPTED
-from akx.cli.inputs import (
-    check_amount,
-    check_error,
-    check_powers,
-    check_seconds,
-    load_matrix,
-    matrix_name,
-    open_database,
-    refuse,
-)
+from akx.cli.inputs import load_matrix, matrix_name, open_database
+from akx.cli.options import REQUESTED, Dtype, File, Json, Variable, either_spelling, request_parameters
 from akx.cli.output import data_console, emit_json, note
 from akx.cli.progress import progress
 from akx.core.errors import ArgumentError
+from akx.tuner.request import TuneRequest
 
-__all__ = ["TuneRequest", "run_tune"]
+__all__ = ["tune"]
 
-#: Powers where nothing is said.
-_POWERS = 8
+_TUNED_SOLVERS = ("ca-cg", "ca-gmres", "ca-bicgstab")
+#: Flags of options by their names here.
+_FLAGS = {
+    **{name: option.flag for name, option in REQUESTED.items()},
+    "solver": "--for",
+    "dtype": "--dtype",
+    "variable": "--variable",
+    "exhaustive": "--exhaustive",
+}
+#: What has no meaning with some option, and why, by name.
+_EVERY, _KEPT = "every plan is measured", "no plan is looked up or kept"
+_NOT_EXHAUSTIVE = {
+    "trials": _EVERY,
+    "calls": _EVERY,
+    "retune": _KEPT,
+    "fresh": _KEPT,
+    "db": _KEPT,
+    "storage": "every plan is measured here",
+    "memory_budget": "it measures without one",
+    "fraction": "it measures without a memory budget",
+}
+_SEVERAL = "it makes several searches"
+_NOT_FOR_SOLVERS = {
+    "k": "the powers of a pass are what is tuned",
+    "memory_budget": "a solver does not stream the matrix",
+    "fraction": "a solver does not stream the matrix",
+    "value_error": "a solver has the values as they are",
+    "storage": "trials are shared of one k alone",
+    "fresh": "its searches go on from what was tried",
+    "calls": "its passes are tuned to be used in many solves",
+    **dict.fromkeys(("seed", "record", "exhaustive"), _SEVERAL),
+}
+_NOTHING = "nothing is measured and nothing is kept"
+_NOT_REPLAYED = {
+    **dict.fromkeys(("k", "backend", "basis", "dtype", "threads", "variable"), "the recording says it"),
+    **dict.fromkeys(("memory_budget", "fraction", "value_error"), "the recording says it"),
+    "solver": "it searches for one plan",
+    **dict.fromkeys(("db", "retune", "fresh", "record"), _NOTHING),
+    "storage": "it searches alone",
+    "exhaustive": _NOTHING,
+}
+#: Options of the command itself, and those of a request before which the help has them.
+_BEFORE = {"dtype": "trials", "solver": "memory_budget", "variable": "memory_budget"}
 
 
-@dataclass(frozen=True)
-class TuneRequest:
-    """The options of ``akx tune`` as they were given, None where they were not."""
-
-    file: str
-    k: int | None = None
-    backend: str = "auto"
-    basis: str | None = None
-    dtype: str | None = None
-    trials: int | None = None
-    seconds: float | None = None
-    threads: int | None = None
-    db: str | None = None
-    retune: bool = False
-    fresh: bool = False
-    variable: str | None = None
-    memory_budget: str | None = None
-    fraction: float | None = None
-    value_error: float | None = None
-    solver: str | None = None
-    storage: str | None = None
-    calls: int | None = None
-    seed: int | None = None
-    record: Path | None = None
-    exhaustive: bool = False
-    replay: bool = False
+def _with_options_of_a_request(command: Callable[..., int]) -> Callable[..., int]:
+    """The command with the fields of a tuning request for its ``**asked``, as :mod:`typer` reads it."""
+    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "asked"]
+    held = [own.pop(0)]
+    for parameter in request_parameters():
+        held += [one for one in own if _BEFORE.get(one.name) == parameter.name]
+        held.append(parameter)
+    held += [one for one in own if one.name not in _BEFORE]
+    command.__signature__ = inspect.Signature(held)  # type: ignore[attr-defined]
+    return command
 
 
-def run_tune(request: TuneRequest, *, as_json: bool) -> int:
+@_with_options_of_a_request
+def tune(
+    *,
+    file: File,
+    dtype: Dtype = None,
+    solver: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar=f"<{'|'.join(_TUNED_SOLVERS)}>",
+            callback=either_spelling(_TUNED_SOLVERS),
+            help="Tune the steps per pass of a solver instead, which then takes them by itself.",
+        ),
+    ] = None,
+    variable: Variable = None,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Measure every feasible plan, to the end, and keep none.")
+    ] = False,
+    replay: Annotated[
+        bool,
+        typer.Option("--replay", help="FILE is what --record wrote: search over it, with no device and no matrix."),
+    ] = False,
+    as_json: Json = False,
+    **asked: Any,
+) -> int:
+    """Find the fastest plan for a matrix on this machine, and keep it."""
+    given = {name: value for name, value in asked.items() if value is not None and value is not False}
+    if "basis" in given:
+        given["basis"] = given["basis"].value
+    if given["backend"] == "auto":
+        del given["backend"]
+    own = {"dtype": dtype, "solver": solver, "variable": variable, "exhaustive": exhaustive or None}
+    named = given | {name: value for name, value in own.items() if value is not None}
+    read = {"dtype": dtype, "variable": variable}
+    if replay:
+        return _replay(file, _meant("--replay", _NOT_REPLAYED, named, given), as_json)
+    if solver is not None:
+        return _tune_for(
+            solver, file, read, _meant("--for", _NOT_FOR_SOLVERS, named, {"basis": "auto", **given}), as_json
+        )
+    meant = _meant("--exhaustive", _NOT_EXHAUSTIVE if exhaustive else {}, named, given)
+    return _tune(file, read, meant, as_json, exhaustive=exhaustive)
+
+
+def _meant(
+    mode: str, refused: Mapping[str, str], named: Mapping[str, object], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options of a request that have a meaning with some other one; those refused that are named are an error."""
+    for name, why in refused.items():
+        if name in named:
+            flag = _FLAGS[name]
+            raise ArgumentError(f"{flag} has no meaning with {mode}: {why}", hint=f"leave {flag} out")
+    asked = {one.name: one.default for one in fields(TuneRequest) if one.metadata} | dict(given)
+    return {name: value for name, value in asked.items() if name not in refused}
+
+
+def _tune(file: str, read: dict[str, Any], given: dict[str, Any], as_json: bool, *, exhaustive: bool) -> int:
     """Tune, print, and return the exit code: 0, or 130 where Ctrl-C ended the search early."""
-    if request.replay:
-        return _run_replay(request, as_json=as_json)
-    k = check_powers(_POWERS if request.k is None else request.k)
-    check_amount("--threads", request.threads, 2)
-    check_amount("--trials", request.trials, 100)
-    check_amount("--calls", request.calls, 1000)
-    check_seconds(request.seconds)
-    check_error(request.value_error)
-    from akx.tuner import exhaustive, tune
+    from akx import tuner
 
-    if request.solver is not None:
-        return _run_tune_for(request, as_json=as_json)
-    if request.exhaustive:
-        _refuse_with_exhaustive(request)
-    database = None if request.exhaustive else open_database(request.db)
-    if database is not None:
-        database.exists()  # a server that does not answer is no place to keep a plan: before the matrix is read
-    matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
+    if not exhaustive:
+        given["db"] = open_database(given["db"])
+        given["db"].exists()  # a server that does not answer is no place to keep a plan: before the matrix is read
+    matrix = load_matrix(file, **read)
     with progress(as_json=as_json) as report:
-        same: dict[str, Any] = {
-            "basis": "monomial" if request.basis is None else request.basis,
-            "backend": request.backend,
-            "threads": request.threads,
-            "seconds": request.seconds,
-            "seed": request.seed,
-            "name": matrix_name(request.file),
-            "callback": report,
-            "value_error": request.value_error,
-            "record": request.record,
-        }
-        if request.exhaustive:
-            result = exhaustive(matrix, k, **same)
-        else:
-            result = tune(
-                matrix,
-                k,
-                **same,
-                trials=request.trials,
-                db=database,
-                retune=request.retune,
-                fresh=request.fresh,
-                memory_budget=request.memory_budget,
-                fraction=request.fraction,
-                calls=request.calls,
-                storage=request.storage,
-            )
+        search = tuner.exhaustive if exhaustive else tuner.tune
+        result = search(matrix, **given, name=matrix_name(file), callback=report)
     if as_json:
         emit_json(result.to_json())
     else:
         from akx.report.tables import print_tuning
 
-        print_tuning(result, request.file, data_console())
+        print_tuning(result, file, data_console())
     if result.interrupted:
-        rest = "the rest was not measured" if request.exhaustive else "run the same command to search on"
+        rest = "the rest was not measured" if exhaustive else "run the same command to search on"
         note(f"interrupted: this is the best plan so far; {rest}")
         return EXIT_INTERRUPTED
     return 0
 
 
-def _refuse_with_exhaustive(request: TuneRequest) -> None:
-    kept, every = "no plan is looked up or kept", "every plan is measured"
-    refuse(
-        "--exhaustive",
-        (
-            ("--trials", request.trials, every),
-            ("--calls", request.calls, every),
-            ("--retune", request.retune, kept),
-            ("--fresh", request.fresh, kept),
-            ("--db", request.db, kept),
-            ("--storage", request.storage, "every plan is measured here"),
-            ("--memory-budget", request.memory_budget, "it measures without one"),
-            ("--fraction", request.fraction, "it measures without a memory budget"),
-        ),
-    )
-
-
-def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
+def _tune_for(solver: str, file: str, read: dict[str, Any], given: dict[str, Any], as_json: bool) -> int:
     """``--for``: the steps per pass of a solver, each with tuned matrix powers."""
-    refuse(
-        "--for",
-        (
-            ("--k", request.k, "the powers of a pass are what is tuned"),
-            ("--memory-budget", request.memory_budget, "a solver does not stream the matrix"),
-            ("--fraction", request.fraction, "a solver does not stream the matrix"),
-            ("--value-error", request.value_error, "a solver has the values as they are"),
-            ("--storage", request.storage, "trials are shared of one k alone"),
-            ("--fresh", request.fresh, "its searches go on from what was tried"),
-            ("--calls", request.calls, "its passes are tuned to be used in many solves"),
-            ("--seed", request.seed, "it makes several searches"),
-            ("--record", request.record, "it makes several searches"),
-            ("--exhaustive", request.exhaustive, "it makes several searches"),
-        ),
-    )
     from akx.solvers import tune_for
     from akx.solvers.symmetry import is_hermitian
 
-    assert request.solver is not None
-    matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
-    if request.solver == "ca-cg" and not is_hermitian(matrix):
+    matrix = load_matrix(file, **read)
+    if solver == "ca-cg" and not is_hermitian(matrix):
         kind = "Hermitian" if matrix.dtype.kind == "c" else "symmetric"
         raise ArgumentError(
             f"--for ca-cg needs a {kind} matrix", found="one that is not", hint="tune --for ca-gmres or ca-bicgstab"
         )
     with progress(as_json=as_json) as report:
-        found = tune_for(
-            matrix,
-            request.solver,
-            backend=request.backend,
-            basis="auto" if request.basis is None else request.basis,
-            threads=request.threads,
-            trials=request.trials,
-            seconds=request.seconds,
-            db=open_database(request.db),
-            retune=request.retune,
-            name=matrix_name(request.file),
-            callback=report,
-        )
+        given["db"] = open_database(given["db"])
+        found = tune_for(matrix, solver, **given, name=matrix_name(file), callback=report)
     if as_json:
         emit_json(found.to_json())
     else:
         from akx.report.solver.solver_tables import print_solver_tuning
 
-        print_solver_tuning(found, request.file, data_console())
+        print_solver_tuning(found, file, data_console())
     return 0
 
 
-def _run_replay(request: TuneRequest, *, as_json: bool) -> int:
-    """Search over a recording, print what was found, and return the exit code 0."""
-    fixed, nothing = "the recording says it", "nothing is measured and nothing is kept"
-    refuse(
-        "--replay",
-        (
-            ("--k", request.k, fixed),
-            ("--backend", None if request.backend == "auto" else request.backend, fixed),
-            ("--basis", request.basis, fixed),
-            ("--dtype", request.dtype, fixed),
-            ("--threads", request.threads, fixed),
-            ("--variable", request.variable, fixed),
-            ("--memory-budget", request.memory_budget, fixed),
-            ("--fraction", request.fraction, fixed),
-            ("--value-error", request.value_error, fixed),
-            ("--for", request.solver, "it searches for one plan"),
-            ("--db", request.db, nothing),
-            ("--retune", request.retune, nothing),
-            ("--fresh", request.fresh, nothing),
-            ("--record", request.record, nothing),
-            ("--storage", request.storage, "it searches alone"),
-            ("--exhaustive", request.exhaustive, nothing),
-        ),
-    )
-    check_amount("--trials", request.trials, 100)
-    check_amount("--calls", request.calls, 1000)
-    check_seconds(request.seconds)
+def _replay(file: str, given: dict[str, Any], as_json: bool) -> int:
+    """``--replay``: a search over a recording."""
     from akx.tuner import replay
 
-    found = replay(request.file, trials=request.trials, seconds=request.seconds, seed=request.seed, calls=request.calls)
+    found = replay(file, **given)
     if as_json:
         emit_json(found.to_json())
     else:

@@ -1,23 +1,27 @@
-"""What is asked of the tuner, as :func:`akx.tuner.tune` takes it, and how a search spends its budget."""
+"""What is asked of the tuner, by :func:`akx.tuner.tune` or on a command line, and how a search spends its budget.
+
+A field of :class:`TuneRequest` that a command line can give has a :class:`CommandOption` in its metadata, from which
+:mod:`akx.cli.options` makes the option. So nothing that takes long is imported here until a request is made.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from akx.backends.selection import backend_of
-from akx.core.arguments import ANY_COUNT, check_count, check_number
 from akx.core.errors import ArgumentError, brief
-from akx.tuner.measure import Precision
 
 if TYPE_CHECKING:
     from akx.core.plan import Plan
     from akx.plandb import PlanDatabase
-    from akx.tuner.history.result import Progress
+    from akx.tuner.history.trial import Progress
+    from akx.tuner.measure import Precision
 
-__all__ = ["Settings", "TuneRequest"]
+__all__ = ["BasisName", "CommandOption", "Settings", "TuneRequest"]
 
 #: Seconds by default where there is a GPU beside the host.
 _BOTH_SECONDS = 60.0
@@ -25,8 +29,22 @@ _BOTH_SECONDS = 60.0
 _SEEDS = 2**32
 
 
+class BasisName(StrEnum):
+    """Kinds of basis that a command line can name."""
+
+    MONOMIAL = "monomial"
+    NEWTON = "newton"
+    CHEBYSHEV = "chebyshev"
+
+
 class _Unchosen(float):
     """Seconds that nobody has chosen."""
+
+
+def _precision(**figures: Any) -> Precision:
+    from akx.tuner.measure import Precision
+
+    return Precision(**figures)
 
 
 @dataclass(frozen=True)
@@ -61,9 +79,9 @@ class Settings:
     seconds: float = _Unchosen(30.0)
     patience: int = 25
     race: float = 1.5
-    precision: Precision = field(default_factory=Precision)
+    precision: Precision = field(default_factory=_precision)
     final: Precision = field(
-        default_factory=lambda: Precision(relative=0.004, seconds=3.0, rounds_min=7, rounds_max=101)
+        default_factory=lambda: _precision(relative=0.004, seconds=3.0, rounds_min=7, rounds_max=101)
     )
     finalists: int = 4
     noise: float = 0.01
@@ -71,6 +89,8 @@ class Settings:
     calls: int | None = None
 
     def __post_init__(self) -> None:
+        from akx.core.arguments import ANY_COUNT, check_count, check_number
+
         object.__setattr__(self, "trials", check_count("trials", self.trials, most=ANY_COUNT))
         seconds = check_number("seconds", self.seconds, "a number > 0", lambda number: number > 0)
         if not isinstance(self.seconds, (int, float)):  # of NumPy
@@ -87,59 +107,130 @@ class Settings:
             )
 
     def on(self, backend: str) -> Settings:
-        """The same for plans of a backend: with its seconds, where nobody has chosen any.
+        """The same for plans of a backend, ``"auto"`` being several: with its seconds, where nobody has chosen any."""
+        from akx.backends.selection import backend_of
 
-        ``"auto"``, where there is a GPU, is for plans of both.
-        """
-        return (
-            replace(self, seconds=_BOTH_SECONDS if backend == "auto" else backend_of(backend).tuning_seconds)
-            if isinstance(self.seconds, _Unchosen)
-            else self
-        )
+        if not isinstance(self.seconds, _Unchosen):
+            return self
+        return replace(self, seconds=_BOTH_SECONDS if backend == "auto" else backend_of(backend).tuning_seconds)
 
-    def but(
-        self,
-        *,
-        trials: int | None = None,
-        seconds: float | None = None,
-        seed: int | None = None,
-        calls: int | None = None,
-    ) -> Settings:
-        """The same with what is given changed; None leaves a field as it is."""
-        return replace(
-            self,
-            trials=self.trials if trials is None else trials,
-            seconds=self.seconds if seconds is None else seconds,
-            seed=self.seed if seed is None else seed,
-            calls=self.calls if calls is None else calls,
-        )
+    def but(self, **changes: Any) -> Settings:
+        """The same with fields changed; None leaves a field as it is."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class CommandOption:
+    """How a command line gives a field: as ``flag``, of what kind, and which values it may have."""
+
+    flag: str
+    kind: type
+    help: str
+    metavar: str | None = None
+    expected: str = ""
+    is_valid: Callable[[Any], bool] = lambda value: True
+    example: str = ""
+
+    def check(self, value: Any) -> Any:
+        """`value`, where it was not given (None) or is in range. Raises :class:`ArgumentError`."""
+        if value is None or self.is_valid(value):
+            return value
+        found = f"{value:g}" if isinstance(value, float) else str(value)
+        hint = f"try {self.flag} {self.example}"
+        raise ArgumentError(f"{self.flag} is out of range", expected=self.expected, found=found, hint=hint)
+
+
+def _given(default: Any, flag: str, kind: type, says: str, **more: Any) -> Any:
+    """A field that a command line can give."""
+    return field(default=default, metadata={"option": CommandOption(flag, kind, says, **more)})
+
+
+def _count(default: Any, flag: str, says: str, example: str, metavar: str | None = None) -> Any:
+    """The same for numbers from 1 on."""
+    valid: dict[str, Any] = {"expected": "an integer >= 1", "is_valid": lambda count: count >= 1}
+    return _given(default, flag, int, says, metavar=metavar, example=example, **valid)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
     """All that :func:`akx.tuner.tune` is asked for beside the matrix; its arguments say what the fields mean."""
 
-    k: int
-    basis: str = "monomial"
+    k: int = _count(8, "--k", "Number of powers; 8 by default.", "8")
+    backend: str = _given("auto", "--backend", str, "Where to run; auto tries all there are.")
+    basis: str = _given(
+        "monomial",
+        "--basis",
+        BasisName,
+        "Kind of polynomial basis; monomial by default, with --for the solver's own.",
+    )
+    trials: int | None = _count(None, "--trials", "Most plans to try; by default the tuner decides.", "100")
+    seconds: float | None = _given(
+        None,
+        "--time",
+        float,
+        "Seconds to spend, compiling included; by default 30, with a GPU 60.",
+        metavar="SECONDS",
+        expected="seconds, more than 0",
+        is_valid=lambda seconds: 0 < seconds < float("inf"),
+        example="60",
+    )
+    threads: int | None = _count(
+        None, "--threads", "Most threads to use; by default NUMBA_NUM_THREADS, else all cores.", "2"
+    )
+    db: PlanDatabase | str | os.PathLike[str] | Literal[False] | None = _given(  # noqa: RUF009
+        None,
+        "--db",
+        str,
+        "Plan database: a file, or a server as postgresql://user@host/database; by default AKX_DB, else in the user's "
+        "data.",
+        metavar="PATH|URL",
+    )
+    retune: bool = _given(False, "--retune", bool, "Search on even where a plan is known.")
+    fresh: bool = _given(False, "--fresh", bool, "Search anew: try again what earlier searches have tried as well.")
+    memory_budget: int | str | None = _given(
+        None,
+        "--memory-budget",
+        str,
+        "Most bytes of the GPU's memory, vectors included, e.g. 512M, 2G, 80GiB; what does not fit is streamed.",
+        metavar="BYTES",
+    )
+    fraction: float | None = _given(
+        None, "--fraction", float, "The same, as a fraction of the bytes of the matrix in CSR; the smaller counts."
+    )
+    value_error: float | None = _given(
+        None,
+        "--value-error",
+        float,
+        "Largest relative error of a stored value, e.g. 6e-8: a GPU may then keep float64 in float32; 0 is exact.",
+        metavar="E",
+        expected="a number of at least 0 and less than 1",
+        is_valid=lambda error: 0 <= error < 1,
+        example="6e-8",
+    )
+    storage: Any = _given(  # noqa: RUF009
+        None,
+        "--storage",
+        str,
+        "Share trials with other workers on the same matrix and kind of device: a journal in a shared directory, or "
+        "postgresql://user@host/database.",
+        metavar="PATH|URL",
+    )
+    calls: int | None = _count(
+        None,
+        "--calls",
+        "How often the kernel will run: no more time is spent than so many calls can pay back.",
+        "1000",
+        metavar="N",
+    )
+    seed: int | None = _given(None, "--seed", int, "Of the search; 0 by default.")
+    record: str | os.PathLike[str] | None = _given(  # noqa: RUF009
+        None, "--record", Path, "Write every trial to a file, as lines of JSON, to be replayed.", metavar="PATH"
+    )
     start_vectors: int = 1
-    backend: str = "auto"
-    threads: int | None = None
-    trials: int | None = None
-    seconds: float | None = None
-    db: PlanDatabase | str | os.PathLike[str] | Literal[False] | None = None
-    retune: bool = False
-    seed: int | None = None
     name: str = ""
     callback: Callable[[Progress], object] | None = None
     space_filter: Callable[[Plan], bool] | None = None
     settings: Settings | None = None
-    memory_budget: int | str | None = None
-    fraction: float | None = None
-    value_error: float | None = None
-    storage: Any = None
-    calls: int | None = None
-    record: str | os.PathLike[str] | None = None
-    fresh: bool = False
 
     def settings_on(self, backend: str) -> Settings:
         """The settings of a search on a backend, with what the request itself says of budgets and the seed."""

@@ -13,7 +13,8 @@ from typing import Any
 
 from akx.core.plan import Plan
 from akx.tuner.history.ledger import Ledger
-from akx.tuner.history.result import COMPLETE, Finalist
+from akx.tuner.history.result import Finalist
+from akx.tuner.history.trial import COMPLETE
 from akx.tuner.measure import Measurement
 from akx.tuner.space import NATURAL, is_baseline
 
@@ -44,18 +45,8 @@ def finalists(
 ) -> list[Plan]:
     """Plans for the run-off: two baselines, the two best plans, and the simplest of those that are as good.
 
-    Parameters
-    ----------
-    ledger : Ledger
-        With a baseline.
-    count : int
-        Plans at most, beside the baselines and those given.
-    noise : float
-        Differences below this fraction count as none.
-    given : iterable of Plan
-        Take part where their trials are complete.
-    nbytes : callable
-        The size of a plan's program.
+    `count` plans at most, beside the baselines and those given, which take part where their trials are complete.
+    Differences below `noise`, a fraction, count as none. The ledger has a baseline; `nbytes` is of a plan's program.
     """
     done = ledger.completed()
     fastest = done[0].seconds or 0.0
@@ -79,16 +70,14 @@ def choose(
     ratio: Callable[[Plan, Plan], Measurement] | None = None,
     before: Callable[[Plan], float | None] | None = None,
 ) -> tuple[Finalist, Finalist]:
-    """The best plan and the baseline.
+    """The best plan and the baseline, the same where nothing beats it; else the best has fewer seconds.
 
     Parameters
     ----------
     finals : iterable of Finalist
         Measured in one run-off, a baseline at least among them.
-    noise : float
-        Differences below this fraction count as none.
-    nbytes : callable
-        The size of a plan's program.
+    noise, nbytes
+        As in :func:`finalists`.
     ratio : callable, optional
         Seconds of one plan over those of another, round by round: a drift of the machine is in both, and plans count as
         equal, up to 2 % apart, where the interval holds one. A plan beats the baseline where it lies below one. By
@@ -97,11 +86,6 @@ def choose(
         Seconds that a plan took in its trial. One that is clearly faster than the baseline there and in the median of
         the rounds beats it too, whatever became of some of the rounds: on a machine that others use a few of them say
         nothing.
-
-    Returns
-    -------
-    best, baseline : Finalist
-        The same object where nothing beats the baseline; else the best has fewer seconds.
     """
     measured = list(finals)
     fastest = min(measured, key=_by_seconds)

@@ -8,7 +8,6 @@ another in the order given where the choices are numbers, any other one where th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -95,22 +94,10 @@ def place_of(backend: str, threads: int | None, device: Any = None) -> tuple[str
 
 @dataclass(frozen=True)
 class Space:
-    """Every plan that may be tried for one matrix, k and device.
+    """Every plan that may be tried for one matrix, k and device, with `threads` at most.
 
-    Attributes
-    ----------
-    backend : str
-        Backend of every plan.
-    k : int
-        Powers.
-    threads : int
-        Most threads that a plan may use; all of them where a schedule has no such parameter.
-    device : HostDevice or CudaDevice
-        The device as the schedules see it: with `threads` cores.
-    schedules : mapping of str to Schedule
-        By name, in the order of the registry.
-    parameters : mapping of str to tuple of Parameter
-        Those of each schedule, choices already limited.
+    `device` is as the schedules see it, with `threads` cores; `schedules` are in the order of the registry, and
+    `parameters` those of each, choices already limited.
     """
 
     backend: str
@@ -125,20 +112,12 @@ class Space:
     @cached_property
     def plain(self) -> str | None:
         """The schedule of plain products, by name, where there is one."""
-        return self._with("is_plain")
+        return next((name for name in self.schedules if traits(self.backend, name).is_plain), None)
 
     @cached_property
     def streamed(self) -> str | None:
         """The schedule that keeps within any memory budget, by name, where there is one."""
-        return self._with("streams")
-
-    def _with(self, trait: str) -> str | None:
-        return next((name for name in self.schedules if getattr(traits(self.backend, name), trait)), None)
-
-    @property
-    def size(self) -> int:
-        """Number of combinations, infeasible ones included."""
-        return sum(math.prod(len(p.choices) for p in parameters) for parameters in self.parameters.values())
+        return next((name for name in self.schedules if traits(self.backend, name).streams), None)
 
     def plan(self, schedule: str, values: Mapping[str, Option]) -> Plan:
         """The plan of one choice of each parameter; those not given keep their defaults."""
@@ -194,45 +173,35 @@ class Space:
 
     def neighbours(self, plan: Plan) -> tuple[Plan, ...]:
         """Plans that differ from `plan` in one parameter, nearest first; empty where it lies outside the space."""
-        values = self.values(plan)
-        if values is None:
-            return ()
-        found: dict[Plan, None] = {}
-        for parameter in self.parameters[plan.schedule]:
-            at = parameter.choices.index(values[parameter.name])
-            if is_numeric(parameter):
-                others = [i for i in (at + 1, at - 1) if 0 <= i < len(parameter.choices)]
-            else:
-                others = [i for i in range(len(parameter.choices)) if i != at]
-            for i in others:
-                found[self.plan(plan.schedule, {**values, parameter.name: parameter.choices[i]})] = None
-        found.pop(plan, None)
-        return tuple(found)
+        values, changes = self.values(plan) or {}, []
+        for one in self.parameters[plan.schedule] if values else ():
+            at = one.choices.index(values[one.name])
+            others = (at + 1, at - 1) if is_numeric(one) else (i for i in range(len(one.choices)) if i != at)
+            changes += [{one.name: one.choices[i]} for i in others if 0 <= i < len(one.choices)]
+        return self._changed(plan, changes)
 
     def along(self, plan: Plan) -> tuple[Plan, ...]:
         """Plans that differ from `plan` in one parameter, whatever the choice; empty where it lies outside.
 
         To a choice of a number that lies far off there may be no way of single places, each better than the one before.
         """
-        values = self.values(plan)
-        if values is None:
-            return ()
-        changes = ((one.name, choice) for one in self.parameters[plan.schedule] for choice in one.choices)
-        found = dict.fromkeys(self.plan(plan.schedule, {**values, name: choice}) for name, choice in changes)
-        found.pop(plan, None)
-        return tuple(found)
+        held = self.parameters.get(plan.schedule, ())
+        return self._changed(plan, ({one.name: choice} for one in held for choice in one.choices))
 
     def around(self, plan: Plan) -> tuple[Plan, ...]:
         """Plans that differ from `plan` in one or two parameters, whatever the choices; empty where it lies outside."""
+        held = [one for one in self.parameters.get(plan.schedule, ()) if len(one.choices) > 1]
+        pairs = list(combinations(held, 2)) if len(held) > 1 else [tuple(held)]
+        chosen = ((pair, choice) for pair in pairs for choice in product(*(one.choices for one in pair)))
+        changes = ({one.name: value for one, value in zip(pair, choice, strict=True)} for pair, choice in chosen)
+        return self._changed(plan, changes)
+
+    def _changed(self, plan: Plan, changes: Iterable[Mapping[str, Option]]) -> tuple[Plan, ...]:
+        """Other plans than `plan`, each once, with these choices changed; empty where it lies outside the space."""
         values = self.values(plan)
         if values is None:
             return ()
-        held = [one for one in self.parameters[plan.schedule] if len(one.choices) > 1]
-        found: dict[Plan, None] = {}
-        for pair in combinations(held, 2) if len(held) > 1 else [tuple(held)]:
-            for chosen in product(*(one.choices for one in pair)):
-                changed = {one.name: choice for one, choice in zip(pair, chosen, strict=True)}
-                found[self.plan(plan.schedule, {**values, **changed})] = None
+        found = dict.fromkeys(self.plan(plan.schedule, {**values, **one}) for one in changes)
         found.pop(plan, None)
         return tuple(found)
 
@@ -258,18 +227,9 @@ class Space:
         return here
 
     def part(self, choices: Mapping[str, Mapping[str, Sequence[Option]]]) -> Space:
-        """The same with fewer choices.
+        """The same with fewer choices by schedule and parameter; a default that is not left gives way to the first.
 
-        Parameters
-        ----------
-        choices : mapping of str to mapping of str to sequence
-            By schedule and parameter, those that are left; of what is not named all are. A default that is not among
-            them gives way to the first.
-
-        Raises
-        ------
-        ArgumentError
-            Where there is no such schedule, parameter or choice, or none is left.
+        Raises :class:`ArgumentError` where there is no such schedule, parameter or choice, or none is left.
         """
         parameters = dict(self.parameters)
         for schedule, given in choices.items():
@@ -277,12 +237,10 @@ class Space:
                 raise ArgumentError(
                     "unknown schedule", expected=f"one of {', '.join(parameters)}", found=brief(schedule)
                 )
-            unknown = set(given) - {one.name for one in parameters[schedule]}
-            if unknown:
-                names = ", ".join(one.name for one in parameters[schedule])
-                raise ArgumentError(
-                    f"unknown parameter of {schedule}", expected=f"one of {names}", found=brief(min(unknown))
-                )
+            names = [one.name for one in parameters[schedule]]
+            if unknown := set(given) - set(names):
+                expected = f"one of {', '.join(names)}"
+                raise ArgumentError(f"unknown parameter of {schedule}", expected=expected, found=brief(min(unknown)))
             parameters[schedule] = tuple(_reduced(one, given.get(one.name)) for one in parameters[schedule])
         return replace(self, parameters=parameters)
 
@@ -315,13 +273,11 @@ class Space:
             fixed: dict[str, Option] = {"partitioner": NATURAL} if natural else {}
             variants = self.choices(self.plain, "variant")
             plans += [self.plan(self.plain, {**fixed, "variant": variant}) for variant in variants]
-        plans += self._streamed_baselines(matrix)
+        if self.streamed is not None and self.streamed in self.parameters and self.device.budget:
+            plans += self._streamed_baselines(self.streamed, matrix)
         return tuple(dict.fromkeys(plan for plan in plans if is_baseline(plan)))
 
-    def _streamed_baselines(self, matrix: Matrix) -> Iterator[Plan]:
-        name = self.streamed
-        if name is None or name not in self.parameters or not self.device.budget:
-            return
+    def _streamed_baselines(self, name: str, matrix: Matrix) -> Iterator[Plan]:
         frugal: dict[str, Option] = {"ahead": 1} if 1 in self.choices(name, "ahead") else {}
         orders = self.choices(name, "partitioner")
         sparing = [{"partitioner": order, **fewer} for order in orders for fewer in ({}, frugal)]
@@ -349,25 +305,10 @@ def build_space(
     start_vectors: int | None = None,
     keep: Callable[[str], bool] | None = None,
 ) -> Space:
-    """The space of every schedule of a backend for one matrix.
+    """The space of every schedule of a backend, or of those to `keep`, for one matrix and k.
 
-    Parameters
-    ----------
-    matrix : Matrix
-        The matrix.
-    k : int
-        Powers, at least 1.
-    device : HostDevice or CudaDevice
-        The device; schedules see it with `threads` cores.
-    backend : str
-        ``"auto"`` or a backend's name.
-    threads : int
-        Most threads that a plan may use.
-    start_vectors : int, optional
-        Start vectors of a call: plans that take more of them at a time are the same as those that take as many. Any
-        number by default.
-    keep : callable, optional
-        Names of schedules to keep; all by default.
+    Plans use `threads` threads at most, and take no more than `start_vectors` vectors at a time, of which there may be
+    any number by default: those that take more are the same.
     """
     name = resolve_backend(backend)
     limited = replace(device, cores=threads)

@@ -46,7 +46,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtr
 
 from akx.core.plan import Option, Plan
-from akx.tuner.history.result import FAILED, Trial
+from akx.tuner.history.trial import FAILED, Trial
 from akx.tuner.model.budget import ModelBudget
 from akx.tuner.model.seconds import Model
 from akx.tuner.space import Space
@@ -70,22 +70,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Amplitudes:
-    """Of the parts of the kernel; all but `rho` are deviations of the logarithm of seconds.
+    """Of the parts of the kernel; all but `rho` and `slope` are deviations of the logarithm of seconds.
 
-    Attributes
-    ----------
-    everything, schedule, order, variant : float
-        What the model is wrong by for all plans, and for those of one schedule, order of the rows and variant.
-    slope : float
-        Of the power of the model's seconds to which plans' seconds grow, which is thought to be one.
-    common : float
-        For plans of whatever schedule with the same choices of the parameters that both have.
-    main, local : float
-        For plans of one schedule with the same choice of one parameter, and of nearly all.
-    rho : float
-        Correlation of two plans one place apart.
-    noise : float
-        Of a measurement.
+    `everything` is what the model is wrong by for all plans, `schedule`, `order` and `variant` for those of one
+    schedule, order of the rows and variant; `slope` is of the power of the model's seconds to which plans' seconds
+    grow, which is thought to be one; `common` is for plans of whatever schedule with the same choices of what both
+    have; `main` and `local` are for plans of one schedule with the same choice of one parameter, and of nearly all;
+    `rho` is the correlation of two plans one place apart, and `noise` that of a measurement.
     """
 
     everything: float = 2.0
@@ -104,17 +95,7 @@ _AMPLITUDES = Amplitudes()
 
 
 class Surrogate:
-    """Seconds of plans, with how sure that is, from a model and the trials so far.
-
-    Parameters
-    ----------
-    model : Model
-        Of the matrix and the space.
-    amplitudes : Amplitudes
-        Of the kernel.
-    budget : ModelBudget, optional
-        Of the time that the model takes.
-    """
+    """Seconds of plans, with how sure that is, from a model and the trials so far; thinking of plans is on a budget."""
 
     def __init__(self, model: Model, amplitudes: Amplitudes = _AMPLITUDES, budget: ModelBudget | None = None) -> None:
         self._model = model

@@ -23,8 +23,8 @@ from akx.backends.schedule import Parameter
 from akx.core.plan import Plan
 from akx.cost.device_model import Figures, FormatCost
 from akx.tuner import Recording, measure, space
-from akx.tuner.history.result import FAILED, Trial
-from akx.tuner.search import outcome
+from akx.tuner.history.trial import FAILED, Trial
+from akx.tuner.search import outcome, preparation
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import Space, build_space
 from akx.tuner.trace.recording import RecordedTrial
@@ -62,14 +62,14 @@ class Replay:
         monkeypatch.setattr(measure, "_CLOCK", ContextVar("recorded", default=self.clock))
         monkeypatch.setattr(space, "device_of", lambda backend: self.device)
         monkeypatch.setattr(space, "plan_threads", lambda backend, threads=None: header["threads"])
-        monkeypatch.setattr(tuning, "measured_figures", lambda device, threads: figures)
-        monkeypatch.setattr(tuning, "figures_of", lambda device, threads: known)
+        monkeypatch.setattr(preparation, "measured_figures", lambda device, threads: figures)
+        monkeypatch.setattr(preparation, "figures_of", lambda device, threads: known)
         monkeypatch.setattr(tuning, "build_space", self.space)
         monkeypatch.setattr(tuning, "precompiling", lambda *args, **options: nullcontext(None))
         monkeypatch.setattr(outcome, "_cold_prepare_seconds", lambda space, matrix, plan, fallback: fallback)
         monkeypatch.setattr(timing, "free_bytes", lambda: 0)
         monkeypatch.setattr(tuning, "Problem", _Unsolved)
-        monkeypatch.setattr(tuning, "Bench", lambda problem, space, **_: _Bench(self, space, problem.matrix))
+        monkeypatch.setattr(preparation, "Bench", lambda problem, space, **_: _Bench(self, space, problem.matrix))
 
     def space(self, *args: Any, **options: Any) -> Space:
         """The space as it was: what has been added to it since was not measured."""

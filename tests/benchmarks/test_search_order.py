@@ -21,7 +21,7 @@ from replay import Replay
 import akx
 from akx.core.matrix import Matrix
 from akx.tuner import Recording, Settings, read_recording, replay
-from akx.tuner.history.result import Trial
+from akx.tuner.history.trial import Trial
 from benchmarks import record_tuning, samplers
 from benchmarks.gallery import GALLERY
 

@@ -14,7 +14,7 @@ from akx.backends.host import HostDevice
 from akx.core.plan import Plan
 from akx.cost.device_model import Figures
 from akx.plandb import PlanKey
-from akx.tuner.history.result import Trial
+from akx.tuner.history.trial import Trial
 from cli.golden import check_shape, check_text
 from cli.running import Ran
 

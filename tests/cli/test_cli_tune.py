@@ -20,7 +20,8 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.report.comparison.bench import BenchPower, BenchRow
 from akx.tuner import Progress, TuneResult
-from akx.tuner.history.result import Counts, Finalist, Roofline, Trial, Untuned
+from akx.tuner.history.result import Counts, Finalist, Roofline, Untuned
+from akx.tuner.history.trial import Trial
 from cli.golden import check_shape, check_text
 from cli.running import Ran
 

@@ -21,7 +21,7 @@ from akx.core.options import Options, Range, Words, declare, of_option
 from akx.core.plan import Plan
 from akx.tuner import measure, space
 from akx.tuner.model import figures as machine
-from akx.tuner.search import tune as tuning
+from akx.tuner.search import preparation
 
 KIB = 1024
 
@@ -200,8 +200,8 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
         monkeypatch.setattr(registry, "schedules", lambda backend: tuple(schedules.values()))
         monkeypatch.setattr(registry, "get", lambda backend, name: schedules[name])
         monkeypatch.setattr(measure, "_CLOCK", ContextVar("world", default=world))
-        monkeypatch.setattr(tuning, "measured_figures", machine.derived_figures)
-        monkeypatch.setattr(tuning, "figures_of", _without_prices)
+        monkeypatch.setattr(preparation, "measured_figures", machine.derived_figures)
+        monkeypatch.setattr(preparation, "figures_of", _without_prices)
         monkeypatch.setattr(space, "plan_threads", lambda backend, threads=None: threads or 2)
         return world
 

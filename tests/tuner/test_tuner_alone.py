@@ -10,7 +10,7 @@ import pytest
 
 from akx.core.plan import Plan
 from akx.tuner import exhaustive, tune
-from akx.tuner.search import tune as tuning
+from akx.tuner.search import preparation
 
 
 @pytest.mark.parametrize("function", [tune, exhaustive])
@@ -39,7 +39,7 @@ def test_timings_are_alone_and_nothing_else_is(
         runs[held > 0] += 1
         return 1e-3
 
-    monkeypatch.setattr(tuning, "device_lock", lambda device: Lock())
+    monkeypatch.setattr(preparation, "device_lock", lambda device: Lock())
     world = make_world(cost=cost, prepare_cost=prepare_cost)
     options = {"db": False, "trials": 12, "seconds": 20.0} if function is tune else {"seconds": 0.5}
     result = function(matrix, 8, **options)

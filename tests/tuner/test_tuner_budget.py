@@ -150,7 +150,7 @@ def test_what_is_said_to_be_enough_is_enough_to_tune(
     def begin(*_: Any) -> Any:
         raise Begun
 
-    monkeypatch.setattr(tuning, "_bench", begin)
+    monkeypatch.setattr(tuning, "bench_for", begin)
     for module in (tuning, spaces):
         monkeypatch.setattr(module, "place_of", lambda *_: ("cuda", 1, GPU))
     for budget in (least, 251_271):

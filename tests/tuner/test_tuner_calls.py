@@ -194,23 +194,6 @@ def test_a_plan_that_was_sought_for_few_calls_is_sought_again_for_more(
     assert record.plan == whole.plan
 
 
-def test_a_search_for_few_calls_does_not_undo_what_a_longer_one_has_found_out(
-    make_world: Any, matrix: Any, db: PlanDatabase
-) -> None:
-    """Its plan was measured beside that of the longer one, which goes on to answer for any number of calls."""
-    slow_world(make_world)
-    whole = tune(matrix, 8, db=db)
-    again = tune(matrix, 8, db=db, calls=10, retune=True)
-    assert (again.stopped, again.plan) == (FEW_CALLS, whole.plan)
-    assert tune(matrix, 8, db=db).reused
-    (record,) = db.list()
-    db.remove(record.id)
-    tune(matrix, 8, db=db, calls=10000)
-    tune(matrix, 8, db=db, calls=10, retune=True)
-    assert tune(matrix, 8, db=db, calls=10000).reused
-    assert not tune(matrix, 8, db=db).reused
-
-
 @pytest.mark.parametrize(
     ("calls", "error"),
     [

@@ -24,10 +24,10 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import Settings
 from akx.tuner import sandbox as processes
-from akx.tuner.history.result import COMPLETE, FAILED, Trial
+from akx.tuner.history.trial import COMPLETE, FAILED, Trial
 from akx.tuner.measure import Precision
 from akx.tuner.sandbox import Sandbox
-from akx.tuner.search import tune as tuning
+from akx.tuner.search import preparation
 from akx.tuner.space import build_space
 from akx.tuner.trial.bench import Bench
 from akx.tuner.trial.problem import Problem
@@ -404,13 +404,13 @@ def test_a_gpu_search_that_has_the_time_gets_plans_ready(problem: Problem, monke
     """Not one of the host, nor a short one, nor one within a memory budget."""
     asked: list[int] = []
     monkeypatch.setattr(timing, "free_bytes", lambda: 2**36)
-    monkeypatch.setattr(tuning, "processes_ahead", lambda problem, free: asked.append(free) or 3)
-    monkeypatch.setattr(tuning, "Bench", lambda problem, space, **given: given["ahead"])
-    monkeypatch.setattr(tuning, "_alone", lambda *_: None)
+    monkeypatch.setattr(preparation, "processes_ahead", lambda problem, free: asked.append(free) or 3)
+    monkeypatch.setattr(preparation, "Bench", lambda problem, space, **given: given["ahead"])
+    monkeypatch.setattr(preparation, "_alone", lambda *_: None)
 
     def ahead(backend: str = "cuda", seconds: float = 60.0, budget: int = 0) -> Any:
         space: Any = SimpleNamespace(backend=backend, device=SimpleNamespace(budget=budget))
-        return tuning._bench(problem, space, Settings(seconds=seconds))
+        return preparation.bench_for(problem, space, Settings(seconds=seconds))
 
     assert ahead() == 3
     assert asked == [2**36]

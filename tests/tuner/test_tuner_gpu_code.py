@@ -30,9 +30,10 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import sandbox as processes
 from akx.tuner import space as spaces
-from akx.tuner.history.result import Progress
+from akx.tuner.history.trial import Progress
 from akx.tuner.measure import Precision
 from akx.tuner.request import Settings
+from akx.tuner.search import preparation
 from akx.tuner.search import tune as tuning
 from akx.tuner.space import build_space
 from akx.tuner.trial.bench import Bench
@@ -339,7 +340,9 @@ def test_a_search_waits_for_them_in_a_phase_of_its_own(line: Matrix, tmp_path: P
         work = Warmup(line, count=1, command=command, everything=None)
         work.want([((str(place),), "akx", "none", None)])
         try:
-            tuning._compile(Warmup(line, count=0), work, [], Settings(seconds=seconds, calls=calls), told.append)
+            preparation.compile_first(
+                Warmup(line, count=0), work, [], Settings(seconds=seconds, calls=calls), told.append
+            )
         finally:
             work.close()
         assert {(state.phase, state.trials_budget) for state in told} == (set() if last is None else {("compile", 1)})

@@ -15,7 +15,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import Settings, TuneResult, tune
-from akx.tuner.history.result import EARLIER
+from akx.tuner.history.trial import EARLIER
 
 _QUICK = Settings(trials=14, patience=1000, seconds=30.0)
 

@@ -20,7 +20,7 @@ from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
 from akx.tuner import Settings, TuneResult, plan_key, read_recording, tune
 from akx.tuner.history import trial_log as history_module
-from akx.tuner.history.result import AS_ANOTHER, EARLIER, SHARED, WRONG, Trial
+from akx.tuner.history.trial import AS_ANOTHER, EARLIER, SHARED, WRONG, Trial
 from akx.tuner.history.trial_log import NO_HISTORY, TrialLog, as_measured_here, earlier_trials, without_figures
 from akx.tuner.sandbox import UNANSWERED
 from akx.tuner.space import is_baseline

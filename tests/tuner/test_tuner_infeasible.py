@@ -20,10 +20,10 @@ from akx.tuner import Settings, TuneResult, exhaustive, plan_key, read_recording
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.candidates import initial_candidates
 from akx.tuner.candidates.warm_start import WarmStart
-from akx.tuner.history.result import EARLIER, SHARED
+from akx.tuner.history.trial import EARLIER, SHARED
 from akx.tuner.search import outcome
 from akx.tuner.search import tune as tuning
-from akx.tuner.search.search import _not_tried
+from akx.tuner.search.outcome import not_tried
 from akx.tuner.space import build_space
 from akx.tuner.trace.simulation import UNKNOWN
 from akx.tuner.trial.bench import Bench
@@ -269,8 +269,8 @@ def test_the_reason_is_kept_with_the_plan_and_told_again_by_the_next_search(
 
 
 def test_schedules_with_the_same_reason_share_a_note() -> None:
-    assert _not_tried({}) == []
-    assert _not_tried({"ghost": "too large", "wavefront": "no front", "resident": "too large"}) == [
+    assert not_tried({}) == []
+    assert not_tried({"ghost": "too large", "wavefront": "no front", "resident": "too large"}) == [
         "ghost, resident were not tried: too large",
         "wavefront was not tried: no front",
     ]

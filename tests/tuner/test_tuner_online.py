@@ -27,7 +27,7 @@ from akx.core.parallel import is_alone
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import plan_key, tune
-from akx.tuner.history.result import COMPLETE
+from akx.tuner.history.trial import COMPLETE
 from akx.tuner.model import figures as machine
 from akx.tuner.online import calls as online
 from akx.tuner.online import candidates, exploration, first_runs

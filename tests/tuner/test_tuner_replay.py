@@ -21,7 +21,8 @@ from akx.core.errors import ArgumentError, FileFormatError, FileMissingError
 from akx.core.plan import Plan
 from akx.tuner import ReplayResult, Settings, exhaustive, measure, read_recording, replay
 from akx.tuner import tune as tune_and_keep
-from akx.tuner.history.result import FEW_CALLS, Trial
+from akx.tuner.history.result import FEW_CALLS
+from akx.tuner.history.trial import Trial
 from akx.tuner.space import is_baseline
 from akx.tuner.trace.recording import Recording
 from akx.tuner.trace.simulation import UNKNOWN, RecordedClock

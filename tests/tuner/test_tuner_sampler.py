@@ -15,7 +15,7 @@ from akx.backends.host import host_device
 from akx.core.plan import Plan
 from akx.tuner.candidates.sampler import _ATTEMPTS, Sampler
 from akx.tuner.history.ledger import Ledger
-from akx.tuner.history.result import COMPLETE, EARLIER, FAILED, PRUNED, SHARED, Trial
+from akx.tuner.history.trial import COMPLETE, EARLIER, FAILED, PRUNED, SHARED, Trial
 from akx.tuner.space import Space, build_space, is_numeric
 
 KIB = 1024

@@ -13,7 +13,7 @@ import pytest
 from akx.backends.host import host_device
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.tuner.history.result import FAILED, PRUNED
+from akx.tuner.history.trial import FAILED, PRUNED
 from akx.tuner.measure import Precision
 from akx.tuner.sandbox import Sandbox
 from akx.tuner.space import build_space

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from akx.core.plan import Plan
 from akx.tuner import Settings, measure
 from akx.tuner.history.ledger import Ledger
-from akx.tuner.history.result import Finalist, Trial
+from akx.tuner.history.result import Finalist
+from akx.tuner.history.trial import Trial
 from akx.tuner.measure import Measurement
 from akx.tuner.select import choose, complexity, finalists
 from akx.tuner.space import Space, is_baseline

@@ -18,7 +18,7 @@ from akx.tuner.candidates.candidate_pool import CandidatePool
 from akx.tuner.candidates.initial_candidates import InitialCandidates
 from akx.tuner.candidates.warm_start import NO_WARM_START
 from akx.tuner.history.ledger import Ledger
-from akx.tuner.history.result import COMPLETE, FAILED, PRUNED, Trial
+from akx.tuner.history.trial import COMPLETE, FAILED, PRUNED, Trial
 from akx.tuner.model.budget import ModelBudget
 from akx.tuner.model.predict import Model
 from akx.tuner.space import Space

@@ -16,7 +16,7 @@ from akx.core.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import TuneResult, exhaustive, plan_key, read_recording
 from akx.tuner import tune as tune_and_keep
-from akx.tuner.history.result import Trial
+from akx.tuner.history.trial import Trial
 from akx.tuner.search import tune as tuning
 from akx.tuner.trace import writer as recorder
 

@@ -34,10 +34,11 @@ from akx.plandb.key import key_of_plan, search_key
 from akx.tuner import Progress, Settings, exhaustive, measure, plan_key
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.candidates.proposals import SEARCHING
-from akx.tuner.history.result import COMPLETE
+from akx.tuner.history.trial import COMPLETE
 from akx.tuner.request import TuneRequest
+from akx.tuner.search import preparation
 from akx.tuner.search import tune as tuning
-from akx.tuner.search.search import Search
+from akx.tuner.search.run_off import RunOff
 from akx.tuner.space import build_space, is_baseline
 from akx.tuner.trial.bench import Bench
 from akx.tuner.trial.problem import Problem
@@ -106,7 +107,7 @@ def test_a_timing_that_begins_on_a_throttled_device_is_taken_again(
         if progress.phase == phase == "run-off":
             until[0] = world.time + 0.5
 
-    monkeypatch.setattr(tuning, "Bench", Warm)
+    monkeypatch.setattr(preparation, "Bench", Warm)
     result = tune(matrix, 8, callback=meanwhile)
     assert world.time > until[0] > 100.0
     for finalist in result.finalists:
@@ -426,13 +427,13 @@ def test_ctrl_c_in_another_place_leaves_what_was_found_before(
     found = tune(matrix, 8)
     in_places(monkeypatch, 3)
     again: list[Plan] = []
-    beside, elsewhere = Search._timed_beside, Bench.elsewhere
+    beside, elsewhere = RunOff._timed_beside, Bench.elsewhere
 
     def interrupted(bench: Bench, plan: Plan) -> Any:
         again.append(plan)
         raise KeyboardInterrupt
 
-    def interrupting(search: Search, *given: Any) -> Any:
+    def interrupting(search: RunOff, *given: Any) -> Any:
         monkeypatch.setattr(Bench, "elsewhere", interrupted)
         try:
             return beside(search, *given)
@@ -440,7 +441,7 @@ def test_ctrl_c_in_another_place_leaves_what_was_found_before(
             monkeypatch.setattr(Bench, "elsewhere", elsewhere)
 
     make_world()
-    monkeypatch.setattr(Search, "_timed_beside", interrupting)
+    monkeypatch.setattr(RunOff, "_timed_beside", interrupting)
     result = tune(matrix, 8, db=db)
     assert len(again) == 1
     assert (result.plan, result.seconds, result.interrupted) == (found.plan, found.seconds, False)
@@ -620,15 +621,15 @@ def test_the_phase_that_compiles_is_bounded_and_waits_for_the_first_baseline(mat
     slow: Any = Slow()
     plans = list(build_space(matrix, 2, host_device(), backend="cpu", threads=1).baselines(matrix))
     told: list[Progress] = []
-    tuning._compile(slow, None, iter(plans), Settings(seconds=30.0), told.append)
+    preparation.compile_first(slow, None, iter(plans), Settings(seconds=30.0), told.append)
     assert (slow.bound, slow.looks) == (30.0, 3)
     assert [(one.phase, one.trials, one.trials_budget) for one in told] == [("compile", 0, len(plans))]
-    tuning._compile(slow, None, iter(plans), Settings(trials=2), print)
+    preparation.compile_first(slow, None, iter(plans), Settings(trials=2), print)
     assert len(slow.wanted) == 2, "no more than can be tried"
-    tuning._compile(slow, None, iter(plans), Settings(calls=100), print)
+    preparation.compile_first(slow, None, iter(plans), Settings(calls=100), print)
     assert len(slow.wanted) == 1, "it may be all that is worth it"
     slow.has_all = True
-    tuning._compile(slow, None, iter([]), Settings(seconds=30.0), told.append)
+    preparation.compile_first(slow, None, iter([]), Settings(seconds=30.0), told.append)
     assert len(told) == 1, "where all is there nothing is shown"
 
 
@@ -1017,7 +1018,7 @@ def test_ctrl_c_after_the_search_does_not_lose_its_plan(
         return call
 
     make_world(prepare_cost=interrupting("prepared anew", lambda plan: 1e-3))
-    monkeypatch.setattr(tuning, "measured_figures", interrupting("figures", tuning.measured_figures))
+    monkeypatch.setattr(preparation, "measured_figures", interrupting("figures", preparation.measured_figures))
     try:
         result = tune(matrix, 8, db=db)
     except KeyboardInterrupt:
@@ -1244,6 +1245,7 @@ def test_the_seed_of_the_settings_counts(world: Any, matrix: Any, monkeypatch: p
             super().__init__(*args, seed=seed, **kwargs)
 
     monkeypatch.setattr(tuning, "Problem", Watched)
+    monkeypatch.setattr("akx.tuner.search.exhaustive.Problem", Watched)
     for call in (partial(tune, trials=2), partial(exhaustive, seconds=0.01)):
         call(matrix, 8)
         call(matrix, 8, settings=Settings(seed=5))

@@ -18,11 +18,12 @@ from akx.plandb import PlanDatabase
 from akx.tuner import tune
 from akx.tuner.candidates import initial_candidates
 from akx.tuner.history.kept import reuse
-from akx.tuner.history.result import FEW_CALLS, Finalist, Trial, TuneResult, Untuned
+from akx.tuner.history.result import FEW_CALLS, Finalist, TuneResult, Untuned
+from akx.tuner.history.trial import Trial
 from akx.tuner.model.figures import derived_figures, faster
 from akx.tuner.search import outcome as outcomes
-from akx.tuner.search import tune as tuning
-from akx.tuner.search.search import Outcome
+from akx.tuner.search import preparation
+from akx.tuner.search.outcome import Outcome
 
 SWEEP = Plan("cpu", "sweep", "csr", k=8, threads=2)
 BEST = Plan("cpu", "front", "sell", k=8, k_per_pass=4, block_bytes=2**18, threads=2)
@@ -233,10 +234,10 @@ def test_the_ceiling_is_what_was_measured_best_now_or_in_a_calibration(
 ) -> None:
     device = host_device()
     space: Any = SimpleNamespace(device=device, threads=2)
-    monkeypatch.setattr(tuning, "measured_figures", lambda device, threads: figures(10.0, 30.0, 50.0))
-    monkeypatch.setattr(tuning, "figures_of", lambda device, threads: figures(20.0, 25.0, 60.0))
-    model = tuning._model(matrix, space, 1)
+    monkeypatch.setattr(preparation, "measured_figures", lambda device, threads: figures(10.0, 30.0, 50.0))
+    monkeypatch.setattr(preparation, "figures_of", lambda device, threads: figures(20.0, 25.0, 60.0))
+    model = preparation.model_of(matrix, space, 1)
     assert model.ceiling == figures(20.0, 30.0, 60.0)
     assert model.figures == figures(20.0, 25.0, 60.0), "predictions go by the calibration alone"
-    monkeypatch.setattr(tuning, "figures_of", derived_figures)
-    assert tuning._model(matrix, space, 1).ceiling == figures(10.0, 30.0, 50.0), "a guess is no measurement"
+    monkeypatch.setattr(preparation, "figures_of", derived_figures)
+    assert preparation.model_of(matrix, space, 1).ceiling == figures(10.0, 30.0, 50.0), "a guess is no measurement"

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from akx.cli.exit_codes import EXIT_UNMET
-from akx.cli.inputs import check_powers, check_seconds, load_matrix, open_database
-from akx.cli.options import Database, Dtype, File, Json, Variable
+from akx.cli.inputs import load_matrix, open_database
+from akx.cli.options import REQUESTED, Database, Dtype, File, Json, Variable
 from akx.cli.output import data_console, note
 from akx.cli.plans.common import counted_plans, emit
 from akx.report.units import ID_DIGITS
@@ -18,12 +18,21 @@ __all__ = ["verify_plans"]
 
 def verify_plans(
     file: File,
-    k: Annotated[int | None, typer.Option("--k", metavar="K", help="Only plans for so many powers.")] = None,
+    k: Annotated[
+        int | None,
+        typer.Option("--k", metavar="K", callback=REQUESTED["k"].check, help="Only plans for so many powers."),
+    ] = None,
     plan_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Only this plan, as `akx plans list --all` shows it.")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option("--time", metavar="SECONDS", help="Most seconds of timing for a plan; 3 by default.")
+        float | None,
+        typer.Option(
+            "--time",
+            metavar="SECONDS",
+            callback=REQUESTED["seconds"].check,
+            help="Most seconds of timing for a plan; 3 by default.",
+        ),
     ] = None,
     dtype: Dtype = None,
     db: Database = None,
@@ -31,9 +40,6 @@ def verify_plans(
     as_json: Json = False,
 ) -> int:
     """Run the plans for a matrix again: are they right, and as fast beside their baselines as when they were tuned?"""
-    if k is not None:
-        check_powers(k)
-    check_seconds(seconds)
     from akx.report.plans.verification import BAD, SKIPPED, verifications
 
     database = open_database(db)

@@ -125,7 +125,7 @@ def verifications(
 def _verification(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> Verification:
     from akx.backends.device_lock import device_lock
     from akx.tuner import measure
-    from akx.tuner.history.result import COMPLETE
+    from akx.tuner.history.trial import COMPLETE
     from akx.tuner.space import build_space
     from akx.tuner.trial.bench import Bench
     from akx.tuner.trial.problem import Problem

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 from akx.core.plan import Plan
@@ -23,23 +24,9 @@ __all__ = ["CandidatePool"]
 
 
 class CandidatePool:
-    """What a search knows of plans before it tries them.
+    """What a search knows of plans before it tries them: its model, its space, its ledger, and the surrogate.
 
-    Parameters
-    ----------
-    model : Model
-        Of the matrix and the space.
-    ledger : Ledger
-        Of the trials made meanwhile.
-    keep, avoid, taken : callable, optional
-        As in :class:`akx.tuner.candidates.proposals.Proposals`.
-    seconds : callable
-        Of the whole search, as it is known by then.
-
-    Attributes
-    ----------
-    model, space, ledger
-        Those.
+    `keep`, `avoid`, `taken` and `seconds` are those of :class:`akx.tuner.candidates.proposals.Proposals`.
     """
 
     def __init__(
@@ -52,12 +39,8 @@ class CandidatePool:
         taken: Callable[[Plan], bool] | None = None,
         seconds: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        self.model = model
-        self.space = model.space
-        self.ledger = ledger
-        self._keep = keep
-        self._avoid = avoid
-        self._taken = taken
+        self.model, self.space, self.ledger = model, model.space, ledger
+        self._keep, self._avoid, self._taken = keep, avoid, taken
         self._budget = ModelBudget(seconds)
         self._times, self._seen = Surrogate(model, budget=self._budget), 0
         self._inside: dict[Plan, bool] = {}
@@ -88,11 +71,9 @@ class CandidatePool:
 
     def refusal(self, plan: Plan) -> str | None:
         """Why a plan is infeasible; a schedule that cannot even say so fails in a trial, with its reason."""
-        with self._budget.on(plan, counts=False):
-            try:
-                return self._refusal(plan)
-            except Exception:
-                return None
+        with self._budget.on(plan, counts=False), suppress(Exception):
+            return self._refusal(plan)
+        return None
 
     @property
     def refused(self) -> dict[str, str]:
@@ -110,7 +91,14 @@ class CandidatePool:
 
     def is_known(self, plan: Plan) -> bool:
         """Whether a plan is feasible and has an estimate; not one for which there is no time to find out."""
-        return self._is_inside(plan) and self._is_feasible(plan) and self._times.knows(plan)
+        if plan not in self._inside:
+            self._inside[plan] = self.space.holds(plan)
+        if not self._inside[plan]:
+            return False
+        if plan not in self._feasible and self._budget.allows(plan):
+            with self._budget.on(plan):
+                self._feasible[plan] = self._reason_against(plan) is None
+        return self._feasible.get(plan, False) and self._times.knows(plan)
 
     def is_in_mind(self, plan: Plan) -> bool:
         """Whether a plan is new, and known without thinking of it: what is asked so changes nothing."""
@@ -128,17 +116,6 @@ class CandidatePool:
         """Whether a plan takes longer than the fastest baseline so far, as good as certainly."""
         seconds = self.ledger.baseline_seconds
         return seconds is not None and self.times.is_hopeless(plan, seconds)
-
-    def _is_inside(self, plan: Plan) -> bool:
-        if plan not in self._inside:
-            self._inside[plan] = self.space.holds(plan)
-        return self._inside[plan]
-
-    def _is_feasible(self, plan: Plan) -> bool:
-        if plan not in self._feasible and self._budget.allows(plan):
-            with self._budget.on(plan):
-                self._feasible[plan] = self._reason_against(plan) is None
-        return self._feasible.get(plan, False)
 
     def _reason_against(self, plan: Plan) -> str | None:
         try:

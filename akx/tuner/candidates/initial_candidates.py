@@ -38,19 +38,7 @@ _LITTLE = 0.003
 
 
 class InitialCandidates:
-    """Who asks, and the plan, one after another; some may come twice, or be infeasible.
-
-    Parameters
-    ----------
-    pool : CandidatePool
-    warm_start : WarmStart
-    given : iterable of Plan
-
-    Attributes
-    ----------
-    is_done : bool
-        Whether all of it has come.
-    """
+    """Who asks, and the plan, one after another; some may come twice, or be infeasible. At the end it `is_done`."""
 
     def __init__(self, pool: CandidatePool, warm_start: WarmStart, given: Iterable[Plan]) -> None:
         self._pool, self._warm_start, self._given = pool, warm_start, tuple(given)

@@ -29,7 +29,7 @@ from akx.tuner.candidates.initial_candidates import InitialCandidates
 from akx.tuner.candidates.sampler import Sampler, Suggesting
 from akx.tuner.candidates.warm_start import NO_WARM_START, WarmStart
 from akx.tuner.history.ledger import Ledger
-from akx.tuner.history.result import Trial
+from akx.tuner.history.trial import Trial
 from akx.tuner.model.seconds import Model
 from akx.tuner.space import Space
 
@@ -51,32 +51,19 @@ _ENUMERATED = 20_000
 
 
 class Proposals:
-    """A stream of plans, each new, each once.
+    """A stream of plans, each new, each once, beside the trials of a ledger.
 
     Parameters
     ----------
-    model : Model
-        Of the matrix and the space.
-    ledger : Ledger
-        Of the trials made meanwhile.
-    seed : int
-        Of the sampler.
-    keep : callable, optional
-        Plans for which it returns false are never proposed; baselines always are.
-    avoid : callable, optional
-        Plans for which it returns true are not proposed by the search, though they may be seeds.
-    taken : callable, optional
-        Plans for which it returns true are not proposed for the time being: others are at them.
-    given : iterable of Plan
-        Plans proposed before all others, infeasible ones too.
-    sampler : callable
-        Makes the sampler of a space and a seed.
-    warm_start : WarmStart
-        Plans of like devices, for the same pattern and for similar matrices.
-    seconds : callable
-        Of the whole search, as it is known by then: little of it is spent on what to try.
-    left : callable
-        Seconds left for trials.
+    seed, sampler : int, callable
+        The seed of the sampler, and what makes it of a space and a seed.
+    keep, avoid, taken : callable, optional
+        Plans that are never proposed (false; baselines always are), those that the search does not come up with, and
+        those that others are at.
+    given, warm_start : iterable of Plan, WarmStart
+        Plans proposed before all others, infeasible ones too; and those of the database.
+    seconds, left : callable
+        Of the whole search, as it is known by then, little of which is spent on what to try; and those left for trials.
     """
 
     def __init__(
@@ -95,25 +82,22 @@ class Proposals:
         left: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self.given = tuple(given)
-        self._make_sampler = sampler
-        self._model = model
-        self._space = model.space
-        self._ledger = ledger
-        self._pool = CandidatePool(model, ledger, keep=keep, avoid=avoid, taken=taken, seconds=seconds)
-        self._initial = InitialCandidates(self._pool, warm_start, self.given)
-        self._seed = seed
+        self.pool = CandidatePool(model, ledger, keep=keep, avoid=avoid, taken=taken, seconds=seconds)
+        self._space, self._ledger = model.space, ledger
+        self._initial = InitialCandidates(self.pool, warm_start, self.given)
+        self._make_sampler, self._seed = sampler, seed
         self._seconds, self._left = seconds, left
         self._sampler: Suggesting | None = None
         self._near: dict[Plan, list[Plan]] = {}
 
     def baselines(self) -> list[Plan]:
         """Plain products in each variant, infeasible ones too, those first that the model likes best."""
-        return sorted(self._space.baselines(self._model.matrix), key=self._pool.times.modelled)
+        return sorted(self._space.baselines(self.pool.model.matrix), key=self.pool.times.modelled)
 
     def threads_of(self, plan: Plan) -> list[Plan]:
         """The same plan with every other number of threads."""
         others = [plan.replace(threads=threads) for threads in self._space.choices(plan.schedule, "threads")]
-        return [other for other in others if self._pool.is_new(other)]
+        return [other for other in others if self.pool.is_new(other)]
 
     def everything(self) -> Iterator[tuple[str, Plan]]:
         """Who asks, and the plan: the whole space in order."""
@@ -156,8 +140,7 @@ class Proposals:
 
         Of what has been thought of already: to ask changes nothing of what comes.
         """
-        known = self._pool
-        yield from (plan for plan in self._initial.following if known.is_new(plan))
+        yield from (plan for plan in self._initial.following if self.pool.is_new(plan))
         best = self._ledger.completed()[:_CLIMBED]
         if best and self._is_settled(ahead=2):  # what is next to it, by the time that they are ready
             yield from self._ranked(self._space.along(best[0].plan))
@@ -165,40 +148,21 @@ class Proposals:
 
     def _ranked(self, plans: Iterable[Plan]) -> list[Plan]:
         """Those of `plans` that have been thought of and were not tried, what may gain most first."""
-        return self._by_worth([plan for plan in dict.fromkeys(plans) if self._pool.is_in_mind(plan)])
+        return self._by_worth([plan for plan in dict.fromkeys(plans) if self.pool.is_in_mind(plan)])
 
     def _by_worth(self, plans: list[Plan]) -> list[Plan]:
         """Those of `plans`, all of them known, that may gain most first."""
-        if not plans:
-            return []
-        worth = self._pool.times.improvement(plans)
-        return [plans[place] for place in np.argsort(-worth, kind="stable")]
-
-    def is_hopeless(self, plan: Plan) -> bool:
-        """Whether a baseline takes longer than the fastest one so far, as good as certainly."""
-        return self._pool.is_hopeless(plan)
+        worth = self.pool.times.improvement(plans) if plans else ()
+        return [plans[place] for place in np.argsort(np.negative(worth), kind="stable")]
 
     def is_no_better(self, plan: Plan, seconds: float) -> bool:
         """Whether a plan takes, as good as certainly, more than so many seconds."""
-        return self._pool.times.is_hopeless(plan, seconds)
+        return self.pool.times.is_hopeless(plan, seconds)
 
     def expected_seconds(self, plan: Plan) -> float | None:
         """Seconds that a plan is thought to take, by the trials so far; None where nothing is thought of it."""
-        times = self._pool.times
+        times = self.pool.times
         return math.exp(float(times.estimate([plan])[0][0])) if times.knows(plan) else None
-
-    def refusal(self, plan: Plan) -> str | None:
-        """Why a plan is infeasible, and is not to be tried; None also where only a trial can tell."""
-        return self._pool.refusal(plan)
-
-    @property
-    def refused(self) -> dict[str, str]:
-        """By schedule, why its default is infeasible, where it was wanted and somebody has asked."""
-        return self._pool.refused
-
-    def ordering_seconds(self, plan: Plan) -> float:
-        """Seconds that ordering the rows took where a plan's order was only thought of; a trial finds it memoised."""
-        return self._pool.ordering_seconds(plan.partitioner)
 
     def learn(self, trial: Trial) -> None:
         """Tell the sampler of a trial."""
@@ -209,7 +173,7 @@ class Proposals:
 
     def _promising(self) -> Plan | None:
         """The plan that may gain most, of those near the best plans: one or two choices away."""
-        known, good = self._pool, [trial.plan for trial in self._ledger.completed()[:_CLIMBED]]
+        known, good = self.pool, [trial.plan for trial in self._ledger.completed()[:_CLIMBED]]
         for plan in good:
             if plan not in self._near:
                 around = self._space.around(plan)
@@ -234,12 +198,12 @@ class Proposals:
             yield "neighbour", near[0]
 
     def _is_settled(self, ahead: int = 0) -> bool:
-        """Whether the best plan is to be compared with those next to it, in so many trials at the latest."""
+        """Whether the best plan is compared with those next to it, in so many trials at the latest."""
         return self._ledger.since_progress >= _SETTLED - ahead or self._left() < _LATE * self._seconds()
 
     def beside(self) -> list[Plan]:
         """The untried plans one choice away from the best one that may be better, those first that promise most."""
-        best, known = self._ledger.best, self._pool
+        best, known = self._ledger.best, self.pool
         if best is None or best.seconds is None:
             return []
         near = [plan for plan in self._space.along(best.plan) if known.is_open(plan) and known.is_known(plan)]
@@ -266,14 +230,6 @@ class Proposals:
         Of several the one whose new choice has done best so far, in whatever plan; a choice never tried comes first,
         but for a variant that has to be compiled, which comes last.
         """
-        near = [plan for plan in self._space.neighbours(here) if self._pool.is_open(plan)]
-        ordered = sorted(near, key=self._by_record(here))
-        return next((plan for plan in ordered if self._pool.reason_against(plan) is None), None)
-
-    def _suggestion(self) -> Plan | None:
-        return self._learnt().suggest(self._ledger, self._pool.is_refused)
-
-    def _by_record(self, here: Plan) -> Callable[[Plan], float]:
         old = self._space.values(here) or {}
 
         def record(plan: Plan) -> float:
@@ -283,25 +239,26 @@ class Proposals:
             changed = [choice for choice in new.items() if old.get(choice[0]) != choice[1]]
             return max((self._ledger.record_of(choice) for choice in changed), default=0.0)
 
-        return record
+        near = sorted((plan for plan in self._space.neighbours(here) if self.pool.is_open(plan)), key=record)
+        return next((plan for plan in near if self.pool.reason_against(plan) is None), None)
 
-    def _learnt(self) -> Suggesting:
-        """The sampler, told of every trial so far."""
+    def _suggestion(self) -> Plan | None:
+        """What the sampler suggests, which was told of every trial so far."""
         if self._sampler is None:
             self._sampler = self._make_sampler(self._space, self._seed)
             for trial in self._ledger.trials:
                 self._sampler.tell(trial)
-        return self._sampler
+        return self._sampler.suggest(self._ledger, self.pool.is_refused)
 
     def _spare(self) -> Iterator[Plan]:
         """What is left of the space, or of as much of each schedule, in a random order."""
         names = self._space.parameters
         plans = [plan for name in names for plan in islice(self._space.plans(name), _ENUMERATED // len(names))]
         random.Random(self._seed).shuffle(plans)
-        yield from (plan for plan in plans if self._pool.is_open(plan) and self._pool.reason_against(plan) is None)
+        yield from (plan for plan in plans if self.pool.is_open(plan) and self.pool.reason_against(plan) is None)
 
     def _new(self, proposals: Iterable[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
         """Those that are new and feasible; and given ones in any case, whose trials say why they are not."""
         for origin, plan in proposals:
-            if self._pool.is_new(plan) and (origin == "given" or self.refusal(plan) is None):
+            if self.pool.is_new(plan) and (origin == "given" or self.pool.refusal(plan) is None):
                 yield origin, plan

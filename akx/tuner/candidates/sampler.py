@@ -8,15 +8,16 @@ suggestions are told to the study too, as if it had asked for them. Optuna is im
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from akx.core.plan import Option, Plan
 from akx.tuner.history.ledger import Ledger
-from akx.tuner.history.result import COMPLETE, PRUNED, Trial
+from akx.tuner.history.trial import COMPLETE, PRUNED, Trial
 from akx.tuner.space import Space, is_numeric
 
-__all__ = ["Sampler", "Suggesting"]
+__all__ = ["Sampler", "Suggesting", "quiet_optuna"]
 
 #: Suggestions of plans already tried after which the sampler has nothing new.
 _ATTEMPTS = 12
@@ -34,26 +35,33 @@ class Suggesting(Protocol):
         ...
 
 
+@contextmanager
+def quiet_optuna() -> Iterator[None]:
+    """Without Optuna's log and its warnings of experiments."""
+    import optuna
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
 class Sampler:
     """Optuna's TPE over the conditional space: the schedule first, then that schedule's own parameters."""
 
     def __init__(self, space: Space, seed: int) -> None:
         import optuna
 
-        self._optuna = optuna
-        self._space = space
-        self._names = list(space.parameters)
-        verbosity = optuna.logging.get_verbosity()
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                sampler = optuna.samplers.TPESampler(
-                    seed=seed, multivariate=True, group=True, n_startup_trials=8, warn_independent_sampling=False
-                )
+        self._optuna, self._space = optuna, space
+        with quiet_optuna():
+            sampler = optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, group=True, n_startup_trials=8, warn_independent_sampling=False
+            )
             self._study = optuna.create_study(direction="minimize", sampler=sampler)
-        finally:
-            optuna.logging.set_verbosity(verbosity)
         self._open: dict[Plan, Any] = {}
 
     def suggest(self, done: Ledger, refuse: Callable[[Plan], bool]) -> Plan | None:
@@ -94,7 +102,7 @@ class Sampler:
 
     def _walk(self, trial: Any) -> Plan:
         """Define by run: ask for the schedule, then for each of its parameters."""
-        schedule = trial.suggest_categorical("schedule", self._names)
+        schedule = trial.suggest_categorical("schedule", list(self._space.parameters))
         values: dict[str, Option] = {}
         for parameter in self._space.parameters[schedule]:
             name, choices = f"{schedule}.{parameter.name}", parameter.choices

@@ -89,15 +89,7 @@ _ALL_ENTRIES, _ALIGNED = 1 << 19, 60
 class WarmStart:
     """What is tried before the search comes up with plans of its own, within its budgets.
 
-    Attributes
-    ----------
-    like : tuple of Plan
-        Tuned for this very problem on like devices: tried first behind the baseline.
-    similar : tuple of Plan
-        Tuned for similar matrices: tried after those for the same pattern.
-    pattern : tuple of Plan
-        Tuned for the same pattern under another key, such as another k or the kernels of yesterday: tried after the
-        predicted plan.
+    `like` is first behind the baseline, `pattern` after the predicted plan, and `similar` after that.
     """
 
     like: tuple[Plan, ...] = ()
@@ -164,16 +156,9 @@ def key_distance(key: PlanKey, other: PlanKey) -> float:
 
 
 def pattern_plans(records: Iterable[PlanRecord], key: PlanKey, space: Space) -> list[Plan]:
-    """Plans that were tuned for the pattern under other keys, nearest first, each once.
+    """Plans of the space that were tuned for the pattern under other keys, nearest first, each once.
 
-    Parameters
-    ----------
-    records : iterable of PlanRecord
-        Of the pattern.
-    key : PlanKey
-        Of the call. A plan under this very key is left out, and so is one of a like device alone.
-    space : Space
-        In which the plans have to lie. Whether they are feasible is not known yet.
+    A plan under this very key is left out, and so is one of a like device alone. Some may be infeasible.
     """
     found = []
     for record in records:
@@ -188,13 +173,7 @@ def pattern_plans(records: Iterable[PlanRecord], key: PlanKey, space: Space) -> 
 
 
 def features_of(matrix: Matrix) -> Mapping[str, float]:
-    """The features of a matrix, by which similar ones are found; computed once for a pattern.
-
-    Returns
-    -------
-    mapping of str to float
-        ``rows``, ``nnz``, ``row_mean``, ``bandwidth``, ``block_size``, ``diagonals``.
-    """
+    """The features of a matrix, by which similar ones are found; computed once for a pattern."""
     found: Mapping[str, float] | None = matrix.pattern_cache.get(_MEMO)
     if found is None:
         from akx.core import features
@@ -257,15 +236,7 @@ def carried_over(plan: Plan, device_class: str, space: Space) -> Plan | None:
 def similar_plans(db: PlanDatabase, key: PlanKey, space: Space, matrix: Matrix) -> tuple[Plan, ...]:
     """Plans of the most similar matrices in the database, nearest first: three at most, none of them a baseline.
 
-    Parameters
-    ----------
-    db : PlanDatabase
-        One that cannot be read has none.
-    key : PlanKey
-        Of the call: other kinds of numbers, and k beyond a factor of two, are not similar.
-    space : Space
-        In which the plans have to lie.
-    matrix : Matrix
+    Other kinds of numbers, and k beyond a factor of two, are not similar. A database that cannot be read has none.
     """
     least, most = -(-key.k // _SIMILAR_K_RATIO), _SIMILAR_K_RATIO * key.k
     try:

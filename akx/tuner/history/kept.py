@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from typing import Any
@@ -31,32 +32,14 @@ __all__ = ["is_enough", "is_final", "keep", "leave", "made_here", "reuse", "usab
 
 
 def usable(record: PlanRecord | None, matrix: Matrix, device: Any, threads: int) -> PlanRecord | None:
-    """The record that the database has for a call, where its plan works.
+    """The record that the database has for a call, where its plan works here with so many threads at most.
 
-    Parameters
-    ----------
-    record : PlanRecord, optional
-        What was found.
-    matrix : Matrix
-        The matrix.
-    device : HostDevice or CudaDevice
-        This machine's.
-    threads : int
-        Most threads.
-
-    Returns
-    -------
-    PlanRecord or None
-        None also where the plan names an unknown schedule, takes more threads or is infeasible: it is then as good as
-        not there.
+    None also where the plan names an unknown schedule or is infeasible: it is then as good as not there.
     """
-    if record is None:
-        return None
-    return record if _works(record.plan, matrix, device, threads) else None
+    return record if record is not None and _works(record.plan, matrix, device, threads) else None
 
 
 def _works(plan: Plan, matrix: Matrix, device: Any, threads: int) -> bool:
-    """Whether a plan that others may have written can be run here, with so many threads at most."""
     if plan.threads > threads or unknown_option(plan.backend, plan.schedule, plan.options):
         return False
     try:
@@ -76,61 +59,47 @@ def is_enough(record: PlanRecord, calls: int | None) -> bool:
 
 def is_final(db: PlanDatabase, record: PlanRecord) -> bool:
     """Whether a plan is not to be improved: it is not provisional, or what replaced it could not be kept."""
-    if not record.provisional:
-        return True
-    try:
-        db.check_writable()
-    except DatabaseError:
-        return True
-    return False
+    if record.provisional:
+        try:
+            db.check_writable()
+        except DatabaseError:
+            return True
+    return not record.provisional
 
 
 def reuse(
     db: PlanDatabase, record: PlanRecord, layer: str, matrix: Matrix, device: Any, threads: int, start: float
 ) -> TuneResult:
     """A record of :func:`usable`, found in `layer`, as the result of a call that began at `start`."""
-    key = record.key
+    said, plan = record.provenance, record.plan
     notes = [f"tuned on {record.created[:10]} in {record.tuning_seconds:.1f} s"]
     if record.provisional:  # where none can be kept in its place
         notes.append(f"the plan is provisional ({record.provisional}), and the database cannot be written")
-    if record.provenance.get("stopped") == FEW_CALLS:
-        sought = record.provenance.get("calls")
-        few = "1 call" if sought == 1 else f"{sought} calls"
+    if said.get("stopped") == FEW_CALLS:
+        few = "1 call" if said.get("calls") == 1 else f"{said.get('calls')} calls"
         notes.append(f"that search was for {few}, too few to search on")
     baseline = None
-    best_spread, baseline_spread = _spreads(record.provenance.get("spreads"))
-    try:
-        baseline = Plan.from_json(record.provenance.get("baseline_plan", {}))
-    except PlanError:
-        baseline = None
-    if baseline is not None and (
-        (baseline.backend, baseline.k) != (record.plan.backend, key.k) or not _works(baseline, matrix, device, threads)
-    ):
-        baseline = None
-    counts = Counts(**{state: record.trials.get(state, 0) for state in ("complete", "pruned", "failed")})
+    with suppress(PlanError):
+        baseline = Plan.from_json(said.get("baseline_plan", {}))
+        is_alike = (baseline.backend, baseline.k) == (plan.backend, record.key.k)
+        if not is_alike or not _works(baseline, matrix, device, threads):
+            baseline = None
+    spread, baseline_spread = _spreads(said.get("spreads"))
     return TuneResult(
         matrix_name=record.matrix_name,
-        rows=matrix.n,
-        nnz=matrix.nnz,
-        dtype=key.dtype,
-        index_type=key.index_type,
-        fingerprint=key.fingerprint,
-        k=key.k,
-        basis=key.basis,
-        start_vectors=key.start_vectors,
-        backend=record.plan.backend,
-        device=key.device_class,
+        **TuneResult.problem(matrix, record.key),
+        backend=plan.backend,
         threads=threads,
-        plan=record.plan,
+        plan=plan,
         seconds=record.seconds,
-        spread=best_spread,
+        spread=spread,
         baseline_name=record.baseline_name,
         baseline_plan=baseline,
         baseline_seconds=record.baseline_seconds,
         baseline_spread=baseline_spread,
         tuning_seconds=measure.now() - start,
         prepare_seconds=record.prepare_seconds,
-        counts=counts,
+        counts=Counts(**{state: record.trials.get(state, 0) for state in ("complete", "pruned", "failed")}),
         reused=True,
         layer=layer,
         db=str(db.path),
@@ -161,12 +130,8 @@ def keep(
 
     Parameters
     ----------
-    db : PlanDatabase
-        Where to.
-    key : PlanKey
-        Of the call.
-    result : TuneResult
-        What the search found.
+    db, key, result : PlanDatabase, PlanKey, TuneResult
+        Where to, and what the search for the key found.
     log : TrialLog
         Of its trials; those of others are theirs to keep.
     old : PlanRecord, optional
@@ -186,30 +151,23 @@ def keep(
     if old is not None and (result.interrupted or (result.disturbed and not old.is_crude)):
         why = "did not end" if result.interrupted else "was disturbed"
         stays = f"the database keeps the plan it had, {old.plan.label()}: the search that was to replace it {why}"
-        return _with_trials(replace(result, notes=(*result.notes, stays)), log)
-    record = PlanRecord(
-        key=key,
-        plan=result.plan,
-        seconds=result.seconds,
-        baseline_name=result.baseline_name,
-        baseline_seconds=result.baseline_seconds,
-        prepare_seconds=result.prepare_seconds,
-        tuning_seconds=result.tuning_seconds,
-        matrix_name=result.matrix_name,
-        provenance=_features(features) | _provenance(result) | _sought_for_more(result, old),
-        trials=result.counts.to_json(),
-    )
+        return _with_trials(result.noted(stays), log)
+    record = _record(key, result, features)
+    known = {finalist.plan for finalist in result.finalists} | (set() if before is None else {before.plan})
     try:
-        better = db.put(record, unless=lambda there: _stays(there, record, result, before))
-        if better is not None:
-            stays = f"the database keeps the plan of another search, {better.plan.label()}, {better.speedup:.2f}x"
-            result = replace(result, notes=(*result.notes, stays))
-        elif record.provisional:
-            goes_on = f"the plan is provisional ({record.provisional}): it is used, and the next tuning goes on from it"
-            result = replace(result, notes=(*result.notes, goes_on))
+        better = db.put(record, unless=lambda there: there.plan not in known and there.better_than(record))
     except DatabaseError as error:
-        return replace(result, notes=(*result.notes, _not_kept(record, error)))
-    return _with_trials(replace(result, notes=(*result.notes, *_hidden(db, key))), log)
+        return result.noted(_not_kept(record, error))
+    if better is not None:
+        stays = f"the database keeps the plan of another search, {better.plan.label()}, {better.speedup:.2f}x"
+        result = result.noted(stays)
+    elif record.provisional:
+        goes_on = f"the plan is provisional ({record.provisional}): it is used, and the next tuning goes on from it"
+        result = result.noted(goes_on)
+    if db.above and (layer := db.find(key).layer) in [above.name for above in db.above]:
+        hidden = f"the {layer} layer has a plan for this key, which goes before the one kept now"
+        result = result.noted(f"{hidden}; export the new one there (akx plans export), or remove the other")
+    return _with_trials(result, log)
 
 
 def leave(result: TuneResult, log: TrialLog) -> TuneResult:
@@ -218,7 +176,7 @@ def leave(result: TuneResult, log: TrialLog) -> TuneResult:
     It would stand between every later call and a plan that nobody has measured, and that may be better.
     """
     text = "too few calls to measure more than plain products: the plan is not kept, and calls go on as untuned ones"
-    return _with_trials(replace(result, db=None, notes=(*result.notes, text)), log)
+    return _with_trials(replace(result, db=None).noted(text), log)
 
 
 def _with_trials(result: TuneResult, log: TrialLog) -> TuneResult:
@@ -226,37 +184,41 @@ def _with_trials(result: TuneResult, log: TrialLog) -> TuneResult:
     try:
         log.end()
     except DatabaseError as error:
-        return replace(result, notes=(*result.notes, f"the plan is kept, its trials are not: {error}"))
+        return result.noted(f"the plan is kept, its trials are not: {error}")
     return result
 
 
-def _features(features: Mapping[str, float] | None) -> dict[str, object]:
-    """First in the provenance, where :mod:`akx.plandb.record` looks for them."""
-    return {} if features is None else {FEATURES: dict(features)}
-
-
-def _hidden(db: PlanDatabase, key: PlanKey) -> list[str]:
-    """A note where a layer that goes before the user's has a plan for the key as well."""
-    if not db.above:
-        return []
-    layer = db.find(key).layer
-    names = [above.name for above in db.above]
-    if layer not in names:
-        return []
-    what = f"the {layer} layer has a plan for this key, which goes before the one kept now"
-    return [f"{what}; export the new one there (akx plans export), or remove the other"]
-
-
-def _sought_for_more(result: TuneResult, old: PlanRecord | None) -> dict[str, object]:
-    """How far the search behind `old` went, where the new one was for fewer calls: it has measured that plan too."""
-    if (
-        result.stopped != FEW_CALLS
-        or old is None
-        or old.provenance.get("interrupted")
-        or not is_enough(old, result.calls)
-    ):
-        return {}
-    return {name: old.provenance[name] for name in ("stopped", "calls") if name in old.provenance}
+def _record(key: PlanKey, result: TuneResult, features: Mapping[str, float] | None) -> PlanRecord:
+    """What is kept: the plan, its figures, and where they come from."""
+    baseline, untuned = result.baseline_plan, result.untuned
+    provenance = {
+        **({} if features is None else {FEATURES: dict(features)}),  # first, where readers look for them
+        **made_here(result.plan, result.device),
+        "matrix": {"rows": result.rows, "nnz": result.nnz},
+        "baseline_plan": None if baseline is None else baseline.to_json(),
+        "spreads": [result.spread, result.baseline_spread],
+        "finalists": [finalist.to_json() for finalist in result.finalists],
+        "roofline": None if result.roofline is None else result.roofline.to_json(),
+        "stopped": result.stopped,
+        "interrupted": result.interrupted,
+        "disturbed": result.disturbed,
+        "starved": result.starved,
+        "calls": result.calls,
+        "untried": dict(result.untried),
+        "untuned": None if untuned is None else {"seconds": untuned.seconds, "plan": untuned.plan.to_json()},
+    }
+    return PlanRecord(
+        key=key,
+        plan=result.plan,
+        seconds=result.seconds,
+        baseline_name=result.baseline_name,
+        baseline_seconds=result.baseline_seconds,
+        prepare_seconds=result.prepare_seconds,
+        tuning_seconds=result.tuning_seconds,
+        matrix_name=result.matrix_name,
+        provenance=provenance,
+        trials=result.counts.to_json(),
+    )
 
 
 def _not_kept(record: PlanRecord, error: DatabaseError) -> str:
@@ -267,44 +229,11 @@ def _not_kept(record: PlanRecord, error: DatabaseError) -> str:
     return f"the plan could not be kept: {error}; it is in {file}, from where `akx plans import {file}` takes it"
 
 
-def _stays(there: PlanRecord, record: PlanRecord, result: TuneResult, before: PlanRecord | None) -> bool:
-    """Whether it is not for `record` to replace a plan that another search has kept since this one began."""
-    known = [finalist.plan for finalist in result.finalists]
-    if there.plan in known or (before is not None and there.plan == before.plan):
-        return False
-    return there.better_than(record)
-
-
 def made_here(plan: Plan, device: str) -> dict[str, object]:
     """Machine, kernel sources and versions behind figures that were measured here."""
-    versions = {"python": platform.python_version()}
-    packages = ("akx", "numpy", "numba", *backend_of(plan.backend).packages)
-    for package in packages:
-        try:
+    made, versions = made_with(plan), {"python": platform.python_version()}
+    for package in ("akx", "numpy", "numba", *backend_of(plan.backend).packages):
+        with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    made = made_with(plan)
     machine = {"system": platform.platform(), "device": device}
     return {"machine": machine, **made, "versions": versions | made["versions"]}
-
-
-def _provenance(result: TuneResult) -> dict[str, object]:
-    """Where the figures of a record come from."""
-    return {
-        **made_here(result.plan, result.device),
-        "matrix": {"rows": result.rows, "nnz": result.nnz},
-        "baseline_plan": None if result.baseline_plan is None else result.baseline_plan.to_json(),
-        "spreads": [result.spread, result.baseline_spread],
-        "finalists": [finalist.to_json() for finalist in result.finalists],
-        "roofline": None if result.roofline is None else result.roofline.to_json(),
-        "stopped": result.stopped,
-        "interrupted": result.interrupted,
-        "disturbed": result.disturbed,
-        "starved": result.starved,
-        "calls": result.calls,
-        "untried": dict(result.untried),
-        "untuned": None
-        if result.untuned is None
-        else {"seconds": result.untuned.seconds, "plan": result.untuned.plan.to_json()},
-    }

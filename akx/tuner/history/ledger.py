@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from akx.core.plan import Option, Plan
-from akx.tuner.history.result import COMPLETE, EARLIER, FAILED, Trial
+from akx.tuner.history.trial import COMPLETE, EARLIER, FAILED, Trial
 from akx.tuner.measure import median
 from akx.tuner.space import Space, is_baseline
 
@@ -21,16 +21,9 @@ _FRESH = 3.0
 
 
 class Ledger:
-    """Every trial once, in order; the best and the baseline so far.
+    """Every trial once, in order; the fastest complete trial and that of a baseline so far.
 
-    Attributes
-    ----------
-    trials : list of Trial
-        In the order they were made.
-    best, baseline : Trial or None
-        The fastest complete trial, and the fastest of a baseline.
-    since_progress : int
-        Trials, of those that took any work, since one was clearly better than all before.
+    `since_progress` counts trials, of those that took any work, since one was clearly better than all before.
     """
 
     def __init__(self, space: Space) -> None:
@@ -73,17 +66,16 @@ class Ledger:
         """Enter a trial. Returns whether it became the baseline."""
         self.trials.append(trial)
         self._by_plan[trial.plan] = trial
-        if trial.prepare_seconds is not None and _code(trial.plan) not in self._compiled:
-            self._compiled.add(_code(trial.plan))
-            self._first.append(trial.elapsed or 0.0)
+        kind, again = _kind(trial.plan), trial.prepare_again_seconds
         if trial.prepare_seconds is not None:
+            if _code(trial.plan) not in self._compiled:
+                self._compiled.add(_code(trial.plan))
+                self._first.append(trial.elapsed or 0.0)
             self.since_progress += 1
-            self._prepare.setdefault(_kind(trial.plan), []).append(trial.prepare_seconds)
-            again = trial.prepare_seconds if trial.prepare_again_seconds is None else trial.prepare_again_seconds
-            self._expected.setdefault(_kind(trial.plan), []).append(again)
-        if trial.prepare_again_seconds is not None:
-            kind = _kind(trial.plan)
-            self._again[kind] = max(trial.prepare_again_seconds, self._again.get(kind, 0.0))
+            self._prepare.setdefault(kind, []).append(trial.prepare_seconds)
+            self._expected.setdefault(kind, []).append(trial.prepare_seconds if again is None else again)
+        if again is not None:
+            self._again[kind] = max(again, self._again.get(kind, 0.0))
         if trial.seconds is None:
             return False
         for choice in (self._space.values(trial.plan) or {}).items():

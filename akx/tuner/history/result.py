@@ -14,170 +14,38 @@ The baseline is the fastest plan of the family "products one after another in th
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from akx.core.errors import PlanError, brief
+from akx.core.errors import PlanError
 from akx.core.plan import Plan
 from akx.plandb.record import PlanRecord, break_even_calls
+from akx.tuner.history.trial import COMPLETE, FAILED, PRUNED, Trial, figure_in
+
+if TYPE_CHECKING:
+    from akx.core.matrix import Matrix
+    from akx.plandb import PlanKey
 
 __all__ = [
-    "AS_ANOTHER",
     "EXHAUSTED",
     "FEW_CALLS",
     "NO_IMPROVEMENT",
     "RESULT_SCHEMA",
     "TIME_BUDGET",
-    "WRONG",
     "Counts",
     "Finalist",
-    "Progress",
     "Roofline",
-    "Trial",
     "TuneResult",
     "Untuned",
-    "fault_of",
 ]
 
 #: Version of the JSON form of a result. Raised whenever a field changes its meaning or goes.
 RESULT_SCHEMA = 1
 
-COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
-#: What ended a search, as results and records have it, where others ask for it.
+#: What ended a search.
 NO_IMPROVEMENT, EXHAUSTED, TIME_BUDGET, FEW_CALLS = "no improvement", "space exhausted", "time budget", "too few calls"
-#: How the reason of a trial begins whose result was wrong.
-WRONG = "wrong result"
-#: Why a plan is no trial whose values cannot be stored as it says, which depends on them.
-AS_ANOTHER = "there is no room to store values so: it would run as another plan"
-#: Origins of a trial that another worker on the same study made, and of one of an earlier search for the same key.
-SHARED, EARLIER = "shared", "earlier"
-
-
-def fault_of(error: float) -> str:
-    """Why a result with this error over its bound, NaN where entries are missing, is wrong; "" where it is right."""
-    if error <= 1.0:
-        return ""
-    is_missing = math.isnan(error)
-    return f"{WRONG}: " + ("entries missing or not finite" if is_missing else f"error is {error:.3g} times its bound")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One plan that was asked for, and what became of it.
-
-    Attributes
-    ----------
-    number : int
-        Position in the run, from 0.
-    plan : Plan
-        The plan tried.
-    origin : str
-        Who asked for it: ``"baseline"``, ``"like"`` (the plan of a like device), ``"predicted"``, ``"pattern"`` (a
-        plan for the same pattern under another key), ``"similar"`` (that for a similar matrix), ``"default"``,
-        ``"start"``, ``"model"``, ``"estimate"``, ``"neighbour"``, ``"rival"``, ``"sampler"``, ``"spare"``, ``"all"`` or
-        ``"given"``; ``"shared"`` where another worker made it, ``"earlier"`` where an earlier search did.
-    state : str
-        ``"complete"``, ``"pruned"`` (infeasible, or dropped early as too slow) or ``"failed"`` (an exception, or a
-        wrong result).
-    reason : str
-        Why it was pruned or failed; empty where complete.
-    seconds, spread : float or None
-        Seconds of one call, corrected for drift against the baseline, and the relative half-width of the confidence
-        interval. A plan dropped early has a rough figure here.
-    prepare_seconds : float or None
-        Seconds spent preparing the program in this run (a compilation on first use included).
-    error : float or None
-        Largest componentwise error over its bound; at most 1 in a complete trial.
-    samples : tuple of float
-        Seconds per call of every sample, corrected for drift.
-    elapsed, timing_seconds : float or None
-        Seconds that the trial took in all, and those of them in which it was timed; None where nobody looked.
-    clock_hz : float or None
-        Hertz of the processor when the timing had ended; None where nobody told.
-    prepare_again_seconds : float or None
-        Those of `prepare_seconds` that preparing it would take again: without waiting for the process in which it ran
-        first, and without what Numba compiled. None where nobody looked.
-    """
-
-    number: int
-    plan: Plan
-    origin: str
-    state: str
-    reason: str = ""
-    seconds: float | None = None
-    spread: float | None = None
-    prepare_seconds: float | None = None
-    error: float | None = None
-    samples: tuple[float, ...] = ()
-    elapsed: float | None = None
-    timing_seconds: float | None = None
-    clock_hz: float | None = None
-    prepare_again_seconds: float | None = None
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it was made in this search."""
-        return self.origin not in (SHARED, EARLIER)
-
-    def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types, without the samples; numbers that are not finite become null."""
-        return {
-            "number": self.number,
-            "origin": self.origin,
-            "state": self.state,
-            "reason": self.reason,
-            "seconds": _finite(self.seconds),
-            "spread": _finite(self.spread),
-            "prepare_seconds": _finite(self.prepare_seconds),
-            "error": _finite(self.error),
-            "elapsed": _finite(self.elapsed),
-            "timing_seconds": _finite(self.timing_seconds),
-            "clock_hz": _finite(self.clock_hz),
-            "prepare_again_seconds": _finite(self.prepare_again_seconds),
-            "plan": self.plan.to_json(),
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Trial:
-        """A trial from :meth:`to_json`'s dict with a list ``"samples"``; other names in it are passed over.
-
-        Raises
-        ------
-        PlanError
-            Where a field is missing or wrong.
-        """
-        try:
-            figures = [_figure(data.get(name)) for name in _FIGURES]
-            origin, state, reason = data["origin"], data["state"], data["reason"]
-            number, samples = data["number"], tuple(float(sample) for sample in data["samples"])
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise PlanError("trial has a wrong field", found=f"{type(error).__name__}: {error}") from error
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise PlanError("trial has no number", expected="an integer >= 0", found=brief(number))
-        if state not in (COMPLETE, PRUNED, FAILED) or not isinstance(origin, str) or not isinstance(reason, str):
-            raise PlanError("trial has no origin, state or reason", found=brief((origin, state, reason)))
-        if not all(math.isfinite(sample) and sample >= 0 for sample in samples):
-            raise PlanError("trial has samples that are no times", found=brief(samples[:3]))
-        if state == COMPLETE and not (samples and figures[0]):
-            raise PlanError("complete trial without a time", found=f"trial {number}")
-        plan = Plan.from_json(data.get("plan", {}))
-        seconds, spread, prepare, error_ratio, *times = figures
-        return Trial(number, plan, origin, state, reason, seconds, spread, prepare, error_ratio, samples, *times)
-
-
-_FIGURES = (
-    "seconds",
-    "spread",
-    "prepare_seconds",
-    "error",
-    "elapsed",
-    "timing_seconds",
-    "clock_hz",
-    "prepare_again_seconds",
-)
 
 
 @dataclass(frozen=True)
@@ -196,7 +64,7 @@ class Counts:
 
     def to_json(self) -> dict[str, int]:
         """``{"complete": ..., "pruned": ..., "failed": ...}``."""
-        return {"complete": self.complete, "pruned": self.pruned, "failed": self.failed}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -210,15 +78,7 @@ class Finalist:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types."""
-        return {
-            "seconds": self.seconds,
-            "spread": self.spread,
-            "rounds": self.rounds,
-            "schedule": self.plan.schedule,
-            "variant": self.plan.variant,
-            "label": self.plan.label(),
-            "plan": self.plan.to_json(),
-        }
+        return {**_fields(self, "seconds", "spread", "rounds"), **_named(self.plan), "plan": self.plan.to_json()}
 
 
 @dataclass(frozen=True)
@@ -246,14 +106,7 @@ class Roofline:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types."""
-        return {
-            "bound_seconds": self.bound_seconds,
-            "share": self.share,
-            "limit": self.limit,
-            "bytes": self.bytes,
-            "flops": self.flops,
-            "redundancy": self.redundancy,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -279,16 +132,21 @@ class Untuned:
     @staticmethod
     def of_record(record: PlanRecord) -> Untuned | None:
         """What the record of a plan says; None where it says nothing that can be read."""
-        given = record.provenance.get("untuned")
-        if not isinstance(given, Mapping):
-            return None
-        seconds = given.get("seconds")
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
-            return None
+        given: Any = record.provenance.get("untuned")
         try:
-            plan = Plan.from_json(given.get("plan", {}))
-            return Untuned(plan, float(seconds), record.seconds, record.tuning_seconds + record.prepare_seconds)
-        except (PlanError, OverflowError):
+            seconds = figure_in(given["seconds"])
+            if not seconds:
+                return None
+            spent = record.tuning_seconds + record.prepare_seconds
+            return Untuned(Plan.from_json(given.get("plan", {})), seconds, record.seconds, spent)
+        except (
+            PlanError,
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+            OverflowError,
+        ):
             return None
 
     @property
@@ -308,79 +166,7 @@ class Untuned:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types, without the plan."""
-        return {
-            "label": self.plan.label(),
-            "seconds": self.seconds,
-            "speedup": self.speedup,
-            "break_even_calls": self.break_even_calls,
-        }
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a progress bar needs, passed to the callback of :func:`akx.tuner.tune` after each trial and phase.
-
-    Attributes
-    ----------
-    phase : str
-        ``"compile"``, ``"baseline"``, ``"search"``, ``"run-off"`` or ``"done"``.
-    trials : int
-        Trials so far, of at most `trials_budget`; in the phase ``"compile"``, pieces of code of all that are compiled.
-    trials_budget : int
-        Most trials that will be made.
-    elapsed, seconds_budget : float
-        Seconds since the search began, or since compiling did, and the most that will be spent on it.
-    state : str
-        State of the trial just ended, empty where the report is not of a trial.
-    trial : Trial or None
-        The trial just ended.
-    best_plan : Plan or None
-        Best plan so far.
-    best_seconds, baseline_seconds : float or None
-        Seconds per call of the best plan so far and of the baseline.
-    roofline_share : float or None
-        Share of the roofline that the best plan so far reaches.
-    """
-
-    phase: str
-    trials: int
-    trials_budget: int
-    elapsed: float
-    seconds_budget: float
-    state: str = ""
-    trial: Trial | None = None
-    best_plan: Plan | None = None
-    best_seconds: float | None = None
-    baseline_seconds: float | None = None
-    roofline_share: float | None = None
-
-    @property
-    def words(self) -> str:
-        """How far it is, in a line."""
-        if self.phase == "compile":
-            return f"tuning: compiling akx's own code, {self.trials} of {self.trials_budget} pieces"
-        words = f"tuning: {self.phase}, {self.trials} trials"
-        if self.best_seconds is None:
-            return words
-        return f"{words}, best {self.best_seconds * 1e3:.3g} ms, {self.speedup:.2f}x"
-
-    @property
-    def speedup(self) -> float:
-        """Baseline over best so far, at least 1."""
-        if not self.best_seconds or not self.baseline_seconds:
-            return 1.0
-        return max(1.0, self.baseline_seconds / self.best_seconds)
-
-    @property
-    def fraction(self) -> float:
-        """Share of the budget used, the tighter of trials and seconds, in [0, 1]."""
-        if self.phase == "done":
-            return 1.0
-        if self.phase == "compile":
-            return self.trials / max(self.trials_budget, 1)
-        spent = self.elapsed / self.seconds_budget if self.seconds_budget > 0 else 1.0
-        made = self.trials / self.trials_budget if self.trials_budget > 0 else 1.0
-        return min(1.0, max(spent, made))
+        return {"label": self.plan.label(), **_fields(self, "seconds", "speedup", "break_even_calls")}
 
 
 @dataclass(frozen=True)
@@ -389,18 +175,14 @@ class TuneResult:
 
     Attributes
     ----------
-    matrix_name : str
-        Name given by the caller, may be empty.
-    rows, nnz : int
-        Size of the matrix.
+    matrix_name, rows, nnz
+        Name given by the caller, may be empty; size of the matrix.
     dtype, index_type, fingerprint : str
         Value type, index type, digest of the pattern.
-    k, start_vectors : int
-        Powers computed and start vectors per call.
+    k, start_vectors, threads : int
+        Powers computed, start vectors per call, and most threads that a plan could use.
     basis, backend, device : str
         Basis kind, backend of the plan, device class that the plan is keyed by.
-    threads : int
-        Most threads that a plan could use.
     plan, seconds, spread
         The best plan, its median seconds per call and the relative half-width of the interval of the median.
     baseline_name, baseline_plan, baseline_seconds, baseline_spread
@@ -491,6 +273,16 @@ class TuneResult:
             own = replace(self.untuned, best_seconds=self.seconds, spent_seconds=spent)
             object.__setattr__(self, "untuned", own)
 
+    @staticmethod
+    def problem(matrix: Matrix, key: PlanKey) -> dict[str, Any]:
+        """The fields that say what was tuned for."""
+        held = _fields(key, "dtype", "index_type", "fingerprint", "k", "basis", "start_vectors")
+        return {"rows": matrix.n, "nnz": matrix.nnz, "device": key.device_class, **held}
+
+    def noted(self, *notes: str) -> TuneResult:
+        """The same with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
     @property
     def speedup(self) -> float:
         """Baseline seconds over best seconds; exactly 1 where the baseline is the plan."""
@@ -510,12 +302,9 @@ class TuneResult:
         """The best complete trial of each schedule, fastest first."""
         best: dict[str, Trial] = {}
         for trial in self.trials:
-            if trial.state != COMPLETE or trial.seconds is None:
-                continue
-            held = best.get(trial.plan.schedule)
-            if held is None or held.seconds is None or trial.seconds < held.seconds:
-                best[trial.plan.schedule] = trial
-        return tuple(sorted(best.values(), key=lambda trial: (trial.seconds or 0.0, trial.plan.schedule)))
+            if trial.state == COMPLETE and trial.seconds is not None:
+                best[trial.plan.schedule] = min(best.get(trial.plan.schedule, trial), trial, key=_seconds)
+        return tuple(sorted(best.values(), key=lambda trial: (_seconds(trial), trial.plan.schedule)))
 
     @property
     def reasons(self) -> dict[str, dict[str, int]]:
@@ -527,85 +316,50 @@ class TuneResult:
         return tables
 
     def to_json(self, *, history: bool = False) -> dict[str, Any]:
-        """One object of JSON types: the contract of ``akx tune --json``.
-
-        Parameters
-        ----------
-        history : bool
-            Add every trial under ``"history"``.
-        """
+        """One object of JSON types: the contract of ``akx tune --json``; with `history` also every trial."""
+        untuned, roofline, baseline = self.untuned, self.roofline, self.baseline_plan
         data: dict[str, Any] = {
             "schema": RESULT_SCHEMA,
             "matrix": {
                 "name": self.matrix_name,
-                "rows": self.rows,
-                "nnz": self.nnz,
-                "dtype": self.dtype,
-                "index_type": self.index_type,
-                "fingerprint": self.fingerprint,
+                **_fields(self, "rows", "nnz", "dtype", "index_type", "fingerprint"),
             },
-            "k": self.k,
-            "basis": self.basis,
-            "start_vectors": self.start_vectors,
-            "backend": self.backend,
-            "device": self.device,
-            "threads": self.threads,
+            **_fields(self, "k", "basis", "start_vectors", "backend", "device", "threads"),
             "baseline": {
                 "name": self.baseline_name,
                 "seconds": self.baseline_seconds,
                 "spread": self.baseline_spread,
-                "plan": None if self.baseline_plan is None else self.baseline_plan.to_json(),
+                "plan": None if baseline is None else baseline.to_json(),
             },
             "best": {
-                "seconds": self.seconds,
-                "spread": self.spread,
-                "schedule": self.plan.schedule,
-                "variant": self.plan.variant,
-                "label": self.plan.label(),
+                **_fields(self, "seconds", "spread"),
+                **_named(self.plan),
                 "stored_error": self.stored_error,
                 "plan": self.plan.to_json(),
             },
             "speedup": self.speedup,
             "trials": self.counts.to_json(),
-            "tuning_seconds": self.tuning_seconds,
-            "prepare_seconds": self.prepare_seconds,
-            "break_even_calls": self.break_even_calls,
-            "untuned": None if self.untuned is None else self.untuned.to_json(),
-            "calls": self.calls,
-            "reused": self.reused,
+            **_fields(self, "tuning_seconds", "prepare_seconds", "break_even_calls"),
+            "untuned": None if untuned is None else untuned.to_json(),
+            **_fields(self, "calls", "reused"),
             "layer": self.layer or None,
-            "db": self.db,
-            "interrupted": self.interrupted,
-            "disturbed": self.disturbed,
-            "starved": self.starved,
-            "stopped": self.stopped,
-            "roofline": None if self.roofline is None else self.roofline.to_json(),
-            "schedules": [
-                {
-                    "schedule": trial.plan.schedule,
-                    "variant": trial.plan.variant,
-                    "seconds": trial.seconds,
-                    "spread": trial.spread,
-                    "label": trial.plan.label(),
-                }
-                for trial in self.schedules
-            ],
+            **_fields(self, "db", "interrupted", "disturbed", "starved", "stopped"),
+            "roofline": None if roofline is None else roofline.to_json(),
+            "schedules": [{**_named(one.plan), **_fields(one, "seconds", "spread")} for one in self.schedules],
             "finalists": [finalist.to_json() for finalist in self.finalists],
             "reasons": self.reasons,
             "notes": list(self.notes),
         }
-        if history:
-            data["history"] = [trial.to_json() for trial in self.trials]
-        return data
+        return {**data, "history": [trial.to_json() for trial in self.trials]} if history else data
 
 
-def _figure(value: object) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{value!r} is no figure")
-    return float(value)
+def _fields(held: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(held, name) for name in names}
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _named(plan: Plan) -> dict[str, str]:
+    return {"schedule": plan.schedule, "variant": plan.variant, "label": plan.label()}
+
+
+def _seconds(trial: Trial) -> float:
+    return trial.seconds or 0.0

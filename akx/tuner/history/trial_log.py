@@ -24,7 +24,7 @@ from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, TrialRecord, aged
 from akx.plandb.record import now
 from akx.tuner import measure
-from akx.tuner.history.result import AS_ANOTHER, COMPLETE, EARLIER, FAILED, PRUNED, WRONG, Trial
+from akx.tuner.history.trial import AS_ANOTHER, COMPLETE, EARLIER, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.measure import Measurement, median
 from akx.tuner.sandbox import UNANSWERED
 from akx.tuner.space import is_baseline
@@ -53,15 +53,7 @@ _MOST_TRIALS = 512
 
 
 class TrialLog:
-    """The trials of one search on their way into the database.
-
-    Parameters
-    ----------
-    db : PlanDatabase
-        Where to.
-    key : PlanKey
-        Of the search.
-    """
+    """The trials of one search on their way into the database."""
 
     def __init__(self, db: PlanDatabase, key: PlanKey) -> None:
         self._db: PlanDatabase | None = db
@@ -111,13 +103,7 @@ class TrialLog:
 
 @dataclass(frozen=True)
 class History:
-    """What earlier searches for a key have tried.
-
-    Attributes
-    ----------
-    runs : tuple of tuple of Trial
-        The trials of each search, the newest first.
-    """
+    """What earlier searches for a key have tried: the trials of each, the newest first."""
 
     runs: tuple[tuple[Trial, ...], ...] = ()
 

@@ -30,7 +30,8 @@ from akx.tuner.candidates.proposals import Proposals
 from akx.tuner.candidates.warm_start import warm_start_of
 from akx.tuner.history.kept import is_enough, is_final, usable
 from akx.tuner.history.ledger import Ledger
-from akx.tuner.history.result import COMPLETE, EXHAUSTED, FAILED, NO_IMPROVEMENT, PRUNED, Trial, fault_of
+from akx.tuner.history.result import EXHAUSTED, NO_IMPROVEMENT
+from akx.tuner.history.trial import COMPLETE, FAILED, PRUNED, Trial, fault_of
 from akx.tuner.history.trial_log import TrialLog, as_measured_here, earlier_trials, without_figures
 from akx.tuner.model.figures import figures_of
 from akx.tuner.model.seconds import Model

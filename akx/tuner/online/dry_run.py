@@ -14,7 +14,7 @@ from akx.core.plan import Plan
 from akx.tuner.candidates.proposals import Proposals
 from akx.tuner.candidates.warm_start import features_of
 from akx.tuner.history.ledger import Ledger
-from akx.tuner.history.result import COMPLETE, PRUNED, Trial
+from akx.tuner.history.trial import COMPLETE, PRUNED, Trial
 from akx.tuner.model.figures import figures_of
 from akx.tuner.model.predict import Model, predicted
 from akx.tuner.space import build_space

@@ -20,7 +20,7 @@ from akx.core.matrix import Matrix
 from akx.core.parallel import alone
 from akx.core.plan import Plan
 from akx.tuner import measure
-from akx.tuner.history.result import COMPLETE, FAILED, PRUNED, Trial
+from akx.tuner.history.trial import COMPLETE, FAILED, PRUNED, Trial
 from akx.tuner.measure import Measurement, median
 from akx.tuner.online import threads as beside
 from akx.tuner.online.bandit import Budget, Duel

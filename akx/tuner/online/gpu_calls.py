@@ -30,7 +30,7 @@ from akx.backends.cuda.device.runtime import beside_captures
 from akx.backends.cuda.program import CudaProgram
 from akx.backends.schedule import Coefficients
 from akx.core.errors import CapturingError
-from akx.tuner.history.result import FAILED, PRUNED
+from akx.tuner.history.trial import FAILED, PRUNED
 from akx.tuner.measure import median
 from akx.tuner.online.calls import Online
 from akx.tuner.online.exploration import DUEL, FIRST, HOPELESS, IDLE, OVER

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from akx.backends import registry
@@ -13,15 +13,31 @@ from akx.core.options import traits
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey
 from akx.tuner import measure
-from akx.tuner.history.result import FEW_CALLS, TIME_BUDGET, Counts, TuneResult, Untuned
+from akx.tuner.history.result import FEW_CALLS, TIME_BUDGET, Counts, Finalist, TuneResult, Untuned
+from akx.tuner.history.trial import Trial
 from akx.tuner.model.predict import Model, predicted
-from akx.tuner.search.search import Outcome
 from akx.tuner.space import NATURAL, Space
 
-__all__ = ["as_result", "faster_of", "with_budget", "with_calls", "with_value_error"]
+__all__ = ["Outcome", "as_result", "faster_of", "not_tried", "with_budget", "with_calls", "with_value_error"]
 
 #: What a note says of too few calls.
 _NOT_PAID = "not pay back what tuning cost"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search found; the fields mean what they mean in :class:`akx.tuner.history.result.TuneResult`."""
+
+    best: Finalist
+    baseline: Finalist
+    trials: tuple[Trial, ...]
+    finalists: tuple[Finalist, ...]
+    stopped: str
+    interrupted: bool
+    notes: tuple[str, ...]
+    disturbed: bool = False
+    starved: bool = False
+    untried: Mapping[str, str] = field(default_factory=dict)
 
 
 def as_result(
@@ -47,27 +63,15 @@ def as_result(
         untuned = _untuned(outcome, known)
     except KeyboardInterrupt:  # the plan is found: what is said of it ends here, and it is kept
         pass
-    name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} threads={baseline.plan.threads}"
-    if baseline.plan.traits.streams:
-        order = "" if baseline.plan.partitioner == NATURAL else f" {baseline.plan.partitioner}"
-        name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant}{order} k_per_pass=1"
     return TuneResult(
         matrix_name=name,
-        rows=matrix.n,
-        nnz=matrix.nnz,
-        dtype=key.dtype,
-        index_type=key.index_type,
-        fingerprint=key.fingerprint,
-        k=key.k,
-        basis=key.basis,
-        start_vectors=key.start_vectors,
+        **TuneResult.problem(matrix, key),
         backend=space.backend,
-        device=key.device_class,
         threads=space.threads,
         plan=best.plan,
         seconds=best.seconds,
         spread=best.spread,
-        baseline_name=name_of_baseline,
+        baseline_name=_name_of(baseline.plan),
         baseline_plan=baseline.plan,
         baseline_seconds=baseline.seconds,
         baseline_spread=baseline.spread,
@@ -86,6 +90,13 @@ def as_result(
         untried=outcome.untried,
         untuned=None if untuned is None else Untuned(*untuned, best.seconds, spent_seconds=0.0),
     )
+
+
+def _name_of(baseline: Plan) -> str:
+    name = f"{baseline.schedule}/{baseline.variant}"
+    if not baseline.traits.streams:
+        return f"{name} threads={baseline.threads}"
+    return f"{name}{'' if baseline.partitioner == NATURAL else f' {baseline.partitioner}'} k_per_pass=1"
 
 
 def _untuned(outcome: Outcome, model: Model) -> tuple[Plan, float] | None:
@@ -122,11 +133,10 @@ def _cold_prepare_seconds(space: Space, matrix: Matrix, plan: Plan, fallback: fl
 def faster_of(one: TuneResult, other: TuneResult, start: float) -> TuneResult:
     """The result of the two that takes less time per call, with a note on the other."""
     best, rest = (one, other) if one.seconds <= other.seconds else (other, one)
-    note = (
+    return replace(best, tuning_seconds=measure.now() - start).noted(
         f"the best plan of the {rest.backend} backend takes {rest.seconds * 1e3:.3f} ms and is kept as well: arrays of "
         "the host are computed on the cpu, arrays of the device on the device, unless a backend is named"
     )
-    return replace(best, tuning_seconds=measure.now() - start, notes=(*best.notes, note))
 
 
 def with_budget(result: TuneResult, budget: int | None) -> TuneResult:
@@ -162,3 +172,14 @@ def with_calls(result: TuneResult, calls: int | None) -> TuneResult:
         few = "1 call does" if calls == 1 else f"{calls} calls do"
         notes = (*notes, f"{few} {_NOT_PAID}, {even} do")
     return replace(result, calls=calls, notes=notes)
+
+
+def not_tried(untried: Mapping[str, str]) -> list[str]:
+    """A note for each reason why schedules were not tried."""
+    schedules: dict[str, list[str]] = {}
+    for name, reason in untried.items():
+        schedules.setdefault(reason, []).append(name)
+    return [
+        f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} not tried: {reason}"
+        for reason, names in schedules.items()
+    ]

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from akx.core.errors import FileFormatError
 from akx.core.plan import Plan
 from akx.tuner import measure
 from akx.tuner.candidates.sampler import Sampler, Suggesting
-from akx.tuner.history.result import Counts, Finalist, Progress, Trial
+from akx.tuner.history.result import Counts, Finalist
+from akx.tuner.history.trial import Progress, Trial
 from akx.tuner.request import Settings
 from akx.tuner.search.search import Search
 from akx.tuner.space import Space
@@ -43,25 +44,18 @@ class ReplayResult:
 
     Attributes
     ----------
-    recording : Recording
-        What was searched.
-    settings : Settings
-        Of the search.
     plan, seconds
         The plan chosen, and its seconds per call on record.
     optimum, baseline : Trial
         The fastest complete trial on record, and the fastest of a baseline.
-    trials, finalists : tuple
-        Of this search.
+    trials, finalists, stopped, notes
+        Of this search, as in :class:`akx.tuner.history.result.TuneResult`.
     missing : int
         Plans that the search asked for and the recording does not have: they count as infeasible.
-    stopped : str
-        What ended the search, as in :class:`akx.tuner.history.result.TuneResult`.
     search_seconds : float
         What the search would have taken, run-off included.
     steps : tuple of Step
         How the best so far came about.
-    notes : tuple of str
     """
 
     recording: Recording
@@ -120,7 +114,7 @@ class ReplayResult:
             "missing": self.missing,
             "stopped": self.stopped,
             "search_seconds": self.search_seconds,
-            "steps": [{"trials": one.trials, "seconds": one.seconds, "share": one.share} for one in self.steps],
+            "steps": [asdict(one) for one in self.steps],
             "finalists": [finalist.to_json() for finalist in self.finalists],
             "notes": list(self.notes),
         }
@@ -147,8 +141,7 @@ def replay(
     trials, seconds, seed, calls, settings, callback
         As for :func:`akx.tuner.tune`; seconds are those of the recorded machine.
     sampler : callable
-        Makes the sampler of a space and a seed, to compare another with Optuna's TPE; see
-        :class:`akx.tuner.candidates.sampler.Suggesting`.
+        Makes the sampler of a space and a seed (:class:`akx.tuner.candidates.sampler.Suggesting`).
 
     Returns
     -------

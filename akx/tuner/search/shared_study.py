@@ -10,18 +10,16 @@ tell     after it was tried: state, reason, seconds, spread. It is then a comple
 hear     the trials of others since the last time, with seconds as this worker would have measured them: times the
          median ratio of what both have measured
 
-A worker that is killed leaves a claim. On its own host it holds for as long as the process is alive, by its number and
-the time it began, and no longer. On another host it holds for as long as it beats: while a trial lasts, its worker
-changes a number in the claim every twenty seconds, in a thread, and who has looked at it for a minute without a change
-takes the worker for dead, as who finds a claim that is days old and never beat. Where that is a mistake, a plan is
-tried twice, which costs no more than that. No clock of another machine is trusted further.
+A worker that is killed leaves a claim. On its own host that ends with its process; on another it holds for as long as
+it beats: while a trial lasts, its worker changes a number in the claim every twenty seconds, in a thread, and who has
+looked at it for a minute without a change takes the worker for dead. Where that is a mistake, a plan is tried twice,
+which costs no more than that. No clock of another machine is trusted.
 
 A storage that fails does not end a search: it goes on alone, and tells what it has found once the storage is back.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import threading
@@ -30,18 +28,19 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from akx.core.errors import AkxError, DatabaseError
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabaseWarning, PlanKey
 from akx.plandb.key import build_of, search_key
-from akx.tuner.history.result import COMPLETE, FAILED, PRUNED, SHARED, Trial
+from akx.tuner.candidates.sampler import quiet_optuna
+from akx.tuner.history.trial import COMPLETE, FAILED, PRUNED, SHARED, Trial
 from akx.tuner.measure import median
-from akx.tuner.search.storage import open_storage, quiet_optuna
+from akx.tuner.search.storage import open_storage
 
 __all__ = ["SharedStudy", "join_study"]
 
@@ -50,45 +49,16 @@ _T = TypeVar("_T")
 _SCHEMA = 1
 #: Seconds between two beats of a claim, and seconds after which one that does not beat counts for nothing.
 _BEAT_SECONDS, _CLAIM_SECONDS = 20.0, 60.0
-#: Seconds by the clocks of two hosts after which it counts for nothing at once.
-_CLAIM_AGE = 86400.0
 #: Seconds for which a storage that failed is left alone, and how many times what it took to fail, if that is more.
 _REST, _REST_SHARE = 10.0, 10.0
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Which process on which host: enough to see from the same host whether it is alive."""
-
-    host: str
-    pid: int
-    born: str
-
-    @staticmethod
-    def here() -> _Place:
-        return _Place(_host(), os.getpid(), _born(os.getpid()))
-
-    def is_alive(self) -> bool | None:
-        """Whether it is there; None where one cannot tell, as of a process of another host."""
-        return _born(self.pid) == self.born if self.born and self.host == _host() else None
+#: What is told of a trial.
+_OUTCOME = ("origin", "state", "reason", "seconds", "spread", "prepare_seconds", "error")
 
 
 class SharedStudy:
-    """A worker's view of the study for `key`.
+    """A worker's view of the study for the key of a search, in a storage of Optuna that messages call `name`.
 
-    Parameters
-    ----------
-    storage : optuna.storages.BaseStorage
-        Where it is.
-    name : str
-        The storage's name, for messages.
-    key : PlanKey
-        What is tuned for: the key of a search.
-
-    Raises
-    ------
-    DatabaseError
-        Where the study cannot be opened.
+    Raises :class:`DatabaseError` where the study cannot be opened.
     """
 
     def __init__(self, storage: Any, name: str, key: PlanKey) -> None:
@@ -97,8 +67,7 @@ class SharedStudy:
         self.name = name
         self._optuna, self._storage = optuna, storage
         self._states = optuna.trial.TrialState
-        self._worker = uuid.uuid4().hex
-        self._place = _Place.here()
+        self._worker, self._process = uuid.uuid4().hex, [platform.node(), os.getpid()]
         self._claims: dict[Plan, int] = {}
         self._mine: dict[Plan, float] = {}
         self._untold: list[tuple[int | None, Trial]] = []
@@ -159,40 +128,26 @@ class SharedStudy:
         """A trial of another worker as this one would have measured it: their devices are alike, not the same."""
         theirs = self._theirs[worker]
         ratios = [self._mine[plan] / seconds for plan, seconds in theirs.items() if plan in self._mine]
-        if not ratios or trial.seconds is None:
-            return trial
-        return replace(trial, seconds=median(ratios) * trial.seconds)
+        return trial if not ratios or trial.seconds is None else replace(trial, seconds=median(ratios) * trial.seconds)
 
     # ------------------------------------------------------------------------------------------------ the storage
 
     def _claim(self, plan: Plan) -> bool:
-        text = plan.to_json()
-        frozen = self._optuna.trial.create_trial(
-            state=self._states.RUNNING,
-            user_attrs={
-                "schema": _SCHEMA,
-                "plan": text,
-                "kernels": build_of(plan),
-                "label": plan.label(),
-                "worker": self._worker,
-                "place": [self._place.host, self._place.pid, self._place.born],
-                "begun": time.time(),
-            },
-        )
+        text, kernels = plan.to_json(), build_of(plan)
+        said = {"schema": _SCHEMA, "plan": text, "kernels": kernels, "label": plan.label()}
+        said |= {"worker": self._worker, "process": self._process}
+        frozen = self._optuna.trial.create_trial(state=self._states.RUNNING, user_attrs=said)
         number = self._storage.create_new_trial(self._study, template_trial=frozen)
         self._claims[plan] = number
         if self._left is None or self._left.is_set():
             self._left = threading.Event()
             weakref.finalize(self, self._left.set)
-            beat = threading.Thread(target=_beat, args=(weakref.ref(self), self._left), name="akx claims", daemon=True)
-            beat.start()
+            threading.Thread(target=_beat, args=(weakref.ref(self), self._left), name="akx claims", daemon=True).start()
         for other in self._trials():
-            attributes = other.user_attrs
-            if other._trial_id >= number or attributes.get("plan") != text or attributes.get("worker") == self._worker:
-                continue
-            if attributes.get("kernels") != frozen.user_attrs["kernels"]:
-                continue
-            if "outcome" in attributes or self._is_alive(other):
+            its = other.user_attrs
+            is_before = other._trial_id < number and its.get("worker") != self._worker
+            is_same = its.get("plan") == text and its.get("kernels") == kernels
+            if is_before and is_same and ("outcome" in its or self._is_alive(other)):
                 del self._claims[plan]
                 self._end(number, self._states.FAIL)
                 return False
@@ -205,7 +160,8 @@ class SharedStudy:
                 self._claim(trial.plan)
                 number = self._claims.pop(trial.plan, None)
             if number is not None and not self._storage.get_trial(number).state.is_finished():
-                self._storage.set_trial_user_attr(number, "outcome", _outcome(trial))
+                outcome = {name: value for name, value in trial.to_json().items() if name in _OUTCOME}
+                self._storage.set_trial_user_attr(number, "outcome", outcome)
                 kinds = {COMPLETE: self._states.COMPLETE, PRUNED: self._states.PRUNED, FAILED: self._states.FAIL}
                 self._end(number, kinds[trial.state], trial.seconds)
             self._untold.pop(0)  # one that was finished was told before, and the answer was lost
@@ -219,25 +175,19 @@ class SharedStudy:
         found: list[tuple[str, Trial]] = []
         self._under_way = set()
         for one in self._trials():
-            attributes = one.user_attrs
-            if one._trial_id in self._heard or attributes.get("worker") == self._worker:
+            said = one.user_attrs
+            if one._trial_id in self._heard or said.get("worker") == self._worker:
                 continue
-            outcome = attributes.get("outcome")
-            if attributes.get("schema") != _SCHEMA or (outcome is None and one.state.is_finished()):
-                self._heard.add(one._trial_id)  # of another akx, or given up: nothing is known of its plan
-                continue
-            try:
-                plan = Plan.from_json(attributes["plan"])
-                if attributes["kernels"] != build_of(plan):
-                    self._heard.add(one._trial_id)  # of other sources than those here
-                    continue
-                if outcome is None:
-                    if self._is_alive(one):
-                        self._under_way.add(plan)
-                    continue
-                found.append((str(attributes["worker"]), _trial(plan, outcome)))
-            except (AkxError, KeyError, TypeError, ValueError):
-                pass  # somebody else wrote this
+            # What is of another akx, or given up, or of other sources, or was written by somebody else is passed over.
+            if said.get("schema") == _SCHEMA and ("outcome" in said or not one.state.is_finished()):
+                with suppress(AkxError, KeyError, TypeError, ValueError):
+                    plan = Plan.from_json(said["plan"])
+                    if said["kernels"] == build_of(plan) and "outcome" in said:
+                        found.append((str(said["worker"]), _trial(plan, said["outcome"])))
+                    elif said["kernels"] == build_of(plan):
+                        if self._is_alive(one):
+                            self._under_way.add(plan)
+                        continue
             self._heard.add(one._trial_id)
         for worker, trial in found:
             theirs = self._theirs.setdefault(worker, {})
@@ -250,27 +200,22 @@ class SharedStudy:
 
     def _is_alive(self, claim: Any) -> bool:
         """Whether the worker of a running trial may still be at it."""
-        if claim.state.is_finished():
+        host, process = claim.user_attrs.get("process") or ("", 0)
+        has_ended = host == self._process[0] and os.path.exists("/proc/self") and not os.path.exists(f"/proc/{process}")
+        if claim.state.is_finished() or has_ended:
             return False
-        attributes = claim.user_attrs
-        alive = _Place(*(attributes.get("place") or ("", 0, ""))).is_alive()
-        if alive is not None:
-            return alive
-        beat, now = attributes.get("beat"), time.monotonic()
+        beat, now = claim.user_attrs.get("beat"), time.monotonic()
         first, since = self._seen.setdefault(claim._trial_id, (beat, now))
         if beat != first:
             self._seen[claim._trial_id] = beat, now
             return True
-        age = abs(time.time() - float(attributes.get("begun", 0.0)))
-        return now - since <= _CLAIM_SECONDS and (beat is not None or age <= _CLAIM_AGE)
+        return now - since <= _CLAIM_SECONDS
 
     def _beat(self, number: int) -> None:
         """Say that what is claimed is still being tried."""
         resting = self._rests_until is not None and time.monotonic() < self._rests_until
         for claim in () if resting else list(self._claims.values()):
-            with contextlib.suppress(
-                Exception
-            ):  # it may have ended just now; a storage that fails is told of elsewhere
+            with suppress(Exception):  # it may have ended just now; a storage that fails is told of elsewhere
                 self._storage.set_trial_user_attr(claim, "beat", number)
 
     def _guarded(self, action: Callable[[], _T], otherwise: _T) -> _T:
@@ -302,10 +247,7 @@ class SharedStudy:
 
 def join_study(storage: Any, key: PlanKey) -> SharedStudy | None:
     """The study for `key` in a storage, as :func:`akx.tuner.search.storage.open_storage` takes it; None without one."""
-    if storage is None:
-        return None
-    opened, name = open_storage(storage)
-    return SharedStudy(opened, name, key)
+    return None if storage is None else SharedStudy(*open_storage(storage), key)
 
 
 def _beat(study: weakref.ref[SharedStudy], left: threading.Event) -> None:
@@ -320,11 +262,6 @@ def _beat(study: weakref.ref[SharedStudy], left: threading.Event) -> None:
         del found
 
 
-def _outcome(trial: Trial) -> dict[str, Any]:
-    kept = ("origin", "state", "reason", "seconds", "spread", "prepare_seconds", "error")
-    return {name: value for name, value in trial.to_json().items() if name in kept}
-
-
 def _trial(plan: Plan, outcome: dict[str, Any]) -> Trial:
     """The trial that an outcome is of; `prepare_seconds` is left out, since nothing was prepared here."""
     state, seconds = str(outcome["state"]), outcome["seconds"]
@@ -332,21 +269,3 @@ def _trial(plan: Plan, outcome: dict[str, Any]) -> Trial:
         raise ValueError(state)
     spread = None if outcome["spread"] is None else float(outcome["spread"])
     return Trial(-1, plan, SHARED, state, str(outcome["reason"]), None if seconds is None else float(seconds), spread)
-
-
-def _host() -> str:
-    """This host, as long as it runs, and the processes that are seen from here."""
-    parts = [platform.node()]
-    with contextlib.suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    return "/".join(parts)
-
-
-def _born(pid: int) -> str:
-    """When a process began, in the system's own units; "" where there is none or one cannot tell."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return "" if fields[0] in "ZX" else fields[19]
-    except (OSError, IndexError):
-        return ""

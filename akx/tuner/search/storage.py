@@ -14,8 +14,6 @@ import contextlib
 import os
 import stat
 import time
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,9 @@ from akx.core.fork_safety import lock_file, unlock_file
 from akx.plandb.place import ServerAddress, database_place
 from akx.plandb.server import connecting
 from akx.plandb.server_faults import server_errors, translate
+from akx.tuner.candidates.sampler import quiet_optuna
 
-__all__ = ["TailLock", "open_storage", "quiet_optuna"]
+__all__ = ["TailLock", "open_storage"]
 
 #: What the first line of a journal begins with.
 _MARK = b'{"op_code":'
@@ -40,7 +39,7 @@ _TIMEOUT = 5.0
 
 
 class TailLock:
-    """Exclusive use of a journal, which ends with a whole line once it is had. Optuna calls both methods."""
+    """Exclusive use of a journal, which ends with a whole line once it is had; a lock file of Optuna."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -71,22 +70,19 @@ class TailLock:
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
-                lock_file(descriptor)
+                return lock_file(descriptor)
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"another worker holds {self._path}.lock, and may have been stopped") from None
-            else:
-                return
             time.sleep(_LOOK)
 
     def _mend(self) -> None:
         with self._path.open("rb+") as stream:
             end = stream.seek(0, os.SEEK_END)
-            if not end or (stream.seek(end - 1), stream.read(1))[1] == b"\n":
-                return
-            stream.seek(0)
-            whole = stream.read().rfind(b"\n") + 1
-            stream.truncate(whole)
+            stream.seek(max(0, end - 1))
+            if end and stream.read(1) != b"\n":
+                stream.seek(0)
+                stream.truncate(stream.read().rfind(b"\n") + 1)
 
 
 def _close(descriptor: int) -> None:
@@ -97,19 +93,12 @@ def _close(descriptor: int) -> None:
 def open_storage(storage: Any) -> tuple[Any, str]:
     """A storage of Optuna, and its name without passwords.
 
-    Parameters
-    ----------
-    storage : str, path-like or optuna.storages.BaseStorage
-        The path of a journal, which is made where there is none; the URL of a PostgreSQL server; or a storage.
+    `storage` is the path of a journal, which is made where there is none; the URL of a PostgreSQL server; or a storage.
 
     Raises
     ------
-    ArgumentTypeError
-        Where it is none of these.
-    DatabaseError
-        Where it cannot be opened, or is a file of another kind.
-    MissingDependencyError
-        Where the driver for the server is not installed.
+    ArgumentTypeError, DatabaseError, MissingDependencyError
+        It is none of these; it cannot be opened, or is a file of another kind; the driver of the server is missing.
     """
     import optuna
 
@@ -127,32 +116,12 @@ def open_storage(storage: Any) -> tuple[Any, str]:
             found = _on_server(place) if isinstance(place, ServerAddress) else _journal(place)
     except DatabaseError as error:
         what = error.what.replace("plan database", "storage")
-        hint = _hint(error.hint)
+        cure = (error.hint or "").removesuffix(_ELSEWHERE).partition("pass --db PATH")[0].removesuffix("; or ")
+        if "akx_" in cure:  # rights on the tables of plans
+            cure = _RIGHTS
+        hint = f"{cure}; or {_ELSEWHERE}" if cure else _ELSEWHERE
         raise DatabaseError(what, expected=error.expected, found=error.found, hint=hint) from error.__cause__
     return found, str(place)
-
-
-def _hint(hint: str | None) -> str:
-    """The cure that a hint on the database of plans names, with the way round it for a storage."""
-    cure = (hint or "").removesuffix(_ELSEWHERE).partition("pass --db PATH")[0].removesuffix("; or ")
-    if "akx_" in cure:  # rights on the tables of plans
-        cure = _RIGHTS
-    return f"{cure}; or {_ELSEWHERE}" if cure else _ELSEWHERE
-
-
-@contextlib.contextmanager
-def quiet_optuna() -> Iterator[None]:
-    """Without Optuna's log and its warnings of experiments."""
-    import optuna
-
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        optuna.logging.set_verbosity(verbosity)
 
 
 def _journal(path: Path) -> Any:

@@ -27,7 +27,8 @@ from akx.core.errors import AkxError, FileFormatError, FileMissingError, PlanErr
 from akx.core.plan import Plan
 from akx.plandb.key import PlanKey
 from akx.tuner.candidates.warm_start import WarmStart
-from akx.tuner.history.result import COMPLETE, EXHAUSTED, Trial
+from akx.tuner.history.result import EXHAUSTED
+from akx.tuner.history.trial import COMPLETE, Trial
 from akx.tuner.space import is_baseline
 
 __all__ = ["AGAIN", "KIND", "RECORDING_SCHEMA", "RecordedTrial", "Recording", "Run", "read_recording"]

@@ -27,7 +27,8 @@ from akx.core.errors import AkxError, FileFormatError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.cost.device_model import Figures
-from akx.tuner.history.result import COMPLETE, PRUNED, Roofline, Trial
+from akx.tuner.history.result import Roofline
+from akx.tuner.history.trial import COMPLETE, PRUNED, Trial
 from akx.tuner.measure import DISTURBED_SECONDS, Watch
 from akx.tuner.model.seconds import Model
 from akx.tuner.space import Costs, Space

@@ -21,7 +21,8 @@ from akx.core.fork_safety import lock_file, unlock_file
 from akx.plandb import PlanKey
 from akx.plandb.record import now
 from akx.tuner.candidates.warm_start import NO_WARM_START, WarmStart
-from akx.tuner.history.result import Trial, TuneResult
+from akx.tuner.history.result import TuneResult
+from akx.tuner.history.trial import Trial
 from akx.tuner.model.predict import predicted
 from akx.tuner.model.seconds import Model
 from akx.tuner.request import Settings

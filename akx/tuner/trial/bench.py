@@ -36,7 +36,7 @@ from akx.core.errors import AkxError, InfeasibleError, VerificationError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import measure
-from akx.tuner.history.result import AS_ANOTHER, COMPLETE, FAILED, PRUNED, Trial, fault_of
+from akx.tuner.history.trial import AS_ANOTHER, COMPLETE, FAILED, PRUNED, Trial, fault_of
 from akx.tuner.measure import Measurement, Precision, Watch
 from akx.tuner.model.budget import compiling
 from akx.tuner.select import CHANCE
