@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from akx.backends.cuda.device.pool import memory_pool
+    from akx.backends.selection import memory_pool
     from akx.core.basis import Basis, chebyshev, monomial, newton
     from akx.core.errors import (
         AkxError,
@@ -97,7 +97,7 @@ _HOMES = {
     "Plan": "akx.core.plan",
     "PlanDatabase": "akx.plandb",
     "estimate_spectrum": "akx.core.spectrum",
-    "memory_pool": "akx.backends.cuda.device.pool",
+    "memory_pool": "akx.backends.selection",
     "progress": "akx.core.progress",
     "read_matrix": "akx.core.io",
     "tune": "akx.tuner",

@@ -163,7 +163,7 @@ def _of_others(call: str, A: Any, x: Any, linalg: Any) -> Callable[[], Any]:
 def _of_best(A: Any, x: Any, gpu: bool) -> Callable[[], Any] | None:
     """The k products of the best library, prepared; None where there is none."""
     import akx
-    from akx.report.comparison.cusparse import ALGORITHMS, CusparsePowers, cusparse_missing
+    from akx.backends.cuda.baselines.cusparse import ALGORITHMS, CusparsePowers, cusparse_missing
     from akx.report.comparison.mkl import mkl_missing, mkl_powers
 
     if not gpu:

@@ -2,7 +2,7 @@
 
     AKX_CUSPARSE=/path/to/libcusparse.so.12 python -m benchmarks.cusparse -o FILE
 
-k products in a CUDA graph, as :mod:`akx.report.comparison.cusparse` makes them, timed by events in turns; seconds of
+k products in a CUDA graph, as `akx.backends.cuda.baselines` makes them, timed by events in turns; seconds of
 all k.
 ``AKX_CUSPARSE`` chooses the library, so that a newer one than the system's can be looked at.
 """
@@ -30,7 +30,7 @@ _SECONDS = 0.4
 
 def _times(matrix: Matrix, k: int) -> dict[str, dict[str, float]]:
     """Seconds and spread of each algorithm."""
-    from akx.report.comparison.bench import cusparse_calls
+    from akx.backends.cuda.baselines.calls import calls as cusparse_calls
     from akx.tuner.measure import Precision, interleave
 
     signs = np.random.default_rng(0).integers(0, 2, matrix.n) * 2 - 1
@@ -44,8 +44,8 @@ def _times(matrix: Matrix, k: int) -> dict[str, dict[str, float]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, write, and return the exit code."""
+    from akx.backends.cuda.baselines.cusparse import cusparse_missing
     from akx.backends.cuda.device.runtime import cuda_missing
-    from akx.report.comparison.cusparse import cusparse_missing
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cusparse", description="Measure cuSPARSE's products.")
     parser.add_argument("--only", nargs="+", choices=sorted(GALLERY), default=list(_MATRICES), metavar="NAME")

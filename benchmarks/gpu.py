@@ -61,10 +61,10 @@ def origin_of_table(threads: int) -> dict[str, Any]:
 
 def provenance() -> record.Provenance:
     """GPU, versions, commit and date of a run that starts now."""
+    from akx.backends.cuda.baselines.cusparse import cusparse_version
+    from akx.backends.cuda.baselines.spmvop import ABSENT, spmvop
     from akx.backends.cuda.device.compile import compiler_name
     from akx.backends.cuda.device.facts import cuda_device
-    from akx.report.comparison.cusparse import cusparse_version
-    from akx.report.comparison.cusparse_spmvop import ABSENT, spmvop
 
     origin, device = record.provenance(1), cuda_device()
     machine = {
@@ -120,9 +120,9 @@ def entry(case: Case, matrix: Matrix, power: BenchPower, tuned: TuneResult) -> d
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 1 where a measurement failed, 2 for a bad argument."""
+    from akx.backends.cuda.baselines.cusparse import cusparse_missing
+    from akx.backends.cuda.baselines.spmvop import spmvop_note
     from akx.backends.cuda.device.runtime import cuda_missing
-    from akx.report.comparison.cusparse import cusparse_missing
-    from akx.report.comparison.cusparse_spmvop import spmvop_note
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Measure matrix powers on a GPU.")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=list(MATRICES), help="matrices, or a group")

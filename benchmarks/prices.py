@@ -201,7 +201,7 @@ def written(document: Json, backend: str, problems: Mapping[str, Problem], fitte
     recorded = {
         "matrices": sorted(problems),
         "dates": sorted({str(one.header["created"])[:10] for one in recordings}),
-        "devices": sorted({one.key.device_class for one in recordings}),
+        "devices": sorted({str(one.header["device"]["name"]) for one in recordings}),
     }
     sections = {name: {**section, **fitted.get(name, {})} for name, section in document["sections"].items()}
     for name, kinds in _PRICED[backend].items():
@@ -226,7 +226,7 @@ def _now() -> NDArray[np.float64]:
 def _fitted_on(problems: Mapping[str, Problem]) -> dict[str, Json]:
     """The sections of a GPU with what fits these problems best, rounded to three digits."""
     values = iter(fit(list(problems.values())))
-    devices = sorted({problem.recording.key.device_class for problem in problems.values()})
+    devices = sorted({str(problem.recording.header["device"]["name"]) for problem in problems.values()})
     found = {}
     for section, names in _FITTED.items():
         made = {name: float(f"{next(values):.3g}") for name in names.split()}

@@ -29,11 +29,11 @@ import numpy as np
 from scipy import sparse
 
 from akx.backends import registry
+from akx.backends.cuda.baselines.cusparse import CusparsePowers
 from akx.backends.cuda.schedules.sweep.options import BLOCKS
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
-from akx.report.comparison.cusparse import CusparsePowers
 from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, preparing
 from benchmarks.elements import brick, shell, tetrahedra
@@ -114,10 +114,10 @@ class BsrPowers(CusparsePowers):
 
 def measure(name: str, A: Any, size: int, seconds: float) -> Json:
     """One entry."""
+    from akx.backends.cuda.baselines.calls import calls as cusparse_calls
     from akx.backends.cuda.device.facts import cuda_device
     from akx.backends.cuda.device.memory import to_device
     from akx.backends.cuda.timing import DeviceCall, DeviceProblem
-    from akx.report.comparison.bench import cusparse_calls
     from akx.tuner.measure import Precision, interleave
 
     matrix = Matrix.from_any(A)

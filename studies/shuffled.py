@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from akx.backends import registry
+from akx.backends.cuda.baselines.calls import calls as cusparse_calls
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.report.comparison.bench import cusparse_calls
 from akx.tuner import TuneResult, tune
 from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, preparing, solving

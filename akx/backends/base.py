@@ -85,8 +85,12 @@ class Backend(ABC):
         Others whose versions are kept with what was measured.
     narrowed : tuple of str
         Types of values that its programs may store with an error, where one is allowed.
-    libraries : tuple of str
-        What ``akx bench`` compares its plans with: ``"host"`` (SciPy and MKL), ``"cusparse"``.
+    extra : str
+        The extra of akx that brings what it needs, as in ``pip install 'akx[NAME]'``; "" where there is none.
+    modules : mapping of str to str
+        Optional modules that it needs, and the packages that they are of.
+    has_baselines : bool
+        Whether ``akx bench`` compares its plans with :meth:`baselines`; else with SciPy and MKL on the host.
     priced_by_format : bool
         Whether a calibration prices the formats of its `sweep`, and meetings of threads.
     loading_seconds : float
@@ -117,7 +121,9 @@ class Backend(ABC):
     compilers: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     narrowed: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
+    extra = ""
+    modules: Mapping[str, str] = MappingProxyType({})
+    has_baselines = False
     priced_by_format = False
     loading_seconds = 0.2
     solver_steps = 4
@@ -139,6 +145,10 @@ class Backend(ABC):
 
     def clock_hz(self) -> float | None:
         """Hertz of its processor now; None where nobody tells."""
+        return None
+
+    def compiler(self) -> tuple[str, str] | None:
+        """What compiles its kernels, and where machine code is kept; None where nothing can, of a GPU."""
         return None
 
     def likeness(self, one: str, other: str) -> float | None:
@@ -173,10 +183,18 @@ class Backend(ABC):
         """Whether somebody has limited what akx may take of the device's memory."""
         return False
 
+    def memory_pool(self) -> Any:
+        """What keeps memory of the device for later, with its `budget`; raises where there is none."""
+        raise NotImplementedError(f"the backend {self.name} keeps no memory for later")
+
     # Arrays of other libraries in the device's memory, of a backend that `takes_arrays`.
 
     def interchange(self) -> Any:
         """The module that reads them, makes results of their kind, and orders work behind that of their streams."""
+        raise NotImplementedError(f"the backend {self.name} takes no arrays of other libraries")
+
+    def caller_arrays(self) -> Any:
+        """The module of what calls with them are made of: streams, events, programs, looks at what has changed."""
         raise NotImplementedError(f"the backend {self.name} takes no arrays of other libraries")
 
     def all_finite(self, values: Any) -> bool:
@@ -185,6 +203,10 @@ class Backend(ABC):
 
     def finite_watch(self, powers: int) -> Any:
         """What looks, beside the host, for the first of so many powers in V that is not finite."""
+        raise NotImplementedError(f"the backend {self.name} takes no arrays of other libraries")
+
+    def canonical(self) -> Any:
+        """The module of canonical matrices that are in the device's memory (:meth:`akx.Matrix.from_any`)."""
         raise NotImplementedError(f"the backend {self.name} takes no arrays of other libraries")
 
     # Timing.
@@ -202,6 +224,20 @@ class Backend(ABC):
     def watch(self) -> Any:
         """What looks at the device's clock while something is timed, or None."""
         return None
+
+    # Comparisons.
+
+    def baselines(self, matrix: Any, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
+        """k products from x (n,) by other libraries for the device: calls to be timed, and how they work, by name."""
+        return {}
+
+    def baseline_notes(self) -> tuple[str, ...]:
+        """Which of these are missing, and what to do."""
+        return ()
+
+    def baseline_libraries(self) -> dict[str, tuple[str | None, str | None]]:
+        """By library what to do where it is not there, else None; and its version, where it is known."""
+        return {}
 
     # Figures.
 

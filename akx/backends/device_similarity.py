@@ -29,7 +29,7 @@ _HOST = re.compile(
     r"(/(?P<threads>[1-9]\d{0,5}) threads)?"
 )
 _GPU = re.compile(
-    rf"cuda/(?P<name>.*)/sm_(?P<arch>\d+)/(?P<sms>[1-9]\d{{0,5}}) SMs/L2 (?P<l2>{_NUMBER}) MiB"
+    rf"[^/]+/(?P<name>.*)/sm_(?P<arch>\d+)/(?P<sms>[1-9]\d{{0,5}}) SMs/L2 (?P<l2>{_NUMBER}) MiB"
     r"/(?P<memory>\d{1,9}) GiB"
 )
 #: Parts of a processor's name that say nothing of what it is.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from akx.backends.base import Backend
 from akx.backends.device import Device
@@ -18,6 +19,7 @@ __all__ = [
     "backend_of",
     "device_of",
     "is_usable",
+    "memory_pool",
     "plan_threads",
     "resolve_backend",
     "suited",
@@ -82,6 +84,17 @@ def device_of(backend: str) -> Device:
 def array_backend() -> str:
     """The backend that computes with arrays of other libraries in GPU memory, by name."""
     return next(one.name for one in BACKENDS if one.takes_arrays)
+
+
+def memory_pool() -> Any:
+    """The memory of the GPU that akx keeps for later: its `budget`, what is `used`, ``trim()``.
+
+    Raises
+    ------
+    MissingDependencyError, DeviceError
+        Where there is no GPU that can be used.
+    """
+    return backend_of(array_backend()).memory_pool()
 
 
 def suited(entries: Callable[[Backend], int], nnz: int) -> str:

@@ -44,8 +44,14 @@ __all__ = ["Features", "Matrix", "checksum", "content_token", "sent", "there"]
 __getattr__ = lazy_names(__name__, {"Features": "akx.core.features"})
 
 _DIGEST_BYTES = 20
-#: What makes canonical matrices of those in the memory of a GPU. It is above this module, and asked by its name.
-_ON_DEVICE = "akx.backends.cuda.matrix.canonical"
+#: What knows the backend of matrices in the memory of a GPU. It is above this module, and asked by its name.
+_SELECTION = "akx.backends.selection"
+
+
+def _on_device() -> Any:
+    """What makes canonical matrices of those in the memory of a GPU."""
+    selection = import_module(_SELECTION)
+    return selection.backend_of(selection.array_backend()).canonical()
 
 
 class Matrix:
@@ -160,7 +166,7 @@ class Matrix:
         given = there(A)
         if given is not None:
             options: dict[str, Any] = {"explicit_zeros": explicit_zeros, "value_error": allowed or 0.0}
-            found: Matrix = import_module(_ON_DEVICE).canonical(given, dtype=dtype, **options)
+            found: Matrix = _on_device().canonical(given, dtype=dtype, **options)
             return found
         A = scipy_matrix(A)
         check_shape(A.shape)
@@ -383,12 +389,12 @@ def content_token(
 
 def there(A: Any) -> Any:
     """A matrix on a GPU that akx can work with, to be read there (a `Given` of ``canonical.py``); else None."""
-    return None if parts_of(A) is None else import_module(_ON_DEVICE).there(A)
+    return None if parts_of(A) is None else _on_device().there(A)
 
 
 def sent(A: Any) -> Any:
     """A large matrix of SciPy in the memory of a GPU, to be read there as :func:`there` has it; None of others."""
-    return import_module(_ON_DEVICE).sent(A) if sp.issparse(A) else None
+    return _on_device().sent(A) if sp.issparse(A) else None
 
 
 def _buffers(A: Any) -> tuple[NDArray[Any], ...]:

@@ -40,7 +40,7 @@ class Plan:
     Attributes
     ----------
     backend : str
-        ``"cpu"`` (or ``"cuda"``).
+        The name of its backend, such as ``"cpu"``.
     schedule : str
         The order in which (block, power) pairs are done: ``"sweep"``, ``"ghost"``, ``"wavefront"``, ...
     variant : str

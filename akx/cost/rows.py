@@ -25,7 +25,7 @@ SECTOR, SLICE = 32, 32
 #: Slices that are looked at.
 _SAMPLE = 512
 #: Where a pattern keeps :func:`gathered_share`, before the bytes of a value.
-GATHERED = "akx.backends.cuda.gathered"
+GATHERED = "akx.cost.gathered"
 
 #: Between these multiples of what it has room for a core forgets more and more of the branches that it has seen.
 _FORGETTING = 2.0 ** np.array([-0.5, 0.5])

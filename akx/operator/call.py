@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from akx.backends.selection import HOST, array_backend
+from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.arguments import check_count
 from akx.core.basis import Basis
 from akx.core.matrix import Matrix, content_token
@@ -143,9 +143,7 @@ def matrix_powers(
             return answer
     is_captured = False
     if is_elsewhere:
-        from akx.backends.cuda.device import callers
-
-        is_captured = callers.is_captured(x)
+        is_captured = backend_of(array_backend()).caller_arrays().is_captured(x)
     if is_usual and isinstance(backend, str) and backend not in ("auto", HOST):
         from akx.operator.device_products import call_on_device
 
@@ -213,9 +211,7 @@ def _read_beside(known: Recent, operator: MatrixPowers, A: Any, x: Any, out: Any
         if out is not None and np.may_share_memory(x, out):  # x has to be there still where it is done again
             return None
         return operator._of_host(x, out, meanwhile=is_same)
-    from akx.backends.cuda.device import callers
-
-    if callers.is_captured(x):
+    if backend_of(array_backend()).caller_arrays().is_captured(x):
         return None
     if out is None:
         out = operator(x)

@@ -16,14 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from akx.backends.cuda.device import interchange
-from akx.backends.cuda.device.callers import library_of, stream_of
-from akx.backends.cuda.device.launch import CallerStream, Stream, default_stream
-from akx.backends.cuda.device.memory import DeviceArray, wrap
-from akx.backends.cuda.device.runtime import runtime
-from akx.backends.cuda.program import CudaProgram
 from akx.backends.schedule import Coefficients
-from akx.backends.selection import array_backend
+from akx.backends.selection import array_backend, backend_of
 from akx.core.basis import Basis
 from akx.core.errors import ArgumentError, ArgumentTypeError, DeviceError
 from akx.operator.overflow import OverflowWatch
@@ -35,8 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Around", "DeviceCalls", "in_place", "stream_for"]
 
-#: What queues the work of a call.
-_Work = Callable[[Stream], None]
+#: What the backend of such arrays has for calls with them.
+interchange: Any = backend_of(array_backend()).interchange()
+_gpu: Any = backend_of(array_backend()).caller_arrays()
+library_of, stream_of, wrap = _gpu.library_of, _gpu.stream_of, _gpu.wrap
+default_stream, runtime, DeviceProgram = _gpu.default_stream, _gpu.runtime, _gpu.CudaProgram
+#: What queues the work of a call on a stream.
+_Work = Callable[[Any], None]
 #: What queues more with it: by that, the addresses of x and V, the number of start vectors, and whether all of it goes
 #: into a graph of the caller's.
 Around = Callable[[_Work, int, int, int, bool], _Work]
@@ -53,7 +52,7 @@ class _Known:
     `online` tunes it while it is made, where something does.
     """
 
-    program: CudaProgram
+    program: Any
     online: Queued | None
     coefficients: Coefficients
     vectors: int
@@ -83,9 +82,7 @@ class DeviceCalls:
             return False  # it cannot be read like this: the long way says why
         return self.again_at(at, to, look, other, here.stream(look))
 
-    def again_at(
-        self, at: int, to: int, look: Any, other: Any, stream: CallerStream, around: Around | None = None
-    ) -> bool:
+    def again_at(self, at: int, to: int, look: Any, other: Any, stream: Any, around: Around | None = None) -> bool:
         """The same by addresses and looks of x and out. With `around` more is queued with it, at once."""
         ready = self._prepared.ready
         known = ready.get((look, other, self._there))
@@ -105,7 +102,7 @@ class DeviceCalls:
         _, out = interchange.make_result(x, *form)
         return out if self.again(x, out) else self(x, out, None)
 
-    def _queued(self, known: _Known, at: int, to: int, stream: CallerStream, around: Around | None) -> bool:
+    def _queued(self, known: _Known, at: int, to: int, stream: Any, around: Around | None) -> bool:
         online = known.online
         if online is not None:
             online.untimed += 1
@@ -167,7 +164,7 @@ class DeviceCalls:
                 stream.wait_for(ready_on)
             brings_memory = interchange.brings_memory(answer)
             if found.is_recordable:
-                program = cast(CudaProgram, found)  # or what stands in the place of one
+                program = cast(Any, found)  # a program, or what stands in the place of one
                 work = program.work_of(block, powers, coefficients)
                 stream.submit(work if around is None else around(work, *_places(block, powers), False))
                 if not brings_memory:  # V says of itself that it is ready on the legacy stream
@@ -177,11 +174,11 @@ class DeviceCalls:
                 if is_own and basis is None and out is not None and ready_on == start.stream:
                     sizes = dtype.itemsize, block.nbytes, powers.shape, powers.nbytes, brings_memory
                     own, online = prepared.own_program(found, (dtype, vectors, self._there))
-                    known = _Known(cast(CudaProgram, own), cast("Queued | None", online), coefficients, vectors, *sizes)
+                    known = _Known(own, cast("Queued | None", online), coefficients, vectors, *sizes)
                     self._remember(x, out, known)
             else:
                 default_stream().wait_for(start.stream)
-                found.run(block, powers, coefficients)  # type: ignore[arg-type]
+                found.run(block, powers, coefficients)
                 interchange.hand_over(start)
             self._overflow.look_on_device(lambda: powers, stream)
         return answer
@@ -199,16 +196,14 @@ class DeviceCalls:
             ready = prepared.ready = {}
         ready[key] = known
 
-    def _capture(
-        self, stream: CallerStream, block: Any, powers: Any, basis: Basis | None, around: Around | None
-    ) -> None:
+    def _capture(self, stream: Any, block: Any, powers: Any, basis: Basis | None, around: Around | None) -> None:
         """Queue the kernels of a call on a stream that its owner captures."""
         prepared, dtype = self._prepared, block.dtype
         found = prepared.for_capture(dtype, block.shape[0], self._there)
         if found is None:
             raise DeviceError("nothing is prepared for this call, and nothing can be in a capture", hint=_AGAIN)
         program, coefficients = found
-        if not isinstance(program, CudaProgram):
+        if not isinstance(program, DeviceProgram):
             raise DeviceError(
                 "a plan that brings the matrix from the host cannot be captured", hint="call it outside of the capture"
             )
@@ -225,7 +220,7 @@ def _places(block: Any, powers: Any) -> tuple[int, int, int]:
     return block.pointer, powers.pointer, block.shape[0]
 
 
-def stream_for(x: Any, start: interchange.Foreign) -> CallerStream:
+def stream_for(x: Any, start: Any) -> Any:
     """The stream that work on x is for, now."""
     library = library_of(type(x))
     if start.owner is not x or not interchange.brings_memory(x):
@@ -233,9 +228,7 @@ def stream_for(x: Any, start: interchange.Foreign) -> CallerStream:
     return library.stream(library.read(x)[1])
 
 
-def in_place(
-    x: Any, out: Any, start: interchange.Foreign, single: bool, dtype: Any, k1: int
-) -> tuple[DeviceArray, DeviceArray, Any]:
+def in_place(x: Any, out: Any, start: Any, single: bool, dtype: Any, k1: int) -> tuple[Any, Any, Any]:
     """x (b, n), V (k+1, b, n) and what the caller gets of it, of a call in a capture.
 
     Raises ArgumentError where it would need memory of akx, for a copy of x or for V: in a capture there is none.

@@ -182,9 +182,9 @@ def recent(operator: MatrixPowers, x: Any) -> Recent | None:
         return None
     if isinstance(x, np.ndarray):
         return Recent(entry, lambda x: True)
-    from akx.backends.cuda.device.callers import library_of
+    from akx.backends.selection import array_backend, backend_of
 
-    return Recent(entry, library_of(type(x)).is_there)
+    return Recent(entry, backend_of(array_backend()).caller_arrays().library_of(type(x)).is_there)
 
 
 def canonical(A: Any, *, threads: int | None = None, on_device: bool = False) -> Matrix:

@@ -29,13 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from akx.backends.cuda.csr.powers import CsrPowers
-from akx.backends.cuda.device import interchange
-from akx.backends.cuda.device.callers import Library, library_of
-from akx.backends.cuda.device.launch import CallerStream, Stream
-from akx.backends.cuda.device.memory import DeviceArray, wrap
-from akx.backends.cuda.device.runtime import runtime
-from akx.backends.cuda.matrix.content import INDICES, VALUES, CaptureWords, Comparison, host_word, is_sound
+from akx.backends.selection import array_backend, backend_of
 from akx.core.basis import make_basis
 from akx.operator.cache import CACHE
 from akx.operator.lookup import Recent, recent
@@ -45,11 +39,16 @@ from akx.operator.tiers import AUTO, Rent, begin_again, setting
 from akx.operator.workspaces import hold_in_graph
 
 if TYPE_CHECKING:
-    from akx.backends.cuda.matrix.canonical import Given
     from akx.operator.powers import MatrixPowers
 
 __all__ = ["MutableCsr", "again", "forget", "of_products", "remember"]
 
+#: What the backend of such arrays has for calls with them.
+interchange: Any = backend_of(array_backend()).interchange()
+_gpu: Any = backend_of(array_backend()).caller_arrays()
+library_of, runtime, wrap = _gpu.library_of, _gpu.runtime, _gpu.wrap
+CsrPowers, CaptureWords, Comparison = _gpu.CsrPowers, _gpu.CaptureWords, _gpu.Comparison
+host_word, is_sound, INDICES, VALUES = _gpu.host_word, _gpu.is_sound, _gpu.INDICES, _gpu.VALUES
 #: Matrices that are remembered, each for one k, and kinds of start vectors of one.
 _MOST, _FORMS = 32, 16
 _MOST_ROWS = 2**31 - 1
@@ -94,7 +93,7 @@ class MutableCsr:
         Of products of the arrays as they are; None for a prepared matrix.
     """
 
-    def __init__(self, given: Given, longest: int, k: int, rent: Rent | None) -> None:
+    def __init__(self, given: Any, longest: int, k: int, rent: Rent | None) -> None:
         self.owner: Callable[[], Any] = lambda: None
         self.n, self.k, self.dtype, self.rent = int(given.shape[0]), k, given.dtype, rent
         self.looks, self._library = _looks(given.arrays)
@@ -108,7 +107,7 @@ class MutableCsr:
         self.forms: dict[Any, _Form] = {}
         self._recent: Recent | None = None
         self._token: Any = None
-        self._comparison: Comparison | None = None
+        self._comparison: Any = None
         self._words, self._in_use = CaptureWords(), list[Any]()
         self.calls, self.renewals = 0, 0  # on a prepared operator; and one after another, before this one
 
@@ -118,7 +117,7 @@ class MutableCsr:
         """Itself: what a call asks for."""
         return self
 
-    def program(self, vectors: int, basis: Any) -> tuple[CsrPowers, Any]:
+    def program(self, vectors: int, basis: Any) -> tuple[Any, Any]:
         """What does a call with so many start vectors, and the coefficients to give it, those of monomials."""
         return self.powers, self._coefficients
 
@@ -136,7 +135,7 @@ class MutableCsr:
         self.powers.ready(vectors)
         self.powers.take(self._coefficients)
 
-    def is_of(self, given: Given) -> bool:
+    def is_of(self, given: Any) -> bool:
         """Whether it is for these arrays, of which nothing wrong has been told."""
         return self.owner() is given.owner and not self.told[0] and self.looks == _looks(given.arrays)[0]
 
@@ -144,7 +143,7 @@ class MutableCsr:
         """Whether calls run on an operator for this content."""
         return self._recent is not None and self._token is token
 
-    def prepare(self, found: Recent, operator: MatrixPowers, arrays: list[DeviceArray]) -> None:
+    def prepare(self, found: Recent, operator: MatrixPowers, arrays: list[Any]) -> None:
         """Let calls from now on run on a prepared operator, while the arrays are those that its values are of."""
         with CACHE.lock:  # under which it gets other values
             self._recent, self._token = found, found.token
@@ -199,12 +198,12 @@ class MutableCsr:
         is_queued = calls.again_at(at, to, look, form.out_look, stream, self._around)
         return out if is_queued else calls(x, out, None, self._around)
 
-    def _queue_products(self, stream: CallerStream, form: _Form, at: int, to: int, is_captured: bool) -> None:
+    def _queue_products(self, stream: Any, form: _Form, at: int, to: int, is_captured: bool) -> None:
         """Queue products of the arrays as they are."""
 
         arrived = self._words_in_a_graph()[1].pointer if is_captured else 0
 
-        def queue(on: Stream) -> None:
+        def queue(on: Any) -> None:
             self.powers.queue(on, at, to, form.vectors, arrived=arrived)
 
         with runtime().active():
@@ -216,8 +215,8 @@ class MutableCsr:
             self.watch.look_on_device(lambda: wrap(to, form.shape, self.dtype, None), stream)
 
     def _around(
-        self, work: Callable[[Stream], None], at: int, to: int, vectors: int, captured: bool
-    ) -> Callable[[Stream], None]:
+        self, work: Callable[[Any], None], at: int, to: int, vectors: int, captured: bool
+    ) -> Callable[[Any], None]:
         """A look at the arrays before the work of a call, and their products behind it, where they have changed."""
         comparison, arrived = self._comparison, 0
         assert comparison is not None
@@ -225,7 +224,7 @@ class MutableCsr:
             words, meeting = self._words_in_a_graph()
             comparison, arrived = comparison.working_in(words), meeting.pointer
 
-        def queue(stream: Stream) -> None:
+        def queue(stream: Any) -> None:
             with self.powers.lock:
                 comparison.queue(stream)
                 work(stream)
@@ -233,11 +232,11 @@ class MutableCsr:
 
         return queue
 
-    def _words_in_a_graph(self) -> tuple[DeviceArray, DeviceArray]:
+    def _words_in_a_graph(self) -> tuple[Any, Any]:
         """Words for a captured call; they stay as long as the owner does: the graph has their addresses."""
         hold_in_graph(self.owner(), self)
         with self.powers.lock:
-            found = self._words.take()
+            found: tuple[Any, Any] = self._words.take()
         self._in_use.append(found)
         return found
 
@@ -261,7 +260,7 @@ def again(A: Any, x: Any, k: int, out: Any) -> Any:
     return live.call(owner, looks, x, out)
 
 
-def of_products(given: Given, dtype: Any, k: int, rent: Rent) -> MutableCsr | None:
+def of_products(given: Any, dtype: Any, k: int, rent: Rent) -> MutableCsr | None:
     """What does products of a caller's arrays as they are; None where kernels cannot, or something is wrong."""
     found = _LIVE.get((id(given.owner), k))
     if found is not None and found.is_of(given) and found.rent is rent and found.dtype == dtype:
@@ -272,7 +271,7 @@ def of_products(given: Given, dtype: Any, k: int, rent: Rent) -> MutableCsr | No
     return _kept(MutableCsr(given, longest, k, rent), given.owner) if sound else None
 
 
-def remember(given: Given, k: int, operator: MatrixPowers, x: Any, answer: Any, backend: str) -> None:
+def remember(given: Any, k: int, operator: MatrixPowers, x: Any, answer: Any, backend: str) -> None:
     """Let calls like this one be queued at once, on an operator that is kept for a matrix of the caller's.
 
     Where that gets new values again and again, products of the arrays as they are come back, with their rent anew.
@@ -314,7 +313,7 @@ def _kept(one: MutableCsr, owner: Any) -> MutableCsr:
     return one
 
 
-def _is_readable(given: Given, dtype: Any) -> bool:
+def _is_readable(given: Any, dtype: Any) -> bool:
     """Whether kernels read these arrays as they are, and results are of their type."""
     if given.format != "csr" or given.dtype != dtype or dtype.name not in VALUES or not dtype.isnative:
         return False
@@ -327,9 +326,9 @@ def _is_readable(given: Given, dtype: Any) -> bool:
     return is_same and is_as_given and 0 < n < _MOST_ROWS and pointer.size == n + 1 and given.nnz > 0
 
 
-def _is_captured(stream: CallerStream) -> bool:
+def _is_captured(stream: Any) -> bool:
     with runtime().active():
-        return stream.is_capturing
+        return bool(stream.is_capturing)
 
 
 def _arrays_of(A: Any) -> tuple[Any, tuple[Any, Any, Any], Any] | None:
@@ -346,7 +345,7 @@ def _arrays_of(A: Any) -> tuple[Any, tuple[Any, Any, Any], Any] | None:
     return None
 
 
-def _looks(arrays: tuple[Any, ...]) -> tuple[tuple[Any, ...], Library]:
+def _looks(arrays: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
     """Where arrays are and what they look like; and their library."""
     library = library_of(type(arrays[0]))
     return tuple(library.read(one) for one in arrays), library

@@ -136,7 +136,7 @@ class Planner:
         matrix : Matrix
         vectors : int
         backend : str
-            ``"cpu"`` or ``"cuda"``.
+            The name of a backend.
         here : callable
             The program of a plan where the caller has one, else None.
         """

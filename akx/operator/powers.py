@@ -66,12 +66,12 @@ class MatrixPowers:
     db : path or PlanDatabase, optional
         Where to look for tuned plans; ``AKX_DB`` or the user's database by default.
     backend : str, optional
-        ``"cpu"``, ``"cuda"``, or ``"auto"``: where the start vectors are, and the GPU where `A` is there. Vectors of
-        the host can be computed on the GPU with ``"cuda"``, and are copied there and back.
+        ``"auto"`` or the name of a backend: where the start vectors are, and the GPU where `A` is there. Vectors of
+        the host can be computed on the GPU where its backend is named, and are copied there and back.
     memory_budget : int or str, optional
         Bytes of the GPU's memory to keep within, vectors included, e.g. ``"512M"`` or ``"80GiB"``: plans tuned for
         exactly this budget are used, else one that streams the matrix from the host's memory, as far as it does not
-        fit. For the backend ``"cuda"``, which it also means.
+        fit. For the backend of a GPU, which it also means.
     fraction : float, optional
         The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
     value_error : float, optional
@@ -267,7 +267,7 @@ class MatrixPowers:
         that are not in the matrix, and may give NaN in other rows too. Which rows depends on the plan.
 
         Arrays on the GPU are worked on in their library's current stream. While that is captured, the kernels go into
-        the caller's graph (``torch.cuda.graph``, CuPy's ``begin_capture``): call it once before capture, and keep the
+        the caller's graph (that of PyTorch, or CuPy's ``begin_capture``): call it once before capture, and keep the
         object as long as the graph.
         """
         if type(x) is not np.ndarray:

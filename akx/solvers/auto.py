@@ -101,7 +101,7 @@ def solve(
     x0, rtol, atol, threads, db
         As for every solver. The database also remembers which of two solvers has the shorter step.
     backend : str
-        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is. With ``"auto"``, a system that is too much for the GPU is
+        ``"auto"`` or the name of a backend: where b is. With ``"auto"``, a system that is too much for the GPU is
         solved on the CPU, which a note says; x is of b's kind all the same.
     method : str
         ``"auto"``, or the name of a solver: ``"cg"``, ``"ca_cg"``, ``"gmres"``, ``"ca_gmres"``, ``"bicgstab"``,

@@ -48,7 +48,7 @@ def bicgstab(
     threads, db
         As for :class:`akx.MatrixPowers`.
     backend : str
-        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is.
+        ``"auto"`` or the name of a backend: where b is.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too.
 

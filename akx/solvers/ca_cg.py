@@ -108,7 +108,7 @@ def ca_cg(
     threads, db
         As for :class:`akx.MatrixPowers`.
     backend : str
-        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is. On a GPU see :mod:`akx.solvers.ca_cg_queued`.
+        ``"auto"`` or the name of a backend: where b is. On a GPU see :mod:`akx.solvers.ca_cg_queued`.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too.
 

@@ -65,7 +65,7 @@ def gmres(
     threads, db
         As for :class:`akx.MatrixPowers`.
     backend : str
-        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is.
+        ``"auto"`` or the name of a backend: where b is.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` as a third value.
 

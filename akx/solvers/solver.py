@@ -213,7 +213,7 @@ class Solver:
         Parameters
         ----------
         b : array_like, shape (n,) or (n, 1)
-            Of the host or, for ``backend="auto"`` and ``"cuda"``, on the GPU.
+            Of the host or, for ``backend="auto"`` and that of a GPU, there.
         x0 : array_like or ``"Mb"``, optional
             First guess; zero by default. ``"Mb"``: M b.
         rtol, atol : float

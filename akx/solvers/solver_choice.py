@@ -121,7 +121,7 @@ def chosen_steps(
     basis, threads, db
         As for the solver.
     backend : str
-        ``"cpu"`` or ``"cuda"``.
+        The name of a backend.
     """
     powers, database = powers_of(solver, backend), database_of(db)
     found = None

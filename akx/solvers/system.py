@@ -330,7 +330,7 @@ def make_system(
     threads, db
         As for :class:`akx.MatrixPowers`.
     backend : str
-        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is.
+        ``"auto"`` or the name of a backend: where b is.
     scale : bool
         Whether a system of extreme scale is to be worked on in other units than the caller's.
 

@@ -151,7 +151,7 @@ def tune_for(
     solver : str
         ``"ca_cg"``, ``"ca_gmres"`` or ``"ca_bicgstab"``, or with a hyphen.
     backend : str
-        ``"cpu"``, ``"cuda"``, or ``"auto"``: each that is usable here, in an equal share of the time. All are kept, the
+        ``"auto"`` or the name of a backend: each that is usable here, in an equal share of the time. All are kept, the
         one with the shortest step is returned, and its notes tell of the others.
     basis : str
         As for the solver, which finds the result where it is asked for the same kind.
@@ -177,7 +177,7 @@ def tune_for(
     ArgumentError, MatrixError, DatabaseError
         As :func:`akx.tuner.tune` does, and for an unknown solver or basis, and for `choices` without one that will do.
     DeviceError, MissingDependencyError
-        Where the backend is ``"cuda"`` and there is no GPU that can be used.
+        Where the backend is that of a GPU and there is none that can be used.
     """
     begin = time.perf_counter()
     named = solver.replace("-", "_") if isinstance(solver, str) else solver

@@ -45,7 +45,7 @@ GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10
 _MAY_NAME = {"core/options.py", "report/comparison/bench.py"}
 #: Where a name of a backend stands outside the kernels and devices: where schedules are declared, a line of help, and
 #: what to install.
-_MAY_NAME_BACKENDS = {"core/options.py", "cli/options.py", "report/doctor/checks.py"}
+_MAY_NAME_BACKENDS = {"core/options.py", "cli/options.py"}
 
 
 @dataclass(frozen=True)

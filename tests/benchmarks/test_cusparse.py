@@ -23,7 +23,7 @@ def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path: Path, capsys: pyt
 @pytest.mark.cuda
 @pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
 def test_all_algorithms_are_timed(tmp_path: Path) -> None:
-    from akx.report.comparison.cusparse import ALGORITHMS, cusparse_missing
+    from akx.backends.cuda.baselines.cusparse import ALGORITHMS, cusparse_missing
 
     if cusparse_missing() is not None:
         pytest.skip(str(cusparse_missing()))

@@ -30,7 +30,6 @@ class CpuBackend(Backend):
     uses_threads = True
     compiles_first = True
     compilers = ("numba",)
-    libraries = ("host",)
     priced_by_format = True
 
     def device(self) -> HostDevice:

@@ -40,7 +40,9 @@ class CudaBackend(Backend):
     compilers = ("cuda-bindings",)
     packages = ("pycuda", "cuda-bindings")
     narrowed = ("float64", "complex128")
-    libraries = ("cusparse",)
+    extra = "cuda"
+    modules = MappingProxyType({"pycuda": "pycuda", "cuda.bindings": "cuda-bindings"})
+    has_baselines = True
     loading_seconds = 2.0
     solver_steps = 8
     #: A launch is dear, and more steps pay.
@@ -92,10 +94,20 @@ class CudaBackend(Backend):
         if memory_pool.is_made:
             memory_pool().trim()
 
+    def memory_pool(self) -> Any:
+        from akx.backends.cuda.device.pool import memory_pool
+
+        return memory_pool()
+
     def interchange(self) -> Any:
         from akx.backends.cuda.device import interchange
 
         return interchange
+
+    def caller_arrays(self) -> Any:
+        from akx.backends.cuda import caller_arrays
+
+        return caller_arrays
 
     def all_finite(self, values: Any) -> bool:
         from akx.backends.cuda.value_compression.new_values import all_finite
@@ -106,6 +118,32 @@ class CudaBackend(Backend):
         from akx.backends.cuda.value_compression.new_values import FiniteWatch
 
         return FiniteWatch(powers)
+
+    def canonical(self) -> Any:
+        from akx.backends.cuda.matrix import canonical
+
+        return canonical
+
+    def baselines(self, matrix: Any, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
+        from akx.backends.cuda.baselines.calls import calls
+
+        return calls(matrix, x, k)
+
+    def baseline_notes(self) -> tuple[str, ...]:
+        from akx.backends.cuda.baselines.calls import notes
+
+        return notes()
+
+    def baseline_libraries(self) -> dict[str, tuple[str | None, str | None]]:
+        from akx.backends.cuda.baselines.cusparse import cusparse_missing, cusparse_version
+
+        return {"cusparse": (cusparse_missing(), cusparse_version())}
+
+    def compiler(self) -> tuple[str, str] | None:
+        from akx.backends.cuda.device.compile import compiler_name, store_folder
+
+        name = compiler_name()
+        return None if name is None else (name, str(store_folder()))
 
     def free_bytes(self) -> int:
         from akx.backends.cuda.timing import free_bytes

@@ -9,8 +9,6 @@ by the componentwise bound before anything is timed.
 
 from __future__ import annotations
 
-import contextlib
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.selection import backend_of
-from akx.core.errors import AkxError, VerificationError
+from akx.core.errors import VerificationError
 from akx.report.comparison.baselines import baselines
-from akx.report.comparison.cusparse import ALGORITHMS, CusparsePowers, cusparse_missing
-from akx.report.comparison.cusparse_spmvop import KNOWN, OP_ALGORITHMS, CusparseOpPowers, spmvop, spmvop_note
 from akx.report.comparison.mkl import mkl_missing
 
 if TYPE_CHECKING:
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
     from akx.core.plan import Plan
     from akx.tuner import TuneResult
 
-__all__ = ["BENCH_SCHEMA", "BenchPower", "BenchResult", "BenchRow", "bench_power", "cusparse_calls"]
+__all__ = ["BENCH_SCHEMA", "BenchPower", "BenchResult", "BenchRow", "bench_power"]
 
 #: Version of the JSON object of ``akx bench --json``.
 BENCH_SCHEMA = 1
@@ -155,10 +151,9 @@ class BenchResult:
     def _missing(self) -> tuple[str, ...]:
         if self.within_budget:
             return ("within a memory budget no other library is compared",)
-        if "cusparse" in backend_of(self.device.partition("/")[0]).libraries:
-            lacking, beyond = cusparse_missing(), spmvop_note()
-            missing = () if lacking is None else (f"cuSPARSE is not installed, so it is not compared: {lacking}",)
-            return missing if beyond is None else (*missing, beyond)
+        backend = backend_of(self.device.partition("/")[0])
+        if backend.has_baselines:
+            return backend.baseline_notes()
         hint = mkl_missing()
         return () if hint is None else (f"MKL is not installed, so it is not compared: {hint}",)
 
@@ -246,10 +241,9 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int, *, within_budge
     plain = tuned.baseline_plan or _default_sweep(matrix, k, tuned)
     if plain != tuned.plan:
         calls[_SWEEP] = make(_prepare(matrix, plain)), plain.label()
-    libraries = () if within_budget else backend.libraries
-    if "cusparse" in libraries:
-        calls |= cusparse_calls(matrix, x, k)
-    if "host" in libraries:
+    if backend.has_baselines and not within_budget:
+        calls |= backend.baselines(matrix, x, k)
+    elif not within_budget:
         for name, run in baselines(matrix, k, threads).items():
             calls[name] = (partial(run, x, _result(matrix, k)[:, 0, :]), _DETAILS.get(name, "").format(threads=threads))
     for call, _ in calls.values():
@@ -269,10 +263,6 @@ _DETAILS = {
     "mkl": "inspector-executor, {threads} threads",
     "mkl_1_thread": "inspector-executor, 1 thread",
     "mkl_bsr": "inspector-executor on block CSR, {threads} threads",
-    "cusparse_alg1": "CSR algorithm 1, preprocessed, {k} products in a CUDA graph",
-    "cusparse_alg2": "CSR algorithm 2, preprocessed, {k} products in a CUDA graph",
-    "cusparse_op1": "SpMVOp algorithm 1, planned ahead, {k} products in a CUDA graph",
-    "cusparse_op2": "SpMVOp algorithm 2, planned ahead, {k} products in a CUDA graph",
 }
 
 
@@ -300,64 +290,8 @@ def _prepare(matrix: Matrix, plan: Plan) -> Program:
     return get(plan.backend, plan.schedule).prepare(matrix, plan)
 
 
-def cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
-    """Each algorithm of cuSPARSE for CSR, on vectors of its own: the work to be timed, and how it works.
-
-    Parameters
-    ----------
-    matrix : Matrix
-    x : (n,) array
-    k : int
-        Products, one after another.
-    """
-    from akx.backends.cuda.device.memory import to_device
-    from akx.backends.cuda.timing import DeviceCall
-
-    calls: dict[str, tuple[Callable[[], object], str]] = {}
-    for name in ALGORITHMS if cusparse_missing() is None else ():
-        powers = CusparsePowers(matrix, to_device(_aligned_result(matrix, x, k)), name)
-        calls[name] = DeviceCall(powers.run, powers.repeated, k), _DETAILS[name].format(k=k)
-    for name in OP_ALGORITHMS if spmvop() == KNOWN else ():
-        try:
-            made = _checked_op(matrix, x, k, name)
-        except AkxError as failure:
-            warnings.warn(f"cusparseSpMVOp ({name}) is not compared: {failure}", RuntimeWarning, stacklevel=2)
-        else:
-            calls[name] = DeviceCall(made.run, made.repeated, k), _DETAILS[name].format(k=k)
-    return calls
-
-
-def _checked_op(matrix: Matrix, x: NDArray[Any], k: int, name: str) -> CusparseOpPowers:
-    """k products by ``cusparseSpMVOp``, run once from a poisoned output. Raises AkxError where a result is wrong."""
-    from akx.backends import reference
-    from akx.backends.cuda.device.memory import to_device
-
-    held = to_device(_aligned_result(matrix, x, k))
-    powers = CusparseOpPowers(matrix, held, name)
-    try:
-        powers.run()
-        found = np.ascontiguousarray(held.get()[:, :, : matrix.n])
-        error = float(reference.error_ratio(matrix, found, x[None, :], _monomial(k, matrix.dtype)))
-        if not error <= 1:
-            what = f"{error:.3g} times it"
-            raise VerificationError("a wrong result", expected="an error within the bound", found=what)
-    except BaseException:
-        with contextlib.suppress(AkxError):
-            powers.close()
-        raise
-    return powers
-
-
 def _result(matrix: Matrix, k: int) -> NDArray[Any]:
     return np.zeros((k + 1, 1, matrix.n), dtype=matrix.dtype)
-
-
-def _aligned_result(matrix: Matrix, x: NDArray[Any], k: int) -> NDArray[Any]:
-    """x and NaN, (k+1, 1, n or a little more): vectors begin at multiples of 256 bytes, as those of cuSPARSE may."""
-    padded = -(-matrix.n * matrix.dtype.itemsize // 256) * 256 // matrix.dtype.itemsize
-    out = np.full((k + 1, 1, padded), np.nan, dtype=matrix.dtype)
-    out[0, 0, : matrix.n] = x
-    return out
 
 
 def _start_vector(matrix: Matrix) -> NDArray[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from akx.backends.selection import array_backend, backend_of
 from akx.core.errors import AkxError
 from akx.report.doctor.check import Check
 from akx.report.doctor.gpu import gpu, gpu_memory, nvidia_driver, usable_backends
@@ -28,10 +29,6 @@ _OPTIONAL = {
     "matplotlib": ("matplotlib", "plot", "figures"),
     "psycopg": ("psycopg", "postgres", "plans on a server"),
 }
-_GPU = {
-    "pycuda": ("pycuda", "cuda", "the GPU backend"),
-    "cuda.bindings": ("cuda-bindings", "cuda", "the GPU backend"),
-}
 
 
 def inspect_environment(db: str | None = None) -> dict[str, list[Check]]:
@@ -53,7 +50,7 @@ def inspect_environment(db: str | None = None) -> dict[str, list[Check]]:
         ],
         "gpu": [
             ("nvidia driver", lambda: [nvidia_driver()]),
-            *((about[0], partial(optional_package, module, *about)) for module, about in _GPU.items()),
+            *((about[0], partial(optional_package, module, *about)) for module, about in _of_gpu().items()),
             ("gpu", gpu),
             ("gpu memory", gpu_memory),
             ("backends", lambda: [usable_backends()]),
@@ -67,6 +64,11 @@ def inspect_environment(db: str | None = None) -> dict[str, list[Check]]:
     }
     order = ("python", "environment", "packages", "optional", "gpu", "machine", "caches", "database")
     return {title: found[title] for title in order if found[title]}
+
+
+def _of_gpu() -> dict[str, tuple[str, str, str]]:
+    backend = backend_of(array_backend())
+    return {module: (package, backend.extra, "the GPU backend") for module, package in backend.modules.items()}
 
 
 def _safely(name: str, look: Callable[[], Iterable[Check]], told: set[str]) -> list[Check]:

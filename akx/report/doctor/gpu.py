@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
+from typing import Any
 
+from akx.backends.selection import BACKENDS, array_backend, backend_of, is_usable
 from akx.core.errors import AkxError
 from akx.report.doctor.check import Check
 from akx.report.units import counted, size
@@ -28,11 +30,8 @@ def nvidia_driver() -> Check:
 
 
 def usable_backends() -> Check:
-    from akx.backends.registry import backends
-    from akx.backends.selection import is_usable
-
-    usable = [name for name in backends() if is_usable(name)]
-    lacking = [name for name in backends() if name not in usable]
+    usable = [name for name in BACKENDS.names() if is_usable(name)]
+    lacking = [name for name in BACKENDS.names() if name not in usable]
     return Check(
         "backends", "ok", ", ".join(usable) + (f" (not on this machine: {', '.join(lacking)})" if lacking else "")
     )
@@ -40,39 +39,34 @@ def usable_backends() -> Check:
 
 def gpu() -> Iterator[Check]:
     """The GPU that akx would use, its compiler, and what `akx bench` compares with."""
-    from akx.backends.cuda.device.compile import compiler_name, store_folder
-    from akx.backends.cuda.device.facts import cuda_device, cuda_missing
-    from akx.report.comparison.cusparse import cusparse_missing, cusparse_version
-
-    reason = cuda_missing()
+    backend = backend_of(array_backend())
+    reason = backend.missing()
     if reason is not None:
         yield Check("gpu", "missing", f"cannot be used: {reason}")
     else:
-        device = cuda_device()
+        device: Any = backend.device()
         memory = f"{size(device.memory_bytes)} of memory, L2 {size(device.l2_bytes)}"
         shared = f"{size(device.shared_per_block)} of shared memory per block"
         yield Check("gpu", "ok", f"{device.name}, {device.arch}, {device.sms} multiprocessors, {memory}, {shared}")
-    compiler = compiler_name()
+    name, compiler = f"{backend.name} compiler", backend.compiler()
     if compiler is None:
-        yield Check("cuda compiler", "missing", "neither NVRTC nor nvcc", "pip install 'cuda-bindings[all]'")
+        yield Check(name, "missing", "neither NVRTC nor nvcc", f"pip install '{backend.compilers[0]}[all]'")
     else:
-        yield Check("cuda compiler", "ok", f"{compiler}; machine code is kept in {store_folder()}")
-    hint = cusparse_missing()
-    if hint is not None:
-        yield Check("cusparse", "missing", "for `akx bench`, to compare with", hint)
-    else:
-        yield Check("cusparse", "ok", cusparse_version() or "version unknown")
+        yield Check(name, "ok", f"{compiler[0]}; machine code is kept in {compiler[1]}")
+    for library, (hint, version) in backend.baseline_libraries().items():
+        if hint is not None:
+            yield Check(library, "missing", "for `akx bench`, to compare with", hint)
+        else:
+            yield Check(library, "ok", version or "version unknown")
 
 
 def gpu_memory() -> Iterator[Check]:
     """What variables say about the GPU's memory, where they say anything."""
-    from akx.backends.cuda.device.pool import memory_pool
-
     given = [name for name in ("AKX_GPU_MEMORY", "AKX_GPU_POOL") if os.environ.get(name, "").strip()]
     if not given:
         return
     try:
-        pool = memory_pool()
+        pool = backend_of(array_backend()).memory_pool()
     except AkxError as error:
         found = f"{error.what}, expected {error.expected}, found {error.found}"
         yield Check("gpu memory", "problem", found, error.hint or f"unset {' and '.join(given)}")

@@ -174,7 +174,7 @@ def spai(
     threads : int, optional
         Threads of the host to compute and to apply it with.
     backend : str
-        Where to compute it: ``"cpu"``, ``"cuda"``, or ``"auto"``, a GPU where there is one and A has 100,000 entries or
+        Where to compute it: ``"auto"`` or the name of a backend, a GPU where there is one and A has 100,000 entries or
         more. M can be applied to vectors of either, wherever it was made.
 
     Returns
@@ -192,7 +192,7 @@ def spai(
     MatrixError
         Where A or the pattern is no square sparse matrix.
     MissingDependencyError, DeviceError
-        Where the backend is ``"cuda"`` and there is no GPU that can be used, or its memory is too small.
+        Where the backend is that of a GPU and there is none that can be used, or its memory is too small.
     """
     begin = time.perf_counter()
     tau = check_number("tau", tau, "a number, 0 .. 1", lambda number: 0 <= number <= 1)

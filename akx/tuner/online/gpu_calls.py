@@ -24,11 +24,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda.device.launch import Event, Stream, default_stream
-from akx.backends.cuda.device.memory import DeviceArray
-from akx.backends.cuda.device.runtime import beside_captures
-from akx.backends.cuda.program import CudaProgram
 from akx.backends.schedule import Coefficients
+from akx.backends.selection import array_backend, backend_of
 from akx.core.errors import CapturingError
 from akx.tuner.history.trial import FAILED, PRUNED
 from akx.tuner.measure import median
@@ -39,6 +36,9 @@ from akx.tuner.trial.bench import too_slow
 
 __all__ = ["Queued"]
 
+#: What the backend of arrays on a GPU has for calls with them.
+_GPU: Any = backend_of(array_backend()).caller_arrays()
+Event, default_stream, beside_captures = _GPU.Event, _GPU.default_stream, _GPU.beside_captures
 #: Calls between events at a time.
 _AHEAD = 8
 #: Of how many calls one is timed while nothing else is at work: of so many seconds, and so many of them at most. It
@@ -47,7 +47,7 @@ _UNTIMED_SECONDS, _UNTIMED = 20e-3, 1024
 #: Runs of a candidate before it meets the incumbent.
 _RUNS = 3
 #: Calls of a duel that do not count, A B B A A B B A: in one of these the graph of the candidate is recorded, behind as
-#: many runs and calls as a program queues kernel by kernel (:mod:`akx.backends.cuda.program`).
+#: many runs and calls as a program queues kernel by kernel (`program` of the backend).
 _WARM = 8
 #: The last intervals between calls by which it is known whether calls come later; beyond so many times, a caller rests.
 _PACES, _IDLE_PACES = 15, 20.0
@@ -59,8 +59,8 @@ _LEAST_COST = 0.1
 class _Timed:
     """A call between two events, and what is done with its seconds."""
 
-    begin: Event
-    end: Event
+    begin: Any
+    end: Any
     then: Callable[[float], None]
 
 
@@ -70,7 +70,7 @@ class Queued(Online):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._pending: deque[_Timed] = deque()
-        self._events: list[tuple[Event, Event]] = []
+        self._events: list[tuple[Any, Any]] = []
         self._queued, self._is_hosted = 0, False
         self._coefficients: Coefficients | None = None
         self._is_beside, self._behindhand = False, 0.0
@@ -81,7 +81,8 @@ class Queued(Online):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of values and vectors."""
-        return self._own.dtype
+        found: np.dtype[Any] = self._own.dtype
+        return found
 
     @property
     def is_recordable(self) -> bool:
@@ -89,20 +90,20 @@ class Queued(Online):
         return self.program.is_recordable
 
     @property
-    def _own(self) -> CudaProgram:
-        return cast(CudaProgram, self.program)
+    def _own(self) -> Any:
+        return self.program
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
         """See :meth:`akx.backends.program.Program.run`; with vectors of the host."""
         self._are_at(hosted=True)
         super().run(x, out, coefficients)
 
-    def work_of(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> Callable[[Stream], None]:
+    def work_of(self, x: Any, out: Any, coefficients: Coefficients) -> Callable[[Any], None]:
         """What queues a call on a stream; what is due behind those that are over by now is done."""
         self._are_at(hosted=False)
         self._coefficients = coefficients
         self._read()
-        own = self._own.work_of(x, out, coefficients)
+        own: Callable[[Any], None] = self._own.work_of(x, out, coefficients)
         if self._phase == OVER:
             self._holder.settled()
             return own
@@ -195,7 +196,7 @@ class Queued(Online):
         vectors.poison()
         took = float("inf")
 
-        def run(stream: Stream) -> None:
+        def run(stream: Any) -> None:
             begin.record(stream)
             vectors.queue(candidate.program)
             end.record(stream)
@@ -210,12 +211,12 @@ class Queued(Online):
         self.budget.spent += took
         vectors.fetch()
         if self._coefficients is not None:  # which a call would wait for
-            cast(CudaProgram, candidate.program).take(self._coefficients)
+            cast(Any, candidate.program).take(self._coefficients)
         return took
 
     # ------------------------------------------------------------------------------------------------ within calls
 
-    def _time(self, work: Callable[[Stream], None], then: Callable[[float], None], stream: Stream) -> None:
+    def _time(self, work: Callable[[Any], None], then: Callable[[float], None], stream: Any) -> None:
         """Queue a call between two events."""
         if not self._events:
             with beside_captures():
@@ -241,8 +242,8 @@ class Queued(Online):
             one.then(seconds)
 
     def _duel_work(
-        self, own: Callable[[Stream], None], x: DeviceArray, out: DeviceArray, coefficients: Coefficients
-    ) -> Callable[[Stream], None] | None:
+        self, own: Callable[[Any], None], x: Any, out: Any, coefficients: Coefficients
+    ) -> Callable[[Any], None] | None:
         """What queues the next call of the duel; None where the call is one like all others."""
         candidate = self._candidate
         if candidate is None or candidate.is_lost:  # new values did not come to all programs
@@ -258,7 +259,7 @@ class Queued(Online):
         if not turn:
             return partial(self._time, own, then)
         try:
-            work = cast(CudaProgram, candidate.program).work_of(x, out, coefficients)
+            work = cast(Any, candidate.program).work_of(x, out, coefficients)
         except CapturingError:  # the next one is this turn
             self._queued -= 1
             return None
@@ -269,7 +270,7 @@ class Queued(Online):
             if self._queued <= _WARM:  # its graph is made meanwhile
                 self.budget.spent += self._now() - begin
 
-        def instead(stream: Stream) -> None:
+        def instead(stream: Any) -> None:
             try:
                 self._time(work, then, stream)
             except Exception as failure:

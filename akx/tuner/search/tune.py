@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from akx.backends import registry
 from akx.backends.memory_budget import budgeted_backend, resolve_budget, within
-from akx.backends.selection import backend_of, is_usable
+from akx.backends.selection import BACKENDS, backend_of, is_usable
 from akx.core.arguments import check_count, unknown_name
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, brief
 from akx.core.matrix import Matrix
@@ -126,7 +126,7 @@ def tune(
         Everything else about the search; `trials`, `seconds` and `seed` override it where given.
     memory_budget : int or str, optional
         Bytes of the GPU's memory that a plan may take, vectors included, e.g. ``"512M"`` or ``"80GiB"``; it means the
-        backend ``"cuda"``. Vectors are then at home in the host's memory, the baseline is plain products, streamed or
+        backend of a GPU. Vectors are then at home in the host's memory, the baseline is plain products, streamed or
         not, and the plan is kept for exactly this budget.
     fraction : float, optional
         The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
@@ -202,7 +202,9 @@ def _tune_for_each(matrix: Matrix, request: TuneRequest, backends: Sequence[str]
     """The faster plan of several backends, the host first, which gets a third of the time; all plans are kept."""
     if request.record is not None:
         raise ArgumentError(
-            "a recording is of one backend", found="backend 'auto' with a GPU", hint="name one: cpu or cuda"
+            "a recording is of one backend",
+            found="backend 'auto' with a GPU",
+            hint=f"name one: {' or '.join(BACKENDS.own)}",
         )
     wanted = request.settings_on("auto")
     own, *others = backends

@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
+from akx.backends.selection import BACKENDS, backend_of
 from akx.core.errors import ArgumentError, FileFormatError
 from akx.core.fork_safety import lock_file, unlock_file
 from akx.plandb import PlanKey
@@ -213,7 +214,8 @@ def _starts(model: Model) -> dict[str, list[dict[str, Any]]]:
 
 def _packages() -> dict[str, str]:
     found = {}
-    for package in ("akx", "numpy", "numba", "optuna", "pymetis", "pycuda", "cuda-bindings"):
+    of_backends = [package for backend in BACKENDS.own for package in backend_of(backend).packages]
+    for package in ("akx", "numpy", "numba", "optuna", "pymetis", *of_backends):
         with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found

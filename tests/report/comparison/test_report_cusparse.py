@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from akx.backends.cuda.baselines import calls as baselines
+from akx.backends.cuda.baselines import cusparse
+from akx.backends.cuda.baselines import spmvop as cusparse_op
+from akx.backends.cuda.baselines.spmvop import ABSENT, FOREIGN, KNOWN, CusparseOpPowers, spmvop, spmvop_note
 from akx.core.errors import DeviceError
 from akx.core.matrix import Matrix
-from akx.report.comparison import bench, cusparse
-from akx.report.comparison import cusparse_spmvop as cusparse_op
 from akx.report.comparison.bench import BenchResult
-from akx.report.comparison.cusparse_spmvop import ABSENT, FOREIGN, KNOWN, CusparseOpPowers, spmvop, spmvop_note
 
 
 class Library:
@@ -77,7 +78,7 @@ def test_what_the_library_has(
     assert spmvop() == state
     note = spmvop_note()
     assert (note is None) == (state != FOREIGN)
-    monkeypatch.setattr(bench, "cusparse_missing", lambda: None)
+    monkeypatch.setattr(baselines, "cusparse_missing", lambda: None)
     result = BenchResult("m", 1, 1, "float64", "f", "cuda/H100", 1, ())
     assert result.notes == (() if note is None else (note,))
     if note is not None:
@@ -230,7 +231,7 @@ def test_all_is_given_back_though_some_of_it_fails(monkeypatch: pytest.MonkeyPat
 def test_vectors_begin_at_round_addresses(dtype: str) -> None:
     """SpMVOp refuses vectors that do not begin at a multiple of 16 bytes."""
     matrix = Matrix.from_any(sp.eye_array(37, format="csr").astype(dtype))
-    out = bench._aligned_result(matrix, np.arange(37.0), 2)
+    out = baselines._aligned_result(matrix, np.arange(37.0), 2)
     assert out.strides[0] % 256 == 0
     assert out.shape[2] >= 37
     np.testing.assert_array_equal(out[0, 0, :37], np.arange(37.0))
@@ -244,10 +245,10 @@ def test_one_that_fails_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPat
     matrix = Matrix.from_any(sp.eye_array(5, format="csr"))
     with pytest.raises(DeviceError, match="createPlan failed, found status 10"):
         CusparseOpPowers(matrix, out, "cusparse_op1")
-    monkeypatch.setattr(bench, "ALGORITHMS", {})
-    monkeypatch.setattr("akx.backends.cuda.device.memory.to_device", lambda array: out)
+    monkeypatch.setattr(baselines, "ALGORITHMS", {})
+    monkeypatch.setattr(baselines, "to_device", lambda array: out)
     with pytest.warns(RuntimeWarning) as warned:
-        assert bench.cusparse_calls(matrix, np.ones(5), 1) == {}
+        assert baselines.calls(matrix, np.ones(5), 1) == {}
     texts = [str(one.message) for one in warned]
     assert ["op1" in text or "op2" in text for text in texts] == [True, True]
     assert all("not compared" in text and "status 10" in text for text in texts)

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from akx.backends.cuda.baselines.cusparse import CusparsePowers, cusparse_library, cusparse_version
 from akx.backends.cuda.device.memory import empty
-from akx.report.comparison.cusparse import CusparsePowers, cusparse_library, cusparse_version
 
 __all__ = ["ABSENT", "FOREIGN", "KNOWN", "OP_ALGORITHMS", "CusparseOpPowers", "spmvop", "spmvop_note"]
 

@@ -4,7 +4,7 @@ A weak baseline would be a defect: the matrix and all vectors are on the device,
 preprocessing ahead of the clock and a descriptor of its own, the k products are one CUDA graph, and the fastest
 algorithm is what counts. A product writes straight into the next vector; x is in its place already, and nothing is
 copied. Newer libraries have ``cusparseSpMVOp`` beside ``cusparseSpMV``: see
-:mod:`akx.report.comparison.cusparse_spmvop`.
+:mod:`akx.backends.cuda.baselines.spmvop`.
 """
 
 from __future__ import annotations

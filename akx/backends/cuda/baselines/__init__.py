@@ -1,0 +1,1 @@
+"""What akx is compared with on a GPU: products by other libraries."""
