@@ -1,11 +1,9 @@
 """Code that is compiled in the background: while it is on its way, calls go on with plain products.
 
 What a prepared call needs takes Numba half a minute where nothing is compiled yet. So the call at which preparing has
-paid asks whether the code is there (:func:`look`), before anything is planned and before a plan is laid out: notes
-beside Numba's cache tell (:mod:`akx.tuner.warmup.host_code`). Where it is not, one process of low priority compiles it;
-the calls of this process go on meanwhile, and look whether it has (:class:`Coming`). Of several processes that need the
-same code one compiles it, and the others wait for its lock. Such a process ends when it is done, and with the one that
-started it.
+paid asks whether the code is there (:func:`look`): notes beside Numba's cache tell. Where it is not, one process of low
+priority compiles it; the calls of this process go on meanwhile, and look whether it has (:class:`Coming`). Of several
+processes that need the same code one compiles it, and the others wait for its lock.
 
 Who asked for preparing (``AKX_PREPARE=always`` or ``fixed``, :class:`akx.MatrixPowers`, :class:`akx.solvers.Solver`)
 waits for the compiler.
@@ -66,13 +64,7 @@ _at_work: dict[tuple[int, Path], Warmup] = {}
 
 
 class Coming(Exception):
-    """What is to be prepared needs code that is being compiled.
-
-    Attributes
-    ----------
-    is_coming : callable
-        Whether it still is.
-    """
+    """What is to be prepared needs code that is being compiled; ``is_coming()``: it still is."""
 
     def __init__(self, is_coming: Callable[[], bool]) -> None:
         super().__init__("code is being compiled")

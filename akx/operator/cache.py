@@ -3,18 +3,15 @@
 An operator is kept for a matrix object of the caller's, its *owner*, while that lives, and is found again by what was
 asked for. It is fresh where
 
-- the owner has the content that it had: a token of checksums says so, for which every call reads the owner's arrays
-  once. Other values are laid out anew; where the pattern, or an estimated spectrum, is another one too, or where
-  another thread changes the owner meanwhile, the operator is forgotten. Operators of one owner with one content have
-  one matrix between them (each other's *sibling*);
+- the owner has the content that it had, which a token of checksums says. Other values are laid out anew; where the
+  pattern, or an estimated spectrum, is another one too, or where another thread changes the owner meanwhile, the
+  operator is forgotten. Operators of one owner with one content have one matrix between them (each other's *sibling*);
 - the plans are those that they were: changes by this process count at once, by their generation, those of others by the
-  stamp of the database, which is looked at when the last look is a tenth of a second ago. What has changed is looked up
-  again.
+  stamp of the database, which is looked at when the last look is a tenth of a second ago.
 
-The operators of ``matrix_powers`` are used by all callers at once. A solver *borrows* its own: nobody else has them, or
-gives them other values, until the solve is over. What is kept is bounded by number and by bytes; where there is no room
-for all, what solvers gave back goes first. A :class:`akx.solvers.Solver` keeps its operators in a cache of its own, as
-long as it lives, by the same rule.
+The operators of ``matrix_powers`` are used by all callers at once. A solver *borrows* its own until the solve is over.
+What is kept is bounded by number and by bytes; what solvers gave back goes first. A :class:`akx.solvers.Solver` keeps
+its operators in a cache of its own, as long as it lives, by the same rule.
 """
 
 from __future__ import annotations
@@ -55,16 +52,8 @@ _Key = tuple[Any, ...]
 class Origin(NamedTuple):
     """Whose a canonical matrix is.
 
-    Attributes
-    ----------
-    owner : callable
-        A weak reference to the caller's object.
-    token : tuple
-        Its content.
-    types : tuple of str
-        The type in which its entries were summed, and what was made of them: the type that they then got, say.
-    cache : Cache
-        Where operators for it are kept.
+    `owner` is a weak reference to the caller's object, `token` its content, `types` the type in which its entries were
+    summed and what was made of them, `cache` where operators for it are kept.
     """
 
     owner: Callable[[], Any]
@@ -134,15 +123,7 @@ class Entry:
 
 
 class Cache(Workspaces):
-    """Prepared operators, the one used last at the end.
-
-    Parameters
-    ----------
-    is_bounded : bool
-        Whether there are limits to what is kept.
-    tune : str, optional
-        As for :class:`akx.MatrixPowers`, for operators that solvers borrow.
-    """
+    """Prepared operators, the one used last at the end; `tune` is for those that solvers borrow."""
 
     def __init__(self, *, is_bounded: bool = True, tune: str | None = None) -> None:
         super().__init__(is_bounded=is_bounded)
@@ -204,12 +185,7 @@ class Cache(Workspaces):
     ) -> Entry:
         """An operator for the borrower alone, until it is kept again; made where there is none.
 
-        Parameters
-        ----------
-        matrix : Matrix
-            As :func:`canonical` made it, else what is made is not kept.
-        k, basis, plan, threads, db, backend
-            As for :class:`akx.MatrixPowers`.
+        `matrix` is as :func:`akx.operator.lookup.canonical` made it, else what is made is not kept.
         """
         origin: Origin | None = matrix.cache.get(ORIGIN)
         owner = None if origin is None else origin.owner()
@@ -324,17 +300,9 @@ CACHE = Cache()
 def clear_cache() -> None:
     """Forget all that calls have prepared and left for later ones, and free its memory.
 
-    That is what :func:`akx.matrix_powers` and the functions of :mod:`akx.solvers` keep for the last few matrices. The
-    next call prepares anew, and gives the same. What a call in another thread is using is forgotten when that is over,
-    and what is in a CUDA graph of the caller's when the matrix goes. :class:`akx.MatrixPowers` and
-    :class:`akx.solvers.Solver` stay as they are, and so does the plan database.
-
-    Examples
-    --------
-    >>> import numpy as np, scipy.sparse as sp, akx
-    >>> A = sp.eye_array(3, format="csr")
-    >>> V = akx.matrix_powers(A, np.ones(3), k=2)
-    >>> akx.clear_cache()
+    That is what :func:`akx.matrix_powers` and the functions of :mod:`akx.solvers` keep for the last few matrices. What
+    a call in another thread is using is forgotten when that is over, and what is in a CUDA graph of the caller's when
+    the matrix goes. :class:`akx.MatrixPowers`, :class:`akx.solvers.Solver` and the plan database stay as they are.
     """
     CACHE.clear()
     live = sys.modules.get("akx.operator.mutable_csr")

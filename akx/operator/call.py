@@ -71,27 +71,16 @@ def matrix_powers(
 
     Notes
     -----
-    The last few matrices, of a gigabyte in all, stay prepared (while the caller keeps them alive), so a second call
-    for the same `A` object pays for no preparation. To make sure that `A` is still what was prepared, *every call reads
-    all of its arrays once* and compares a 64-bit checksum of the values and of the indices: a change of ``A.data`` in
-    place is seen, and only the values are laid out anew; a change of the pattern or of the type makes a new
-    preparation. That reading costs about as much as one product or less. An :class:`akx.Matrix`, which cannot change,
-    is not checked; neither does a :class:`MatrixPowers` check: it keeps the values it was given until
-    ``update_values``.
+    The last few matrices, of a gigabyte in all, stay prepared while the caller keeps them alive. Every call reads the
+    arrays of `A` once, for a checksum: a change in place is seen, and only values are laid out anew where the pattern
+    is the same. An :class:`akx.Matrix` cannot change, and is not read; a :class:`MatrixPowers` keeps its values until
+    ``update_values``. Where A is in CSR on a GPU, and x there too, the device reads A beside the work, and computes V
+    from the arrays as they are where they have changed. What is wrong in them the next call says.
 
-    Where A is in CSR on a GPU, and x there too, nothing is waited for: the device reads A beside the work, and computes
-    V from the arrays as they are where they have changed. What is wrong in them the next call says.
-
-    First calls prepare nothing: they are products of the arrays of `A` as they are, by SciPy's compiled code (on a GPU
-    by one kernel of akx, with the arrays kept there from call to call), until what they have cost more than prepared
-    ones is what preparing costs (:mod:`akx.operator.tiers`). That is after so many calls as the size of the matrix
-    says, by no clock, so that the same calls give the same bits in every process. Code that is not compiled by then is
-    compiled in a process beside the calls, which go on meanwhile. A matrix so small that its calls are over before the
-    checks of a prepared one would be stays so. ``AKX_PREPARE``
-    changes that, and a :class:`MatrixPowers` is prepared from the beginning.
-
-    A plan that is tuned, imported or removed later is seen too: at once where this process did it, within about 0.1 s
-    where another did.
+    First calls prepare nothing: they are products of the arrays of `A` as they are, until what they have cost more than
+    prepared ones is what preparing costs (:mod:`akx.operator.tiers`): after a number of calls that the size of the
+    matrix says. Code that is not compiled by then is compiled in a process beside the calls. ``AKX_PREPARE`` changes
+    that. A plan that is tuned, imported or removed later is seen within about 0.1 s.
 
     Examples
     --------
@@ -103,48 +92,82 @@ def matrix_powers(
            [1., 3., 9.]])
     """
     like: tuple[Any, ...] | None = None
-    of_host = type(x) is np.ndarray
-    is_like = (
-        (not of_host or (type(backend) is str and backend not in ("auto", HOST)))
-        and (type(k), type(basis), type(backend)) == (int, str, str)
-        and (plan, dtype, threads, db, memory_budget, fraction, value_error) == _DEFAULTS
-    )
-    is_ours = is_like and isinstance(A, Matrix)
-    is_live = is_like and not of_host and not is_ours and type(A) not in CSR and basis == "monomial"
-    is_live = is_live and (backend == "auto" or backend == array_backend())
-    if is_live and "akx.operator.mutable_csr" in sys.modules:
-        from akx.operator import mutable_csr
-
-        queued: NDArray[Any] | None = mutable_csr.again(A, x, k, out)
-        if queued is not None:
-            return queued
-    if is_like:
-        like = id(A), k, basis, backend, type(x)
-        known = _RECENT.get(like)
-        kept = None if known is None else known.operator(A, x)
-        if known is not None and kept is not None:
-            kept.looks_for_overflow = True
-            if is_ours:
-                return kept(x, out=out)
-            found: NDArray[Any] | None = _read_beside(known, kept, A, x, out)
-            if found is not None:
-                return found
+    answer: NDArray[Any] | None
+    may_be_there = type(x) is not np.ndarray or (type(backend) is str and backend not in ("auto", HOST))
+    if may_be_there and (plan, dtype, threads, db, memory_budget, fraction, value_error) == _DEFAULTS:
+        like, answer = _again(A, x, k, basis, out, backend)
+        if answer is not None:
+            return answer
     is_elsewhere = not isinstance(x, np.ndarray) and is_on_device(x)
     if backend == "auto" and (is_elsewhere or (plan is None and type(A) not in CSR and is_matrix_there(A))):
         backend = array_backend()
     if type(k) is not int or not 0 < k < 100:
         k = check_count("k", k)
-    is_usual = plan is None and memory_budget is None and fraction is None
-    is_usual = is_usual and (db is None or isinstance(db, (str, os.PathLike)))
-    is_here = is_usual and not is_elsewhere and (backend == "auto" or backend == HOST)
-    if is_here:
-        answer = plain_powers(A, x, k, basis, out, dtype, threads, value_error)
-        if answer is not None:
-            return answer
-    is_captured = False
+    is_plannable = plan is None and memory_budget is None and fraction is None
+    is_plannable = is_plannable and (db is None or isinstance(db, (str, os.PathLike)))
+    first = A, x, k, basis, out, dtype, threads, value_error
+    if is_plannable and not is_elsewhere and (backend == "auto" or backend == HOST):
+        answer = plain_powers(*first)
+        return _prepared_here(first, (plan, db, backend)) if answer is None else answer
+    return _prepared(first, (plan, db, backend), (memory_budget, fraction), like, is_plannable)
+
+
+def _again(A: Any, x: Any, k: Any, basis: Any, out: Any, backend: Any) -> tuple[tuple[Any, ...] | None, Any]:
+    """What tells calls on a device like this one from others, and V where there was one; None where there is not."""
+    if (type(k), type(basis), type(backend)) != (int, str, str):
+        return None, None
+    is_ours, is_here = isinstance(A, Matrix), type(x) is np.ndarray
+    if not is_here and not is_ours and "akx.operator.mutable_csr" in sys.modules and _is_live(A, basis, backend):
+        from akx.operator import mutable_csr
+
+        queued = mutable_csr.again(A, x, k, out)
+        if queued is not None:
+            return None, queued
+    like = id(A), k, basis, backend, type(x)
+    known = _RECENT.get(like)
+    kept = None if known is None else known.operator(A, x)
+    if known is None or kept is None:
+        return like, None
+    kept.looks_for_overflow = True
+    return like, kept(x, out=out) if is_ours else _read_beside(known, kept, A, x, out)
+
+
+def _is_live(A: Any, basis: Any, backend: Any) -> bool:
+    """Whether a call with x on a device may be one of :mod:`akx.operator.mutable_csr`."""
+    return type(A) not in CSR and basis == "monomial" and (backend == "auto" or backend == array_backend())
+
+
+def _prepared_here(first: tuple[Any, ...], rest: tuple[Any, ...]) -> Any:
+    """V by a prepared operator, for a call of the host whose products were plain ones until now."""
+    from akx.operator.background_compile import Coming, compiled_in_background
+
+    A, _, k, *_ = first
+    rent = ended(A, k)
+    if rent is None:
+        return _by_operator(first, rest)[0]
+    try:
+        with compiled_in_background():
+            return _by_operator(first, rest)[0]
+    except Coming as coming:
+        rent.coming = coming.is_coming
+    answer = plain_powers(*first)
+    return _by_operator(first, rest)[0] if answer is None else answer
+
+
+def _prepared(
+    first: tuple[Any, ...],
+    rest: tuple[Any, ...],
+    limits: tuple[Any, ...],
+    like: tuple[Any, ...] | None,
+    is_plannable: bool,
+) -> NDArray[Any]:
+    """V by plain products on a device until preparing has paid, else by a prepared operator."""
+    A, x, k, basis, out, dtype, threads, value_error = first
+    backend = rest[2]
+    is_elsewhere, is_captured = not isinstance(x, np.ndarray) and is_on_device(x), False
     if is_elsewhere:
         is_captured = backend_of(array_backend()).caller_arrays().is_captured(x)
-    if is_usual and isinstance(backend, str) and backend not in ("auto", HOST):
+    if is_plannable and isinstance(backend, str) and backend not in ("auto", HOST):
         from akx.operator.device_products import call_on_device
 
         asked: dict[str, Any] = {"basis": basis, "out": out, "dtype": dtype, "threads": threads, "backend": backend}
@@ -152,34 +175,36 @@ def matrix_powers(
         there: NDArray[Any] | None = call_on_device(A, x, k, **asked)
         if there is not None:  # in kind, as the types of Python cannot say
             return there
-    from akx.operator.background_compile import Coming, compiled_in_background
-    from akx.operator.lookup import operator_for  # with the planner and all that it asks
+    remembers = like if is_elsewhere or type(x) is np.ndarray else None
+    answer, operator = _by_operator(first, rest, limits, remembers, is_captured)
+    is_new = like is not None and is_elsewhere and not is_captured and not isinstance(A, Matrix)
+    if is_new and _is_live(A, basis, backend) and (given := matrix_there(A)) is not None:
+        from akx.operator import mutable_csr
 
-    def prepared() -> NDArray[Any]:
-        limits = memory_budget, fraction
-        operator = operator_for(
-            A, k, basis, plan, dtype, threads, db, backend, limits, value_error, is_captured=is_captured
-        )
-        operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
-        if like is not None and (is_elsewhere or of_host):
-            _remember(like, operator, x)
-        answer = operator(x, out=out)
-        if is_live and is_elsewhere and not is_captured and (given := matrix_there(A)) is not None:
-            from akx.operator import mutable_csr
+        mutable_csr.remember(given, k, operator, x, answer, backend)
+    return answer
 
-            mutable_csr.remember(given, k, operator, x, answer, backend)
-        return answer
 
-    rent = ended(A, k) if is_here else None
-    if rent is None:
-        return prepared()
-    try:
-        with compiled_in_background():
-            return prepared()
-    except Coming as coming:
-        rent.coming = coming.is_coming
-    answer = plain_powers(A, x, k, basis, out, dtype, threads, value_error)
-    return prepared() if answer is None else answer
+def _by_operator(
+    first: tuple[Any, ...],
+    rest: tuple[Any, ...],
+    limits: tuple[Any, ...] = (None, None),
+    like: tuple[Any, ...] | None = None,
+    is_captured: bool = False,
+) -> tuple[NDArray[Any], MatrixPowers]:
+    """V by the operator for a call, and that; the next call `like` it finds the operator at once."""
+    from akx.operator.lookup import operator_for, recent  # with the planner and all that it asks
+
+    A, x, k, basis, out, dtype, threads, value_error = first
+    plan, db, backend = rest
+    asked = A, k, basis, plan, dtype, threads, db, backend, limits, value_error
+    operator = operator_for(*asked, is_captured=is_captured)
+    operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
+    if like is not None and (found := recent(operator, x)) is not None:
+        if len(_RECENT) >= _MOST_RECENT:
+            _RECENT.clear()
+        _RECENT[like] = found
+    return operator(x, out=out), operator
 
 
 def call_once(k: int, matrix: Matrix, vectors: int) -> None:
@@ -218,14 +243,3 @@ def _read_beside(known: Recent, operator: MatrixPowers, A: Any, x: Any, out: Any
     elif operator._on_device is None or not operator._on_device.again(x, out):
         return None
     return out if is_same() else None
-
-
-def _remember(like: tuple[Any, ...], operator: MatrixPowers, x: Any) -> None:
-    """Let the next such call find the operator at once."""
-    from akx.operator.lookup import recent
-
-    found = recent(operator, x)
-    if found is not None:
-        if len(_RECENT) >= _MOST_RECENT:
-            _RECENT.clear()
-        _RECENT[like] = found

@@ -1,9 +1,8 @@
 """Calls with arrays on the GPU: on the stream of the caller, and into a graph that they record.
 
-A call is one launch of a graph. What has to be looked at is looked at in the first call with arrays of a kind; of
-later ones with arrays that look the same, wherever they are (`callers`), it is remembered. Host,
-per such call: two arrays read, two locks taken, three calls of the driver (which context is current, is the stream
-captured, the launch), and where arrays are not where they were one more for each kernel of the graph. Nothing waits.
+A call is one launch of a graph. What has to be looked at is looked at in the first call with arrays of a kind, and
+remembered for those that look the same. Host, per such call: two arrays read, two locks taken, three calls of the
+driver, and where arrays are not where they were one more for each kernel of the graph. Nothing waits.
 
 While the stream of x is captured, the kernels of the call go into the caller's graph. Then nothing may be made, waited
 for or asked of the driver that it refuses, so a call like it has to have been made before.

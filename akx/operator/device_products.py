@@ -7,11 +7,12 @@ next call while the caller's matrix is what it was (:mod:`akx.operator.cache`).
 from __future__ import annotations
 
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from akx.backends.program import Coefficients, PlainProducts, Program
 from akx.backends.selection import HOST, array_backend, backend_of
@@ -33,14 +34,8 @@ from akx.operator.workspaces import hold_in_graph
 __all__ = ["PlainOperator", "PlainPowers", "call_on_device", "device_rent", "give_back", "plain_on"]
 
 
-class _Columns(NamedTuple):
-    """Of a pattern all that a look for an overflow asks for."""
-
-    indices: NDArray[Any]
-
-
 class _Like(NamedTuple):
-    """What is asked of a matrix whose arrays are on a device."""
+    """What is asked of a matrix whose arrays are on a device; of its pattern, the indices."""
 
     n: int
     pattern: Any
@@ -70,16 +65,7 @@ class PlainPowers:
     def __init__(self, products: PlainProducts, like: _Like) -> None:
         self._products, self._like = products, like
         self._operators: dict[int, PlainOperator] = {}
-
-    @property
-    def n(self) -> int:
-        """Rows."""
-        return self._like.n
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        return self._products.nbytes
+        self.n, self.nbytes = like.n, products.nbytes  # rows, and bytes on the device
 
     def like_before(self, k: int, vectors: int) -> PlainOperator | None:
         """The operator for k steps, where it has done a call with so many start vectors."""
@@ -88,10 +74,9 @@ class PlainPowers:
 
     def operator(self, k: int) -> PlainOperator:
         """The operator for k steps."""
-        found = self._operators.get(k)
-        if found is None:
-            found = self._operators[k] = PlainOperator(self._products, self._like, k)
-        return found
+        if k not in self._operators:
+            self._operators[k] = PlainOperator(self._products, self._like, k)
+        return self._operators[k]
 
 
 def device_rent(matrix: Matrix, what: Any, backend: str) -> Rent | None:
@@ -142,12 +127,8 @@ def call_on_device(
 ) -> Any:
     """The answer of :func:`akx.matrix_powers` by plain products on a device; None where it is for a prepared operator.
 
-    `x` and A are of the host or of the device. CSR arrays of SciPy go to the device as they are; any other matrix is
-    taken in canonical form. What is not an :class:`akx.Matrix` is read once for a checksum: after the work was queued
-    with what is there, which is done again where that has changed, and before it for other forms.
-
-    In a capture the kernels go into the caller's graph, where a call like it has left all that they need, and it is no
-    call that the rent counts. None too where nothing is there, and for CSR of the caller's on the device, which
+    `x` and A are of the host or of the device. In a capture the kernels go into the caller's graph, where a call like
+    it has left all that they need, and it is no call that the rent counts; CSR of the caller's on the device
     :mod:`akx.operator.mutable_csr` captures.
     """
     if backend == HOST or setting() != AUTO:
@@ -189,6 +170,14 @@ def call_on_device(
             return answer if own.is_slow else call.looked_at(answer, own)
     if given is not A or isinstance(A, Matrix) or A.format != "csr":
         return _canonical_call(given, call, threads, backend)
+    return _as_it_is(A, call, rent, threads, backend)
+
+
+def _as_it_is(A: Any, call: _Call, rent: Rent, threads: int | None, backend: str) -> Any:
+    """V by CSR arrays of SciPy, which go to the device as they are.
+
+    A is read once for a checksum, after the work was queued with what is there, and done again where that has changed.
+    """
     epoch, types = CACHE.epoch, ("as it is", call.dtype.str)
     before = content_of(A, threads) if has_other_threads() else None
     found, of = CACHE.take_plain(A, types, backend)
@@ -203,7 +192,7 @@ def call_on_device(
     if arrays is None or not is_finite(arrays[2], arrays[2]):
         return _canonical_call(A, call, threads, backend)  # which says what is wrong
     indptr, indices, data = arrays
-    like = _Like(A.shape[0], _Columns(indices), call.dtype)
+    like = _Like(A.shape[0], SimpleNamespace(indices=indices), call.dtype)
     found = _made((indptr, indices, data.astype(call.dtype, copy=False)), like, backend)
     answer = None if found is None else call.by(found)
     token = content_of(A, threads)
@@ -265,7 +254,6 @@ class _Call:
         vectors = self.start.shape[0]
         self.shape = (k + 1, vectors, n)
         self.wanted = (n, k + 1) if self.single else (n, vectors, k + 1)
-
         self._block: Any = None
         self._powers: Any = None
 

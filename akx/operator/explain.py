@@ -22,16 +22,7 @@ _LINE = 1000
 
 
 def explained(prepared: Prepared, dtype: np.dtype[Any], vectors: int, call: Callable[..., Any] | None) -> str:
-    """The lines about calls with so many start vectors of a type.
-
-    Parameters
-    ----------
-    prepared : Prepared
-    dtype, vectors
-        Of the start vectors.
-    call : callable, optional
-        The operator, as users call it: to be timed.
-    """
+    """The lines about calls with so many start vectors of a type; `call`, the operator as users call it, is timed."""
     planner, basis = prepared.planner, prepared.recurrence.basis
     with prepared.lock:
         choice = prepared.choice(dtype, vectors)

@@ -80,15 +80,7 @@ def token_of(A: Any, threads: int, summing: Summing | None = None) -> Token:
 
 
 class Copies:
-    """Arrays of a caller's, small ones, with copies of what they had: whether they still have it takes little to see.
-
-    Parameters
-    ----------
-    given : tuple of arrays
-        The caller's, C-contiguous.
-    content : tuple of arrays
-        What is in them, bit for bit.
-    """
+    """Small C-contiguous arrays of a caller's with copies of their `content`, bit for bit: changes are soon seen."""
 
     def __init__(self, given: tuple[NDArray[Any], ...], content: tuple[NDArray[Any], ...]) -> None:
         self._all = [

@@ -72,12 +72,10 @@ def powers_into(
     """powers[1:] from powers[0], (k+1, b, n), by products of A = (indptr, indices, data); no basis is the monomial one.
 
     `powers` is C-contiguous but for `b` = 1; `is_zero` says that powers[1:] is zero. Where `start` (b, n) is given, in
-    any order in memory, powers[0] becomes that first.
-
-    Few vectors are done one after another, where they will be. Of more, some at a time are side by side, as SciPy has
-    them, and are put where they will be after each product: entries of A are read once for all of these. Vectors have
-    nothing to do with one another, so that threads can share them. When blocks have taken as long as it takes to make
-    machine code for groups of them (:mod:`akx.backends.cpu.spmm`), that does them, with the same bits.
+    any order in memory, powers[0] becomes that first. Few vectors are done one after another. Of more, some at a time
+    are side by side, as SciPy has them, so that entries of A are read once for all of these. When blocks have taken as
+    long as it takes to make machine code for groups of them (:mod:`akx.backends.cpu.spmm`), that does them, with the
+    same bits.
     """
     k, vectors = len(powers) - 1, powers.shape[1]
     is_long = A[1].size * k * vectors >= _SHARED

@@ -19,16 +19,7 @@ from akx.core.process import resolve_threads
 from akx.operator import freshness
 from akx.operator.background_compile import summing_by
 from akx.operator.cache import CACHE, ORIGIN, Cache, Entry, Origin
-from akx.operator.freshness import (
-    CONSTANT,
-    Token,
-    database_of,
-    is_changing,
-    is_copied,
-    place_of_plans,
-    read,
-    token_of,
-)
+from akx.operator.freshness import CONSTANT, Token, database_of, is_changing, is_copied, place_of_plans, read, token_of
 from akx.operator.tiers import CSR
 
 if TYPE_CHECKING:
@@ -74,9 +65,7 @@ def operator_for(
 ) -> MatrixPowers:
     """The operator for a call of :func:`akx.matrix_powers`, kept from a call before or made, and then kept.
 
-    Raises DeviceError where the call is captured into a graph and has to be made, or could not look at A there: a
-    caller's matrix on a GPU may change at any time, so that what is kept for it is not taken as it is (for CSR see
-    :mod:`akx.operator.mutable_csr`).
+    Raises DeviceError where the call is captured into a graph and has to be made, or could not look at A there.
     """
     given, A = read(A)
     target = target_dtype(A.dtype, dtype)
@@ -136,12 +125,7 @@ def content_of(A: Any, threads: int | None) -> Token:
 class Recent:
     """A call of :func:`akx.matrix_powers` on a device, for the next one with the same matrix object.
 
-    Parameters
-    ----------
-    entry : Entry
-        By the user's database, with defaults.
-    is_there : callable
-        Whether a start vector of this type is where that one was.
+    `entry` is by the user's database, with defaults; ``is_there(x)``: whether a start vector is where that one was.
     """
 
     def __init__(self, entry: Entry, is_there: Callable[[Any], bool]) -> None:

@@ -19,15 +19,7 @@ _PLAIN = frozenset((type(None), bool, int, float, str))
 
 
 class Values:
-    """A matrix whose values change.
-
-    Attributes
-    ----------
-    matrix : Matrix
-        As it was given, with the values that the host knows of.
-    waiting : DeviceArray or None
-        Newer values, on the device.
-    """
+    """A `matrix` whose values change: those that the host knows of, and newer ones that are `waiting` on a device."""
 
     def __init__(self, matrix: Matrix, lock: ForkSafeLock) -> None:
         self.matrix = matrix

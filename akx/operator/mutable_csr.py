@@ -8,15 +8,11 @@ of the same kind), is queued on the stream of x without a word to the device:
               2. the kept program
               3. where the word says so, the products of the arrays as they are, in V once more; else that kernel ends
 
-So V is that of the matrix as it is when the stream comes to the call, whatever has been written to it by then, and
-whoever reads V on the stream or behind it never sees another. A word of the host tells the next call. That looks at the
-matrix as the first one did: it renews what is kept, or says what is wrong. A matrix that changes all the time goes back
-to products as they are. In a capture the same goes into the caller's graph, and nothing is read or waited for; plans
-are not looked at then, and the rent does not count it. What is not like a call before is refused there
-(:func:`akx.operator.lookup.operator_for`): a graph without a look at A would be stale.
-
-What a call after a change runs on depends on whether the device has written that word by then. So the last bits of
-these calls are not those of every run; each is right within the same bound. Those of a matrix that does not change are.
+So V is that of the matrix as it is when the stream comes to the call. A word of the host tells the next call, which
+renews what is kept, or says what is wrong. A matrix that changes all the time goes back to products as they are. In a
+capture the same goes into the caller's graph, and nothing is read or waited for; what is not like a call before is
+refused there (:func:`akx.operator.lookup.operator_for`). The last bits of calls after a change are not those of every
+run; those of a matrix that does not change are.
 
 Host, per call: four arrays read, one to three launches. Device: one read of A beside the work, and two short kernels.
 """
@@ -27,6 +23,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from akx.backends.selection import array_backend, backend_of
@@ -60,14 +57,6 @@ _LIVE: dict[tuple[int, int], MutableCsr] = {}
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """What a look for an overflow asks of a matrix of which the host knows nothing."""
-
-    n: int
-    pattern: Any = None
-
-
-@dataclass(frozen=True)
 class _Form:
     """Start vectors by their look: what V is like."""
 
@@ -82,15 +71,8 @@ class _Form:
 class MutableCsr:
     """The arrays of one matrix of a caller's as a call has found them, for calls of k steps.
 
-    Parameters
-    ----------
-    given : Given
-        Its arrays now; they are not held.
-    longest : int
-        The most entries of a row.
-    k : int
-    rent : Rent, optional
-        Of products of the arrays as they are; None for a prepared matrix.
+    `given` are its arrays now, which are not held; `longest` the most entries of a row; `rent` that of products of the
+    arrays as they are, None for a prepared matrix.
     """
 
     def __init__(self, given: Any, longest: int, k: int, rent: Rent | None) -> None:
@@ -103,15 +85,13 @@ class MutableCsr:
         #: (263 us a product of the gallery's `rmat` on an H100; from a copy 93, and a call 0.3 ms more on the host).
         self.is_slow = given.nnz > _MOST_UNEVEN and self.powers.has_long_rows
         self._coefficients = Recurrence(make_basis("monomial", k), self.dtype).coefficients(self.dtype)
-        self.watch = OverflowWatch(_Rows(self.n), k)
+        self.watch = OverflowWatch(SimpleNamespace(n=self.n, pattern=None), k)
         self.forms: dict[Any, _Form] = {}
         self._recent: Recent | None = None
         self._token: Any = None
         self._comparison: Any = None
         self._words, self._in_use = CaptureWords(), list[Any]()
         self.calls, self.renewals = 0, 0  # on a prepared operator; and one after another, before this one
-
-    # --------------------------------------------------------------------------- as the operator of a first call
 
     def operator(self, k: int) -> MutableCsr:
         """Itself: what a call asks for."""
@@ -120,8 +100,6 @@ class MutableCsr:
     def program(self, vectors: int, basis: Any) -> tuple[Any, Any]:
         """What does a call with so many start vectors, and the coefficients to give it, those of monomials."""
         return self.powers, self._coefficients
-
-    # ------------------------------------------------------------------------------------------- what is known of calls
 
     def know(self, x: Any, answer: Any, vectors: int, single: bool) -> None:
         """Let the next call with such start vectors be queued at once; nothing of them was copied."""
@@ -149,8 +127,6 @@ class MutableCsr:
             self._recent, self._token = found, found.token
             known = operator._prepared.know([part[2] for part in found.token[3:]])
         self._comparison = Comparison(arrays, known, self.told)
-
-    # ------------------------------------------------------------------------------------------------------ the call
 
     def call(self, owner: Any, looks: Any, x: Any, out: Any) -> Any:
         """V; None where this is not like a call before, and nothing is done."""
@@ -239,9 +215,6 @@ class MutableCsr:
             found: tuple[Any, Any] = self._words.take()
         self._in_use.append(found)
         return found
-
-
-# ------------------------------------------------------------------------------------------------------- what is known
 
 
 def again(A: Any, x: Any, k: int, out: Any) -> Any:

@@ -31,13 +31,7 @@ def is_looked_at(entries: int, calls: int) -> bool:
 
 
 class OverflowWatch:
-    """What looks for an overflow in the results of an operator, and warns once.
-
-    Attributes
-    ----------
-    looks : bool
-        Whether calls look; false once it has warned.
-    """
+    """What looks for an overflow in the results of an operator, and warns once: then it `looks` no more."""
 
     def __init__(self, matrix: Any, k: int) -> None:  # with n rows, and indices of columns
         self.looks = True

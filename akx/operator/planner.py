@@ -2,8 +2,8 @@
 
 The one that the caller gave; else that of the database for exactly this call, which has to prove itself where it is
 aged; else that of a like device, where it is faster than the predicted one; else the predicted one
-(:mod:`akx.tuner.fallback.answer`). Never is one tuned unasked. A plan that cannot be prepared gives way: one of the
-database to the predicted one, and that to plain products.
+(:mod:`akx.tuner.fallback.answer`); never is one tuned unasked. A plan of the database that cannot be prepared gives way
+to the predicted one, and that to plain products.
 """
 
 from __future__ import annotations
@@ -45,17 +45,8 @@ Here = Callable[[Plan], Program | None]
 class Choice:
     """A plan and where it came from, in words.
 
-    Attributes
-    ----------
-    plan : Plan
-    source : str
-    seconds : float, optional
-        Of a call, where it was tuned.
-    is_predicted : bool
-    program : Program, optional
-        Of the plan, where it was prepared on the way; whoever keeps programs takes it.
-    spent : float
-        Seconds that went into measuring.
+    `seconds` are those of a call, where it was tuned; `program` is that of the plan, where it was prepared on the way,
+    for whoever keeps programs; `spent` seconds went into measuring.
     """
 
     plan: Plan
@@ -68,22 +59,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Asked:
-    """What plans are chosen for, beside the matrix, as it was asked for.
+    """What plans are chosen for, beside the matrix, as it was asked for of :class:`akx.MatrixPowers`.
 
-    Attributes
-    ----------
-    k : int
-    basis : str
-        Its kind.
-    plan : Plan, optional
-        The caller's.
-    threads, db
-        As for :class:`akx.MatrixPowers`.
-    backend : str
-    budget : int, optional
-        Bytes of the device's memory.
-    tune : str, optional
-        ``"online"``: while calls are made.
+    `basis` is its kind, `budget` bytes of the device's memory.
     """
 
     k: int
@@ -99,16 +77,8 @@ class Asked:
 class Planner:
     """Chooses plans, by what was asked for and by what the process decides in which it is.
 
-    Attributes
-    ----------
-    asked : Asked
-    threads : int
-        Most threads of the host.
-    home : str
-        The backend of vectors of the host.
-    database : PlanDatabase
-    given : Plan or None
-        The caller's plan, with no more threads than there are.
+    `threads` are the most of the host, `home` the backend of vectors of the host, `given` the caller's plan, with no
+    more threads than there are.
     """
 
     def __init__(self, asked: Asked) -> None:
@@ -129,17 +99,7 @@ class Planner:
         return f"{self.device(backend).device_class}, {plan_threads(backend, self.threads)} threads"
 
     def choose(self, matrix: Matrix, vectors: int, backend: str, here: Here = lambda plan: None) -> Choice:
-        """The plan for so many start vectors of the matrix's type.
-
-        Parameters
-        ----------
-        matrix : Matrix
-        vectors : int
-        backend : str
-            The name of a backend.
-        here : callable
-            The program of a plan where the caller has one, else None.
-        """
+        """The plan for so many start vectors of the matrix's type; `here` gives programs that the caller has."""
         if self.given is not None:
             return Choice(self.given, "given by the caller")
         arguments, own = self._arguments(vectors, backend), isinstance(self.asked.db, PlanDatabase)
@@ -187,10 +147,8 @@ class Planner:
         if choice.plan.traits.is_plain or choice.plan.traits.streams:
             return None
         plan = predict(matrix, self.asked.k, **self._arguments(vectors, backend), plain=True)
-        told = (
-            f"{choice.source}; {choice.plan.label()} cannot be prepared ({problem.what}), so these are plain products"
-        )
-        return Choice(plan, told, is_predicted=True)
+        why = f"{choice.plan.label()} cannot be prepared ({problem.what}), so these are plain products"
+        return Choice(plan, f"{choice.source}; {why}", is_predicted=True)
 
     def _arguments(self, vectors: int, backend: str) -> dict[str, Any]:
         """What a plan is looked up by, and predicted for, beside the matrix and k."""
@@ -264,16 +222,7 @@ class Planner:
 
 
 class Choices:
-    """The plans that were chosen so far, by call.
-
-    Attributes
-    ----------
-    planner : Planner
-    made : dict
-        By call.
-    brought : dict
-        Those that a pickle came with, and the place that each was made for.
-    """
+    """The plans that were `made` so far, by call, and those `brought` by a pickle, with the place of each."""
 
     def __init__(self, planner: Planner, brought: Mapping[Call, tuple[Choice, str]] | None = None) -> None:
         self.planner = planner

@@ -1,7 +1,6 @@
 """`MatrixPowers`: matrix powers prepared once and applied often.
 
-The way of a call: user's matrix -> `Matrix` -> plan (given, else from the plan database, else that of
-a like device where it is faster than the predicted one, else predicted; never tuned unasked) -> program -> V.
+The way of a call: user's matrix -> `Matrix` -> plan (:mod:`akx.operator.planner`) -> program -> V, with
 V[..., j] = p_j(A) x, v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}.
 """
 
@@ -71,15 +70,15 @@ class MatrixPowers:
     memory_budget : int or str, optional
         Bytes of the GPU's memory to keep within, vectors included, e.g. ``"512M"`` or ``"80GiB"``: plans tuned for
         exactly this budget are used, else one that streams the matrix from the host's memory, as far as it does not
-        fit. For the backend of a GPU, which it also means.
+        fit. It means the backend of a GPU.
     fraction : float, optional
         The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
     value_error : float, optional
         Largest relative error of a stored value, at least 0 and less than 1: a plan for the GPU may then store every
         entry a in half the bytes, as s, where |s - a| <= value_error |a| for all (of complex ones, moduli). 6e-8 is
-        enough for float64 in float32 and complex128 in complex64, but for numbers too large or too small for these. By
-        default that of `A` where it is an :class:`akx.Matrix`, else 0: exact. A plan tuned for this allowance is used,
-        else one tuned for exact values. No effect on the CPU, nor on float32 and complex64: values are in full there.
+        enough for float64 in float32 and complex128 in complex64. By default that of `A` where it is an
+        :class:`akx.Matrix`, else 0: exact. A plan tuned for this allowance is used, else one tuned for exact values. No
+        effect on the CPU, nor on float32 and complex64.
     tune : str, optional
         ``"online"``: calls are the trials of a search for a better plan, which is kept in the database. It costs 1.6 s
         of the first minute of calls and one step at most, and 1 % in the long run. Each candidate is checked before it
@@ -95,8 +94,8 @@ class MatrixPowers:
     basis : Basis
         V_k satisfies A V_k = V_{k+1} B with B = ``basis.matrix()``.
     plan : Plan
-        The plan for one start vector of the matrix's type. Plans are tuned, kept and looked up for a number of start
-        vectors and a type: calls with several vectors, or with a wider type, may use another (see :meth:`explain`).
+        The plan for one start vector of the matrix's type. Calls with several vectors, or with a wider type, may use
+        another (see :meth:`explain`).
     looks_for_overflow : bool
         Whether calls look for an overflow on the way to V, and warn of the first; set it to False to be spared, or to
         True to be warned again.
@@ -109,17 +108,12 @@ class MatrixPowers:
     Notes
     -----
     One object does one call at a time: concurrent calls wait for each other. A forked child may call it too, on the
-    CPU alone.
+    CPU alone. A copy is independent: new values for one are none for the other. A pickle has the matrix with its
+    values, the basis and what was asked for, and nothing that is prepared: the first call prepares it. The plan goes
+    with it to a device of the same class with as many threads, and is chosen anew elsewhere.
 
-    A copy (``copy``, ``deepcopy``) is independent: new values for one are none for the other. A pickle has the matrix
-    with its values, the basis and what was asked for, and nothing that is prepared: the first call prepares it, in
-    whatever process that is. The plan goes with it to a device of the same class with as many threads, and is chosen
-    anew elsewhere.
-
-    A plan is looked up once for each number of start vectors and type, and then stays: a plan that is tuned later is
-    for objects made later (:func:`matrix_powers` does look again).
-
-    The same plan gives the same bits, run after run. Whether the plan of a like device is used depends on a
+    A plan is looked up once for each number of start vectors and type, and then stays (:func:`matrix_powers` does look
+    again). The same plan gives the same bits, run after run. Whether the plan of a like device is used depends on a
     measurement, once in a process: ``AKX_LIKE_DEVICES=off`` does without such plans.
 
     Examples
@@ -261,10 +255,9 @@ class MatrixPowers:
         -----
         An overflow on the way is an :class:`akx.AkxWarning`, once for each object, that says at which power; a scaled
         basis is the cure (``"newton"``, ``"chebyshev"``). All calls look for it where vectors have 2,000 entries or
-        fewer, else the first and one of 64 after it. On the GPU nothing waits for that, so that it is a later call
-        which warns. NaN and Inf in x are not looked for. Compressed sparse rows (variant ``"csr"``) treat them as SciPy
-        does: row i of v_j is non-finite where an entry of the row meets one. The padded variants multiply by zeros
-        that are not in the matrix, and may give NaN in other rows too. Which rows depends on the plan.
+        fewer, else the first and one of 64 after it; on the GPU a later call warns. NaN and Inf in x are not looked
+        for. Compressed sparse rows (variant ``"csr"``) treat them as SciPy does; the padded variants multiply by zeros
+        that are not in the matrix, and may give NaN in other rows too.
 
         Arrays on the GPU are worked on in their library's current stream. While that is captured, the kernels go into
         the caller's graph (that of PyTorch, or CuPy's ``begin_capture``): call it once before capture, and keep the
@@ -350,14 +343,12 @@ class MatrixPowers:
 
         Notes
         -----
-        Values from GPU memory come to the host only where they are needed: by plans of the host, by ``stream``, which
-        keeps its matrix there, by plans with ``stored=half`` or ``table`` where these values cannot be stored so, and
-        by the first call with another type or number of start vectors.
-
-        Values of a CSR matrix of the host with the same entries in the same order take this way too, where all plans so
-        far allow it: they are sent as they are. GPU memory has them, then, and a map of 4 bytes for each place of a
-        layout, besides what the plans take. A predicted plan that cannot store new values as it was meant to is
-        predicted anew by the next call.
+        Values from GPU memory come to the host only where they are needed: by plans of the host, by ``stream``, by
+        plans with ``stored=half`` or ``table`` where these values cannot be stored so, and by the first call with
+        another type or number of start vectors. Those of a CSR matrix of the host with the same entries in the same
+        order are sent to the GPU as they are, where all plans so far allow it, which takes a map of 4 bytes for each
+        place of a layout. A predicted plan that cannot store new values as it was meant to is predicted anew by the
+        next call.
         """
         if is_on_device(A):
             self._prepared.update_on_device(A, check_finite=check_finite)
@@ -379,11 +370,9 @@ class MatrixPowers:
         """
         from scipy.sparse.linalg import LinearOperator
 
-        j = self.k if power is None else power
-        j = check_count("power", j, least=0, most=self.k)
-
-        matvec, matmat = partial(_power_of_vector, self, j), partial(_power_of_block, self, j)
-        return LinearOperator(self.shape, matvec=matvec, matmat=matmat, dtype=self._recurrence.result_dtype())
+        j = check_count("power", self.k if power is None else power, least=0, most=self.k)
+        apply = partial(_power, self, j)
+        return LinearOperator(self.shape, matvec=apply, matmat=apply, dtype=self._recurrence.result_dtype())
 
     def explain(self, *, measure: bool = True, start_vectors: int = 1, dtype: DTypeLike | None = None) -> str:
         """What was chosen, why, and the traffic that the model expects, beside what a few calls achieve.
@@ -391,8 +380,7 @@ class MatrixPowers:
         Parameters
         ----------
         measure : bool
-            Time a few calls and this machine's memory (about half a second in all): the time per call and per step,
-            the expected bytes per second that were achieved, and the bandwidth measured. False does not run.
+            Time a few calls and this machine's memory, in about half a second. False does not run.
         start_vectors : int
             For calls with so many start vectors: each number has a plan of its own.
         dtype : dtype, optional
@@ -404,9 +392,6 @@ class MatrixPowers:
         return explained(self._prepared, result, vectors, self if measure else None)
 
 
-def _power_of_vector(operator: MatrixPowers, j: int, x: NDArray[Any]) -> NDArray[Any]:
-    return np.array(operator(np.asarray(x).reshape(-1))[:, j])
-
-
-def _power_of_block(operator: MatrixPowers, j: int, X: NDArray[Any]) -> NDArray[Any]:
-    return np.array(operator(X)[:, :, j])
+def _power(operator: MatrixPowers, j: int, X: NDArray[Any]) -> NDArray[Any]:
+    """p_j(A) X, of one vector or a block."""
+    return np.array(operator(X)[..., j])

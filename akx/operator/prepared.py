@@ -1,9 +1,7 @@
 """What is ready for one matrix: plans and their programs, with the values that the matrix has now.
 
-A program is made once for a type and a plan. New values are laid out anew in all of them, where they are: those that
-the device has are laid out there, and programs of the host, which take them later, are *stale* until then. What goes
-wrong on the way, or is interrupted, leaves no program with values that are half old: they come back once all have the
-new ones.
+New values are laid out anew in all programs, where they are; programs of the host, which take those of a device later,
+are *stale* until then. What goes wrong on the way, or is interrupted, leaves no program with values that are half old.
 """
 
 from __future__ import annotations
@@ -37,11 +35,11 @@ from akx.core.plan import Plan
 from akx.core.progress import working
 from akx.operator.background_compile import check_code, check_first
 from akx.operator.matrix_values import Values, same_pattern
+from akx.operator.online import Tuned
 from akx.operator.overflow import levels_to_caller
 from akx.operator.planner import Call, Choice, Choices, Planner
 from akx.operator.recurrence import Recurrence
 from akx.operator.start_vectors import wrong_layout
-from akx.operator.tuned import Tuned
 
 if TYPE_CHECKING:
     from akx.tuner.online.calls import Online
@@ -56,15 +54,8 @@ class Prepared(Tuned):
     ----------
     lock : ForkSafeLock
         Held while a program runs, or changes.
-    values : Values
-        The matrix.
-    choices : Choices
-        The plans so far.
-    recurrence : Recurrence
-    programs : dict
-        By type and plan.
-    stale : set
-        Those of `programs` that do not have the values that wait on the device.
+    programs, stale : dict, set
+        By type and plan; and those that do not have the values that wait on the device.
     ready : dict
         Program and coefficients of the calls so far: all that the next such call needs. The third part of a key is the
         backend; calls with arrays on a device are there by what these look like too.
@@ -74,8 +65,6 @@ class Prepared(Tuned):
         What :meth:`know` has been told.
     online : dict
         By call, what tunes it while it is made.
-    seconds : float
-        Spent on preparing.
     """
 
     def __init__(
@@ -187,9 +176,8 @@ class Prepared(Tuned):
     def know(self, sums: Sequence[int]) -> Any:
         """Where the device has the checksums of the caller's arrays that the values of all programs are of.
 
-        Calls and graphs compare with what is there when the device comes to them. While new values are laid out, and
-        until they are known again, these are the sums of nothing, and so they are for ever where a graph has values
-        that are not renewed.
+        Calls and graphs compare with what is there when the device comes to them: the sums of nothing while new values
+        are laid out, and for ever where a graph has values that are not renewed.
         """
         there = np.array(sums, dtype=np.uint64)
         with self.lock:
@@ -350,10 +338,7 @@ class Prepared(Tuned):
 def result_for(
     program: Program, out: NDArray[Any] | None, shape: tuple[int, int, int], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """The array (k+1, b, n) that V is a view of: new, or the one behind `out`.
-
-    A program may have memory of its own for results, which the GPU can write to: rows are some entries apart there.
-    """
+    """The array (k+1, b, n) that V is a view of: new, perhaps of the program's own memory, or the one behind `out`."""
     if out is None:
         found = program.new_result(shape[1])
         return new_result(shape, dtype) if found is None else found

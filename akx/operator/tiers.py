@@ -5,16 +5,10 @@ in ski rental (Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching,
 calls so far have cost as much more than prepared ones as preparing costs. Whatever comes, all of it takes at most twice
 as long as the better of the two would have.
 
-No clock is asked. What calls and preparing cost comes from the size of the matrix and constants measured on one
-machine, so that the same calls in the same order are done the same way, with the same bits, in every process. The first
-matrix that is prepared pays for Numba too. On a GPU plain products are one kernel (`device_products`), with
-constants of their own, which are careful guesses from figures of one H100. Calls so short that the checks of a prepared
-one are dearer than its gain stay as they are.
-
-The call that prepares imports Numba, which break-even counts. In a thread beside the calls the import costs more: both
-want the interpreter, and calls lost 0.6 s to one that takes 0.35 s alone.
-
-Where the code that preparing needs is not compiled yet, calls go on as they are until it is
+No clock is asked: costs come from the size of the matrix and constants measured on one machine, on a GPU from figures
+of one H100, so that the same calls in the same order have the same bits in every process. The first matrix that is
+prepared pays for the import of Numba too. Calls so short that the checks of a prepared one are dearer than its gain
+stay as they are. Where the code that preparing needs is not compiled yet, calls go on as they are until it is
 (:mod:`akx.operator.background_compile`): this one switch is not at a fixed number.
 
 ``AKX_PREPARE=always`` prepares at once. ``AKX_PREPARE=fixed`` does too, and a matrix keeps the plan that it has got:
@@ -41,7 +35,7 @@ from akx.core.errors import ArgumentError, brief
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded
 from akx.core.process import resolve_threads
-from akx.operator.csr_check import CheckedPattern
+from akx.operator.freshness import SMALL, Copies, has_other_threads
 from akx.operator.host_products import APART, is_finite, is_for_groups, powers_into
 from akx.operator.overflow import OverflowWatch, is_looked_at
 from akx.operator.start_vectors import check_out, is_same, start_block
@@ -84,6 +78,9 @@ _GPU_NEAR, _GPU_FAR, _GPU_CACHE, _GPU_MEMORY, _GPU_SPARED = 2.2e-13, 5e-13, 30 <
 
 #: Entries of a result up to which new memory is zero sooner than old memory is made so.
 _FRESH = 1 << 17
+_UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
+#: Calls after which a small pattern is copied.
+_CALLS = 2
 
 
 def setting() -> str:
@@ -100,27 +97,9 @@ def setting() -> str:
 class Rent:
     """What products with one matrix have cost more than prepared ones would have, in seconds.
 
-    Parameters
-    ----------
-    owner : callable
-        A weak reference to what the matrix is kept for.
-    entries, nbytes : int
-        Of the matrix.
-    overhead : float
-        Seconds that a prepared call takes beside its products, more than a plain one does.
-    on_device : bool
-        Whether products are those of a GPU.
-
-    Attributes
-    ----------
-    is_over : bool
-        Whether preparing has paid.
-    calls : int
-        Of plain products, so far.
-    coming : callable, optional
-        Whether the code that preparing needs is still being compiled, which is then not waited for.
-    pattern : CheckedPattern
-        What is known of the pattern of a matrix of the caller's.
+    `owner` is a weak reference to what the matrix is kept for; `overhead` seconds that a prepared call takes beside its
+    products, more than a plain one does. `is_over` says that preparing has paid, after so many `calls` of plain
+    products; ``coming()``, where it is set, that the code it needs is still being compiled.
     """
 
     def __init__(
@@ -191,6 +170,56 @@ def _share(nbytes: int, begin: int, end: int) -> float:
     return min(max((nbytes - begin) / (end - begin), 0.0), 1.0)
 
 
+class CheckedPattern:
+    """What is known of the row pointers and indices of a matrix, from call to call.
+
+    Those of a small matrix are copied, and the copies used: that the matrix has them still is one comparison of bytes.
+    Where another thread may change the others at any moment, each call copies them, looks at the copies and uses these.
+    `is_full`: it is known that every column has an entry; of small matrices.
+    """
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self._calls, self._n, self._nnz = 0, -1, 0
+        self._copies: Copies | None = None
+
+    def arrays_of(self, A: Any, n: int) -> tuple[NDArray[Any], ...] | None:
+        """The arrays of a CSR matrix of n rows, with indices that can be followed; None where they cannot be."""
+        indptr, indices, data = A.indptr, A.indices, A.data
+        copies = self._copies
+        if copies is not None:
+            if n == self._n and data.ndim == 1 and data.size >= self._nnz and copies.are_of(indptr, indices):
+                return *copies.arrays, data
+            self._copies, self.is_full = None, False
+        self._calls += 1
+        given = indptr, indices
+        for array in (indptr, indices, data):
+            if not isinstance(array, np.ndarray) or array.ndim != 1:
+                return None
+        unsigned = _UNSIGNED.get(indices.dtype)
+        if unsigned is None or indptr.dtype != indices.dtype or indptr.size != n + 1:
+            return None
+        if has_other_threads():
+            indptr, indices = indptr.copy(), indices.copy()
+        nnz = indptr.item(-1)
+        if indptr.item(0) != 0 or not 0 <= nnz <= min(indices.size, data.size):
+            return None
+        if np.count_nonzero(indptr[1:] < indptr[:-1]):
+            return None
+        followed = indices[:nnz].view(unsigned)
+        if nnz and not np.maximum.reduce(followed) < n:  # a negative one is very large here
+            return None
+        is_small = indptr.nbytes + indices.nbytes <= SMALL
+        if is_small and self._calls > _CALLS and all(array.flags.c_contiguous for array in given):
+            self._copies, self._n, self._nnz = Copies(given, (indptr, indices)), n, nnz
+            self.see_full(self._copies.arrays[1][:nnz], n)
+        return indptr, indices, data
+
+    def see_full(self, indices: NDArray[Any], n: int) -> None:
+        """Look whether every column has an entry, where that takes little."""
+        self.is_full = indices.nbytes <= SMALL and bool(np.bincount(indices, minlength=n).all())
+
+
 _RENTS: dict[tuple[int, Any], Rent] = {}
 _lost = 0.0  # by all matrices of this process
 
@@ -247,8 +276,7 @@ def plain_powers(
     """The answer of :func:`akx.matrix_powers` by plain products; None where it is a matter for a prepared operator.
 
     That is so where preparing has paid, where A has to be converted first, and where something is wrong that is told
-    better with a matrix at hand. Reads the arrays of A once for checks, and once for each power (each start vector of a
-    block shares them).
+    better with a matrix at hand.
     """
     is_ours = isinstance(A, Matrix)
     if not (type(A) in CSR or is_ours or (sp.issparse(A) and A.format == "csr")) or setting() != AUTO:
@@ -283,8 +311,7 @@ def plain_powers(
         target = np.result_type(target, start.dtype, *(() if is_real else (np.complex64,)))
         if target not in _TYPES:
             return None
-    vectors = len(start)
-    arrays = (indptr, indices, data) if is_ours else rent.pattern.arrays_of(A, n)
+    vectors, arrays = len(start), (indptr, indices, data) if is_ours else rent.pattern.arrays_of(A, n)
     if is_ours and rent.calls == 2:  # a third one comes, and perhaps more
         rent.pattern.see_full(indices, n)
     if arrays is None:
@@ -307,15 +334,10 @@ def plain_powers(
         powers[0] = start
     powers_into(arrays, powers, coefficients, threads, is_zero=is_zero, start=None if single else start)
     # v_1 tells of the entries of A; v_k tells of all before it, but for columns of A without entries.
-    last = powers[-1]
-    if rent.pattern.is_full:
-        is_sound = is_finite(last, last)
-    elif is_looked_at(vectors * n, rent.calls):
-        is_sound = is_finite(powers[1:], powers[1:])
-    else:
-        is_sound = is_finite(powers[1], last)
-    if not is_sound:  # by x, an overflow, or an entry of A
-        if not np.isfinite(data).all():
+    is_each = not rent.pattern.is_full and is_looked_at(vectors * n, rent.calls)
+    looked_at = powers[1:] if is_each else powers[-1]
+    if not is_finite(looked_at if is_each or rent.pattern.is_full else powers[1], looked_at):
+        if not np.isfinite(data).all():  # else by x, or an overflow
             return None
         OverflowWatch(Matrix.from_any(A), k).look(powers)
     if out is not None:

@@ -40,13 +40,7 @@ class _Plain(NamedTuple):
 
 
 class Workspaces:
-    """What is kept to be taken.
-
-    Parameters
-    ----------
-    is_bounded : bool
-        Whether there are limits to what is kept.
-    """
+    """What is kept to be taken; `is_bounded`: there are limits to that."""
 
     def __init__(self, *, is_bounded: bool = True) -> None:
         self.lock = ForkSafeLock()

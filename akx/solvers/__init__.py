@@ -6,12 +6,10 @@ imported when they are asked for: in this package each of those names is the fun
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from akx.core.lazy_names import lazy_names
+from akx.solvers.registry import NAMES, SOLVERS
 
 if TYPE_CHECKING:
     from akx.solvers.auto import solve
@@ -40,40 +38,8 @@ __all__ = [
     "tune_for",
 ]
 
-#: The classic one of each family before the communication-avoiding one.
-_NAMES = ("cg", "ca_cg", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
-
-
-class _Solvers(Mapping[str, Callable[..., Any]]):
-    """Solvers by name."""
-
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        if name not in _NAMES:
-            raise KeyError(name)
-        home = f"{__name__}.{name}"
-        found: Callable[..., Any] | None = getattr(sys.modules.get(home), name, None)  # None while it is imported, too
-        return getattr(import_module(home), name) if found is None else found
-
-    def __contains__(self, name: object) -> bool:
-        return name in _NAMES
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_NAMES)
-
-    def __len__(self) -> int:
-        return len(_NAMES)
-
-
-SOLVERS: Mapping[str, Callable[..., Any]] = _Solvers()
-
+_HOMES = {"solve": "auto", "Solver": "solver", "SolveStats": "stats", "SolverTuning": "tuning", "tune_for": "tuning"}
 
 __getattr__ = lazy_names(
-    __name__,
-    {
-        **{name: f"{__name__}.{name}" for name in _NAMES},
-        "solve": f"{__name__}.auto",
-        "Solver": f"{__name__}.solver",
-        "SolveStats": f"{__name__}.stats",
-        **dict.fromkeys(("SolverTuning", "tune_for"), f"{__name__}.tuning"),
-    },
+    __name__, {name: f"{__name__}.{home}" for name, home in ({name: name for name in NAMES} | _HOMES).items()}
 )

@@ -1,22 +1,24 @@
-"""The arguments that solvers share, checked: matrix, vectors, tolerances and counts."""
+"""The arguments that solvers share, checked: matrix, vectors, preconditioner, tolerances and counts."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from akx.backends.selection import array_backend, backend_of, resolve_backend
-from akx.core.arguments import ANY_COUNT, check_number, numbers_of
+from akx.core.arguments import ANY_COUNT, check_number, converted, numbers_of
 from akx.core.arguments import check_count as check_integer
-from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError, brief
+from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, brief
 from akx.core.matrix import Matrix
 from akx.operator.lookup import canonical, derived
 from akx.operator.start_vectors import is_on_device
-from akx.solvers.given_preconditioner import is_operator, operator_of
 from akx.solvers.products import Rows
 from akx.solvers.scaling import exponent_of, is_extreme
 from akx.solvers.vector_work import checked_norm
@@ -24,24 +26,23 @@ from akx.solvers.vector_work import checked_norm
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-
-__all__ = ["Arguments", "GivenVector", "check_count", "check_device_backend", "check_hermitian", "place_of"]
-
-
-def check_device_backend(asked: str) -> None:
-    """Refuse a backend other than that of b, which is on a device."""
-    if asked not in ("auto", array_backend()):
-        raise ArgumentTypeError("b is on the device", expected=f"an array of the host for backend={asked!r}")
-
-
-def place_of(A: Any, b: Any, x0: Any = None, *, threads: int | None = None, **asked: Any) -> tuple[Matrix, str]:
-    """The matrix in the type of a solve, and the backend; for what arguments mean and raise see :func:`make_system`."""
-    found = Arguments(A, b, x0, threads=threads, **asked)
-    return found.matrix, found.backend
+__all__ = [
+    "Arguments",
+    "GivenVector",
+    "by_foreign",
+    "check_count",
+    "check_device_backend",
+    "check_hermitian",
+    "diagonal_of",
+    "is_ours",
+    "makes_new_arrays",
+    "place_of",
+    "real_if_told",
+]
 
 
 class Arguments:
-    """The arguments of :func:`make_system`, checked; the matrix in the type of the vectors."""
+    """The arguments of :func:`akx.solvers.system.make_system`, checked; the matrix in the type of the vectors."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Arguments:
         threads: int | None,
         backend: str,
     ) -> None:
-        if is_operator(A):
+        if _is_operator(A):
             raise ArgumentTypeError(
                 "A is a LinearOperator, which has no entries to block",
                 expected="a sparse matrix",
@@ -73,19 +74,27 @@ class Arguments:
         self.backend = array_backend() if is_there else resolve_backend(backend)
         if isinstance(x0, str) and x0 != "Mb":
             raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=brief(x0))
-        if right.shape not in ((matrix.n,), (matrix.n, 1)):
+        fitting = (matrix.n,), (matrix.n, 1)
+        if right.shape not in fitting:
             raise _misfit("b", matrix.n, right.shape)
-        if guess is not None and guess.shape not in ((matrix.n,), (matrix.n, 1)):
+        if guess is not None and guess.shape not in fitting:
             raise _misfit("x0", matrix.n, guess.shape)
         if callback is not None and not callable(callback):
             raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
         self.rtol, self.atol = _tolerance("rtol", rtol), _tolerance("atol", atol)
-        self.inverse = None if M is None else operator_of(M)
+        self.inverse = None if M is None else _operator_of(M)
         if self.inverse is not None and self.inverse.shape != (matrix.n, matrix.n):
             raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(self.inverse.shape))
         dtype = _common(matrix.dtype, right, guess, self.inverse)
-        self.matrix = matrix if dtype == matrix.dtype else _widened(matrix, dtype)
+        is_wide = dtype != matrix.dtype
+        self.matrix = derived(matrix, dtype.str, lambda: matrix.in_type(dtype)) if is_wide else matrix
         self.right, self.guess = right, guess
+
+
+def place_of(A: Any, b: Any, x0: Any = None, *, threads: int | None = None, **asked: Any) -> tuple[Matrix, str]:
+    """The matrix in the type of a solve, and the backend; for what arguments mean and raise see :func:`make_system`."""
+    found = Arguments(A, b, x0, threads=threads, **asked)
+    return found.matrix, found.backend
 
 
 class GivenVector:
@@ -97,33 +106,30 @@ class GivenVector:
         if self.on_device:
             interchange = backend_of(array_backend()).interchange()
             self.v, self.shape, self.dtype = v, interchange.shape_of(v), interchange.dtype_of(v)
-        else:
-            self.v = _numbers(v, name)
-            self.shape, self.dtype = self.v.shape, self.v.dtype
+            return
+        self.v = numbers_of(v, name)
+        if self.v.dtype in (np.longdouble, np.clongdouble):
+            with np.errstate(over="ignore"):
+                self.v = self.v.astype(complex if self.v.dtype.kind == "c" else float)
+        self.shape, self.dtype = self.v.shape, self.v.dtype
 
     def take(self, work: Any) -> tuple[Rows, int | None, float]:
         """A copy (n,) where the vectors are, the exponent of its largest entry, about, None where it is zero; its norm.
 
-        The norm tells of what is not finite, and of what is extreme: entries are looked at where it does.
-
-        Raises
-        ------
-        ArgumentError
-            Where an entry is not finite.
+        The norm tells of what is not finite, and of what is extreme: entries are looked at where it does. Raises
+        ArgumentError where one is not finite.
         """
-        if not self.on_device:
-            if self.dtype == work.dtype:
-                held = work.from_host(self.v.reshape(-1).copy())
-            else:
-                with np.errstate(over="ignore"):
-                    held = work.from_host(self.v.reshape(-1).astype(work.dtype))
-            norm = float(work.norm(held))
-        else:
+        if self.on_device:
             gpu = array_backend()
             if not work.on_device:
                 raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint=f"use backend={gpu!r}")
             held = backend_of(gpu).interchange().vector_of(self.v, math.prod(self.shape), work.dtype, self.name)
-            norm = float(work.norm(held))
+        elif self.dtype == work.dtype:
+            held = work.from_host(self.v.reshape(-1).copy())
+        else:
+            with np.errstate(over="ignore"):
+                held = work.from_host(self.v.reshape(-1).astype(work.dtype))
+        norm = float(work.norm(held))
         exponent = exponent_of(norm) if math.isfinite(norm) else None
         if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say
             host = work.to_host(held)
@@ -146,15 +152,6 @@ def _misfit(name: str, n: int, shape: tuple[int, ...]) -> ArgumentError:
     return ArgumentError(f"{name} does not fit A", expected=f"({n},) or ({n}, 1)", found=str(shape), hint=hint)
 
 
-def _numbers(v: Any, name: str) -> NDArray[Any]:
-    """The caller's vector as an array of numbers; wider ones than double precision in that."""
-    found = numbers_of(v, name)
-    if found.dtype in (np.longdouble, np.clongdouble):
-        with np.errstate(over="ignore"):
-            found = found.astype(complex if found.dtype.kind == "c" else float)
-    return found
-
-
 def _common(
     of_matrix: np.dtype[Any], b: GivenVector, x0: GivenVector | None, M: LinearOperator | None
 ) -> np.dtype[Any]:
@@ -167,28 +164,18 @@ def _common(
     return found if found in (np.float32, np.float64, np.complex64, np.complex128) else np.dtype(complex)
 
 
-def _widened(matrix: Matrix, dtype: np.dtype[Any]) -> Matrix:
-    """A matrix in a wider type."""
-    return derived(matrix, dtype.str, lambda: matrix.in_type(dtype))
+def check_device_backend(asked: str) -> None:
+    """Refuse a backend other than that of b, which is on a device."""
+    if asked not in ("auto", array_backend()):
+        raise ArgumentTypeError("b is on the device", expected=f"an array of the host for backend={asked!r}")
 
 
 def check_count(
     name: str, value: Any, default: int = 0, *, least: int = 1, most: int | None = None, auto: bool = False
 ) -> int:
-    """An integer argument; the default, at least 1, where it is None.
+    """An integer argument between `least` and `most`; the default, at least 1, where it is None.
 
-    Parameters
-    ----------
-    name : str
-        For the message.
-    least, most : int
-        What it may be, both included.
-    auto : bool
-        Whether the message is to name ``"auto"``, which the caller has dealt with.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
+    `auto`: the message names ``"auto"`` too, which the caller has dealt with. Raises ArgumentError, ArgumentTypeError.
     """
     if value is None and not auto:
         return max(default, 1)
@@ -204,3 +191,88 @@ def check_hermitian(M: Any, method: str) -> None:
             found=type(M).__name__,
             hint=f"{'cg with ' * (method == 'ca_cg')}spai(A, symmetric=True), or another method: gmres, bicgstab",
         )
+
+
+# ------------------------------------------------------------------------------------------------- preconditioners
+
+
+def is_ours(M: Any) -> bool:
+    """Whether M is a preconditioner of akx; those are imported by who makes one."""
+    base = sys.modules.get("akx.solvers.preconditioners.base")
+    return base is not None and isinstance(M, base.Preconditioner)
+
+
+def diagonal_of(M: Any) -> NDArray[Any] | None:
+    """The entries of M as it was given, (n,), where it is a diagonal matrix; None where it is not known to be one.
+
+    A preconditioner of akx says so itself; a sparse matrix of SciPy shows it. Any other operator may do as it likes.
+    """
+    if is_ours(M):
+        entries: NDArray[Any] | None = M.entries
+        return entries
+    if not issparse(M) or M.nnz > M.shape[0]:
+        return None
+    found = M.tocoo()
+    return np.asarray(M.diagonal()) if np.array_equal(found.row, found.col) else None
+
+
+def _is_operator(A: Any) -> bool:
+    """Whether it is an operator of SciPy, whose module nobody else has to import: it takes longer than a solve."""
+    linalg = sys.modules.get("scipy.sparse.linalg")
+    return linalg is not None and isinstance(A, linalg.LinearOperator)
+
+
+def _operator_of(M: Any) -> LinearOperator:
+    from scipy.sparse.linalg import aslinearoperator
+
+    try:
+        if not _is_operator(M):
+            found = M.aspreconditioner() if hasattr(M, "aspreconditioner") else converted(M)  # PyAMG's
+            M = M if found is None else found
+        return aslinearoperator(M)
+    except AkxError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            "M is no matrix and no operator",
+            expected="a sparse matrix, an array, a LinearOperator or what akx.solvers.preconditioners makes",
+            found=type(M).__name__,
+            hint="pass scipy.sparse.linalg.LinearOperator(A.shape, matvec=M)" if callable(M) else None,
+        ) from error
+
+
+@lru_cache(maxsize=1)
+def _operator_of_matrix() -> type:
+    """SciPy's operator of a matrix, as it makes one of sparse and dense ones."""
+    from scipy.sparse.linalg import aslinearoperator
+
+    return type(aslinearoperator(np.eye(1)))
+
+
+def makes_new_arrays(M: Any) -> bool:
+    """Whether M is known to return new arrays and to leave its argument alone: a matrix, or code of akx itself.
+
+    A subclass of akx's may do as it likes.
+    """
+    return type(M) is _operator_of_matrix() or type(M).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def by_foreign(make: Callable[[Any], Any], v: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """What code of others makes of v, a copy: it may return its argument, or one buffer of its own each time.
+
+    It gets a copy too, which it may write to, return and keep.
+    """
+    return np.array(real_if_told(make(v.copy()), dtype), dtype=dtype, order="C")
+
+
+def real_if_told(found: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """What M has made, (n,); an error where it is complex and M was said to be real, as `dtype` shows."""
+    made = np.asarray(found).reshape(-1)
+    if made.dtype.kind == "c" and dtype.kind != "c":
+        raise ArgumentTypeError(
+            "M has made a complex vector of a real one",
+            expected=str(dtype),
+            found=str(made.dtype),
+            hint="give the LinearOperator its type, as dtype=complex",
+        )
+    return made

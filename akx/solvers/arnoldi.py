@@ -2,13 +2,11 @@
 
 Row j of W is the last orthonormal one. A step makes row j + 1 of its product with the matrix; a block of s makes rows
 j + 1 .. j + s of powers. On a GPU both are queued before the host knows what came of those before, as if all went well:
-what the host decides otherwise (a block of which not all is used, another s, a basis that needs reflections) it says by
-asking for something else than what was queued, which is then forgotten. Rows up to j are never touched by what is
-queued behind them, so nothing is lost but time.
+what the host decides otherwise it says by asking for something else than what was queued, which is then forgotten. Rows
+up to j are never touched by what is queued behind them, so nothing is lost but time.
 
-From the second cycle on half of what is left of a cycle is queued in one launch, then half of the rest, and so on: few
-launches, and what the host has to do with the last steps, while the device waits for it, is little. At most three are
-on their way, so that a cycle that ends early has not been queued to its end.
+From the second cycle on half of what is left of a cycle is queued in one launch, then half of the rest, and so on. At
+most three are on their way, so that a cycle that ends early has not been queued to its end.
 """
 
 from __future__ import annotations
@@ -35,15 +33,7 @@ _AT_A_TIME = 3
 
 
 class Arnoldi:
-    """The process in the rows of W, of which the first is of length 1.
-
-    Parameters
-    ----------
-    system : System
-    W : (m, n) rows
-    preconditioned : bool
-        Whether a step is one with A M.
-    """
+    """The process in the rows of W, (m, n), of which the first is of length 1; `preconditioned`: with A M."""
 
     def __init__(self, system: System, W: Rows, *, preconditioned: bool) -> None:
         self.system, self.W, self._preconditioned = system, W, preconditioned
@@ -99,7 +89,7 @@ class ArnoldiAhead(Arnoldi):
         self._cycles = 0
 
     def begin(self, norm: float, row: int = 0) -> None:
-        """See :meth:`Arnoldi.begin`: it is part of the first launch. All that was queued is done."""
+        """It is part of the first launch. All that was queued is done."""
         self._queue.start(norm, row)
         self._pending.clear()
         self._loss = self.ortho.loss = 0.0
@@ -107,7 +97,6 @@ class ArnoldiAhead(Arnoldi):
         self._cycles += 1
 
     def restart(self, y: NDArray[Any]) -> Callable[[], float] | None:
-        """See :meth:`Arnoldi.restart`."""
         system = self.system
         program, coefficients = system.queued(system.operator(1), 1)
         with system.stats.phase("device"):
@@ -121,14 +110,12 @@ class ArnoldiAhead(Arnoldi):
             return self.system.checked_norm(self._queue.residual(), self.W[1])
 
     def step(self, j: int, stop: int) -> tuple[NDArray[Any], float]:
-        """See :meth:`Arnoldi.step`."""
         found = self._take((j, 1, 1, None), stop)
         if found is None:
             return super().step(j, stop)
         return found.C[:, 0], float(np.real(found.R[0, 0]))
 
     def block(self, k: int, wanted: int, basis: Basis, plan: Plan | None, stop: int) -> Block:
-        """See :meth:`Arnoldi.block`."""
         self._plan = plan
         found = self._take((k, basis.k, wanted, basis), stop)
         return super().block(k, wanted, basis, plan, stop) if found is None else found
@@ -164,10 +151,7 @@ class ArnoldiAhead(Arnoldi):
         while following is not None and len(items) < 2 * self._queue.together:
             items.append(following)
             following = self._after(following, stop)
-        if self._cycles > 1:
-            items = items[: -(-len(items) // 2)]
-        else:
-            items = items[:1]
+        items = items[: -(-len(items) // 2) if self._cycles > 1 else 1]
         _, s, _, basis = item
         system = self.system
         operator = system.operator(1) if basis is None else system.operator(s, basis.kind, self._plan)

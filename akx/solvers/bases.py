@@ -30,18 +30,9 @@ def check_basis(kind: Any) -> None:
 
 
 def basis_from_ritz(kind: str, ritz: NDArray[Any], s: int, *, real: bool) -> Basis:
-    """A basis of s steps.
+    """A basis of s >= 1 steps from Ritz values, (m,), of which complex ones count in pairs where vectors are `real`.
 
-    Parameters
-    ----------
-    kind : str
-        One of :data:`CHOICES`; ``"auto"`` is Newton; a solver that prefers another kind names it.
-    ritz : (m,) array
-        Ritz values, real or complex; m >= 1.
-    s : int
-        Steps, at least 1.
-    real : bool
-        Whether vectors are real: complex Ritz values then count in conjugate pairs.
+    `kind` is one of :data:`CHOICES`, ``"auto"`` being Newton.
     """
     check_basis(kind)
     points = np.asarray(ritz, dtype=complex).reshape(-1)

@@ -1,4 +1,4 @@
-"""BiCGStab (van der Vorst 1992); :mod:`akx.solvers.bicgstab_steps` has its steps."""
+"""BiCGStab (van der Vorst 1992), two products a step; :mod:`akx.solvers.bicgstab_steps` has its steps."""
 
 from __future__ import annotations
 
@@ -28,29 +28,18 @@ def bicgstab(
     backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
-    """Solve A x = b for any square A.
+    """Solve A x = b for any square A, real or complex.
 
     Parameters
     ----------
-    A : sparse matrix or array, shape (n, n)
-        Real or complex.
-    b : array_like, shape (n,) or (n, 1)
-    x0 : array_like or ``"Mb"``, optional
-        First guess; zero by default. ``"Mb"``: M b.
-    rtol, atol : float
-        Converged when ||b - A x|| <= max(rtol ||b||, atol), for the true residual.
+    A, b, x0, rtol, atol, threads, db, backend, return_stats
+        As for :func:`akx.solvers.cg.cg`.
     maxiter : int, optional
         Most steps, of two products each; 10 n by default.
     M : sparse matrix, array or LinearOperator, optional
         Preconditioner from the right, an approximation of A^-1.
     callback : callable, optional
         Called with x after each step.
-    threads, db
-        As for :class:`akx.MatrixPowers`.
-    backend : str
-        ``"auto"`` or the name of a backend: where b is.
-    return_stats : bool
-        Return a :class:`akx.solvers.SolveStats` too.
 
     Returns
     -------
@@ -70,11 +59,5 @@ def bicgstab(
     system = make_system(
         "bicgstab", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
     )
-    most = check_count("maxiter", maxiter, 10 * system.n, least=0)
-    return iterate(
-        Recurrence(system),
-        most,
-        lambda state, _: state.step(),
-        why_no_solution=why_no_solution,
-        return_stats=return_stats,
-    )
+    most, step = check_count("maxiter", maxiter, 10 * system.n, least=0), lambda state, _: state.step()
+    return iterate(Recurrence(system), most, step, why_no_solution=why_no_solution, return_stats=return_stats)

@@ -7,17 +7,15 @@ With the shadow residual r~ = r_0 and p_0 = r_0, step j is, in the symbols of th
     x += alpha p + omega s,   r' = s - omega t                                              (3)
     beta = (r~, r') / (r~, r) * alpha / omega,   p' = r' + beta (p - omega v)               (4)
 
-and with a preconditioner M from the right v = A M p, t = A M s, x += alpha M p + omega M s. All inner products of (2)
-and (4) come from one pass over r~, s and t: (r~, r') is (r~, s) - omega (r~, t), and ||r'||^2 is ||s||^2 less
-|(t, s)|^2 / (t, t), but for large cancellation, where it is computed.
+and with a preconditioner M from the right v = A M p, t = A M s, x += alpha M p + omega M s. (r~, r') is (r~, s) - omega
+(r~, t), and ||r'||^2 is ||s||^2 less |(t, s)|^2 / (t, t), but for large cancellation, where it is computed.
 
 Words moved for each step, in n, beside two products of A: (r~, v) 2, s 3, the inner products 3, then x and p from p and
 v 5, x and r' from s and t 5, p' 3: 21, where one operation after another moves 31.
 
-Breakdowns. Where (r~, r), (r~, v) or (t, s) vanishes the method begins again from its newest x with r~ = r; where that
-has not lowered the residual, r~ is random, another one a few times; then it gives up. Where the recurrence says
-converged and the true residual does not, the residual is replaced and the method begins again, until that no longer
-lowers the true residual.
+Breakdowns. Where (r~, r), (r~, v) or (t, s) vanishes the method begins again from its newest x with r~ = r, then with
+random ones a few times. Where the recurrence says converged and the true residual does not, the residual is replaced
+and the method begins again, until that no longer lowers the true residual.
 """
 
 from __future__ import annotations
@@ -57,18 +55,8 @@ _WORDS = {
 class Recurrence:
     """The vectors of BiCGStab between two steps, and one step.
 
-    Attributes
-    ----------
-    W : (6, n) array
-        Rows p, v, r~, r (s within a step), t, x.
-    norm : float
-        Of r, by the recurrence.
-    rho : complex
-        (r~, r).
-    alphas, betas : list
-        Coefficients since the last beginning: those of BiCG, whose tridiagonal matrix has its Ritz values.
-    steps : int
-        Steps in all.
+    The rows of W, (6, n), are p, v, r~, r (s within a step), t, x; `norm` is ||r|| by the recurrence, `rho` (r~, r).
+    `alphas` and `betas` since the last beginning are those of BiCG, whose tridiagonal matrix has its Ritz values.
     """
 
     system: System
@@ -192,20 +180,11 @@ def iterate(
     why_no_solution: Callable[..., str] = lambda *_, **__: "",
     return_stats: bool,
 ) -> Answer:
-    """Advance until the true residual is small enough, or nothing helps any more.
+    """Advance by at most `most` steps, until the true residual is small enough or nothing helps any more.
 
-    Parameters
-    ----------
-    state : Recurrence
-        Begun.
-    most : int
-        Most steps.
-    advance : callable
-        ``advance(state, left)`` does one step or several, at most `left`, and names a breakdown or returns ``""``.
-    fall_back : callable
-        Asked where new beginnings are in vain: whether steps will be of a more stable kind from now on.
-    why_no_solution : callable
-        :func:`akx.solvers.singular.why_no_solution`, asked where nothing helps; never by default.
+    ``advance(state, left)`` does one step or several, at most `left`, and names a breakdown or returns ``""``.
+    ``fall_back()`` is asked where new beginnings are in vain: whether steps will be of a more stable kind from now on;
+    ``why_no_solution`` (:mod:`akx.solvers.singular`) where nothing helps.
     """
     system = state.system
     stats, best, in_vain = system.stats, state.norm, 0
@@ -213,10 +192,8 @@ def iterate(
     kept.norm = state.norm
 
     def finish(info: int, reason: str, residual: float | None = None) -> Answer:
-        iterations = state.steps
-        return system.finish(
-            state.x, info=info, reason=reason, iterations=iterations, return_stats=return_stats, residual=residual
-        )
+        done = {"iterations": state.steps, "return_stats": return_stats, "residual": residual}
+        return system.finish(state.x, info=info, reason=reason, **done)  # type: ignore[arg-type]
 
     if system.norm_b == 0.0:
         state.x[:] = 0
@@ -264,11 +241,8 @@ def iterate(
                 if trouble:
                     return finish(_CODES[trouble], f"breakdown: {_WORDS[trouble]}")
                 least, target = map(system.units.norm, (best, system.target))
-                return finish(
-                    max(1, state.steps),
-                    f"stagnated: a residual of {least:.1e} is what can be attained in {system.dtype}, "
-                    f"above the target of {target:.1e}",
-                )
+                attained = f"a residual of {least:.1e} is what can be attained in {system.dtype}"
+                return finish(max(1, state.steps), f"stagnated: {attained}, above the target of {target:.1e}")
         true, said = map(system.units.norm, (true, said))
         why = _WORDS[trouble] if trouble else f"the true residual was {true:.2e} where the recurrence said {said:.2e}"
         stats.notes.append(f"step {state.steps}: begun again, as {why}")

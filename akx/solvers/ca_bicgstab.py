@@ -16,31 +16,19 @@ Words moved for s steps, in n: 4s to make Y beside the matrix, 4s + 3 to read it
 for p, r, x, and 17 for those and r~: 12s + 22, where s classic steps move 21s and read the matrix 2s times. In
 multiply-adds it takes 4s products instead of 2s, and (4s + 3)^2 n / 2 for G.
 
-The first 2s steps are ordinary ones, and make progress: their coefficients are those of BiCG, whose tridiagonal matrix
-has the Ritz values that the basis is made from; so have those of the steps after them, which is where the values come
-from when the basis is made anew.
+The first 2s steps are ordinary ones: their coefficients are those of BiCG, whose tridiagonal matrix has the Ritz values
+that the basis is made from; so have those of the steps after them.
 
 How far coordinates can be trusted. Rounding errors of r are eps (|r'|, |y|), with |y| the norms of the basis' vectors,
-so that the amplification (|r'|, |y|) / ||r|| is known after each step for the price of a few operations. A step for
-which it passes 0.01 / sqrt(eps), and norms from G have less than four digits, is not taken: the block ends before it,
-and s is halved for the next. (The idea is that of Carson's adaptive s-step methods, 2018; but p = r after each
-beginning makes Y singular and does no harm: it is coordinates that are looked at, not the condition of Y.) After
-several good blocks s is doubled. After a breakdown, and its new beginning, steps are ordinary for a while, longer each
-time; where beginnings are in vain, to the end of the solve.
+so that the amplification (|r'|, |y|) / ||r|| is known after each step. The block ends before a step for which it passes
+0.01 / sqrt(eps), and s is halved for the next (after Carson's adaptive s-step methods, 2018); after several good blocks
+it is doubled. After a breakdown steps are ordinary for a while, longer each time; where beginnings are in vain, to the
+end of the solve.
 
-What it costs in steps. BiCGStab is sensitive: a relative error of 1e-12 in each r takes 1.2 times the steps on epb0,
-and in (r~, r) 1.3 times. Two things were measured to matter (medians of five right-hand sides, rtol 1e-8, s = 4):
-- r is not replaced by b - A x on the way, but where it claims to be small enough, as in the classic method. Replacement
-  where the bound of their distance passes sqrt(eps) ||r|| (van der Vorst, Ye 2000) is an error of 1e-8 in r, four to
-  seven times in a solve: 1.19 instead of 1.02 times the steps for epb0, 1.32 instead of 1.10 for helmholtz_2D, and
-  twice as many at rtol 1e-11.
-- The Chebyshev basis amplifies errors less, on epb0 by a quarter as much as Newton's: 1.02 instead of 1.16, and 1.11
-  instead of 1.23 for helmholtz_2D.
-(Medians of nine, another day, are 1.15 and 1.27 as it is now, docs/parity.md: so far do such medians vary.)
-Three other things did not pay. Inner products with r~ in twice the precision and coordinates in extended precision take
-2 % off the steps and add 10 % to the time of one. A tighter limit of the amplification takes as many steps as the
-classic method because it becomes that: at 1e-4 / sqrt(eps) a pass makes less than one step. To keep p where a claim was
-wrong, instead of p = r, takes up to 1.8 times the steps (memplus).
+What it costs in steps. A relative error of 1e-12 in each r takes 1.2 times the steps on epb0, so r is replaced by
+b - A x only where it claims to be small enough: more of it takes 1.19 instead of 1.02 times the steps for epb0. The
+Chebyshev basis amplifies errors less than Newton's: 1.02 instead of 1.16 times (medians of five right-hand sides, rtol
+1e-8, s = 4; docs/parity.md).
 """
 
 from __future__ import annotations
@@ -59,7 +47,6 @@ from akx.core.errors import PlanError
 from akx.core.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import basis_from_ritz, check_basis
-from akx.solvers.bicgstab_block import Coordinates, ritz_values
 from akx.solvers.bicgstab_steps import NOISE, Recurrence, iterate
 from akx.solvers.folding import solve_with
 from akx.solvers.singular import why_no_solution
@@ -155,15 +142,7 @@ def ca_bicgstab(
 
 @dataclass
 class _Blocks:
-    """Blocks of s steps, ordinary ones before the first basis and where no basis is usable.
-
-    Attributes
-    ----------
-    most : int
-        The largest s.
-    s : int
-        That of the next block.
-    """
+    """Blocks of s steps, `most` at the most; ordinary ones before the first basis and where no basis is usable."""
 
     state: Recurrence
     most: int
@@ -182,8 +161,8 @@ class _Blocks:
     def __post_init__(self) -> None:
         self.s = self.most
         self.classic = min(2 * self.most, _RITZ)
-        self.limit = _LIMIT / float(np.sqrt(np.finfo(self.state.system.dtype).eps))
         self.eps = float(np.finfo(self.state.system.dtype).eps)
+        self.limit = _LIMIT / float(np.sqrt(self.eps))
         self.kind = _AUTO_BASIS if self.kind == "auto" else self.kind
 
     def advance(self, state: Recurrence, left: int) -> str:
@@ -209,10 +188,10 @@ class _Blocks:
         return True
 
     def _block(self, steps: int) -> str:
+        """Up to so many steps by one pass over the matrix: steps 1 to 4; the name of a breakdown, or nothing."""
         state, system, s = self.state, self.state.system, self.s
         stats, work = system.stats, state.work
-        basis = self.bases[s]
-        m = 2 * (2 * s + 1)
+        basis, m = self.bases[s], 2 * (2 * s + 1)
         # 1.
         if self.room is None:
             self.room = system.rows(4 * self.most + 3)
@@ -230,9 +209,8 @@ class _Blocks:
         # 3.
         with stats.phase("small"):
             g, G = G[m, :m], G[:m, :m]
-            run = Coordinates(
-                basis, G, g, self.limit, system.target, NOISE * self.eps * state.shadow_norm, NOISE * self.eps
-            )
+            tiny = NOISE * self.eps
+            run = Coordinates(basis, G, g, self.limit, system.target, tiny * state.shadow_norm, tiny)
             done, trouble = run.steps(steps)
         if done == 0 and not trouble:
             return self._lower(f"an amplification of {run.worst:.0e}")
@@ -254,10 +232,8 @@ class _Blocks:
         """Lower or raise s by what became of a block."""
         off = abs(self.state.norm - run.norm) > 0.1 * self.state.norm
         if run.stopped or off:
-            why = (
-                "norms from G that are off" if off else f"an amplification of {run.worst:.0e} after {done} of {wanted}"
-            )
-            self._lower(why + " steps" * (not off))
+            amplified = f"an amplification of {run.worst:.0e} after {done} of {wanted} steps"
+            self._lower("norms from G that are off" if off else amplified)
             return
         self.good += 1
         if self.good >= _GOOD and self.s < self.most:
@@ -290,6 +266,102 @@ class _Blocks:
         self.bases = {self.s: basis}
         self.stale = False
         system.stats.basis = basis.kind
+
+
+class Coordinates:
+    """The s steps on coordinates: step 3 of the algorithm."""
+
+    def __init__(
+        self, basis: Basis, G: NDArray[Any], g: NDArray[Any], limit: float, target: float, noise: float, tiny: float
+    ) -> None:
+        m = G.shape[0]
+        dtype = np.result_type(G.dtype, basis.a.dtype)
+        self.B = np.zeros((m, m), dtype=dtype)
+        self.B[:, : m - 2] = np.kron(basis.matrix(), np.eye(2))
+        self.G, self.g = G.astype(dtype), g.astype(dtype)
+        self.sizes = np.sqrt(np.abs(np.diagonal(G).real))
+        self.limit, self.target, self.noise, self.tiny = limit, target, noise, tiny
+        self.p, self.r, self.x = np.zeros((3, m), dtype=dtype)
+        self.p[0] = self.r[1] = 1
+        self.alphas: list[complex] = []
+        self.betas: list[complex] = []
+        self.norm = float(self.sizes[1])
+        self.worst = 0.0
+        self.stopped = False
+
+    def steps(self, most: int) -> tuple[int, str]:
+        """Up to so many steps: how many were done, and the name of a breakdown; ended early where it converged."""
+        B, G, g = self.B, self.G, self.g
+        rho = g @ self.r
+        for j in range(most):
+            if abs(rho) <= self.noise * self.norm:
+                return j, "rho"
+            Bp = B @ self.p
+            rv = g @ Bp
+            alpha = rho / rv if rv != 0 else np.inf
+            if not np.isfinite(alpha):
+                return j, "alpha"
+            q = self.r - alpha * Bp
+            Gq = G @ q
+            x = self.x + alpha * self.p
+            norm_q = self._norm(q, Gq)
+            if norm_q is None:
+                return self._stop(j)
+            if norm_q <= self.target:
+                self._take(self.p, q, x, norm_q)
+                return j + 1, ""
+            t = B @ q
+            tt, ts = np.vdot(t, G @ t).real, np.vdot(t, Gq)
+            if not tt > 0:
+                return self._stop(j)
+            if abs(ts) <= self.tiny * norm_q * np.sqrt(tt):
+                self._take(self.p, q, x, norm_q)
+                return j + 1, "omega"
+            omega = ts / tt
+            r = q - omega * t
+            norm_r = self._norm(r, G @ r)
+            if norm_r is None:
+                return self._stop(j)
+            following = g @ r
+            beta = following / rho * alpha / omega
+            p = r + beta * (self.p - omega * Bp)
+            self._take(p, r, x + omega * q, norm_r)
+            self.alphas.append(alpha)
+            self.betas.append(beta)
+            rho = following
+            if norm_r <= self.target:
+                return j + 1, ""
+        return most, ""
+
+    def _norm(self, c: NDArray[Any], Gc: NDArray[Any]) -> float | None:
+        """||Y c||, or None where the amplification says that it cannot be known."""
+        square, upper = np.vdot(c, Gc).real, float(np.abs(c) @ self.sizes)
+        self.worst = upper / float(np.sqrt(square)) if square > 0 else float("inf")
+        return float(np.sqrt(square)) if self.worst <= self.limit else None
+
+    def _stop(self, done: int) -> tuple[int, str]:
+        self.stopped = True
+        return done, ""
+
+    def _take(self, p: NDArray[Any], r: NDArray[Any], x: NDArray[Any], norm: float) -> None:
+        self.p, self.r, self.x, self.norm = p, r, x, norm
+
+
+def ritz_values(alphas: list[complex], betas: list[complex], largest: float) -> NDArray[Any]:
+    """The eigenvalues of BiCG's tridiagonal matrix that can be eigenvalues of A: not beyond its norm."""
+    m = len(alphas)
+    if m == 0:
+        return np.zeros(0)
+    a, beta = 1 / np.array(alphas), np.array(betas)
+    # A r_j = (1/alpha_j + beta_{j-1}/alpha_{j-1}) r_j - r_{j+1}/alpha_j - (beta_{j-1}/alpha_{j-1}) r_{j-1}
+    back = beta[:-1] * a[:-1]
+    T = np.diag(a) - np.diag(a[:-1], -1) - np.diag(back, 1)
+    T[np.arange(1, m), np.arange(1, m)] += back
+    if not np.isfinite(T).all():
+        return np.zeros(0)
+    found = np.linalg.eigvals(T)
+    kept: NDArray[Any] = found[np.abs(found) <= largest]
+    return kept
 
 
 def _check_s(s: Any, plan: Any) -> int:

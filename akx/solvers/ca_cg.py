@@ -14,25 +14,20 @@ there is one product a step, as in the classic method, and the matrix is read on
 
 Memory moved for s steps, in vectors of n words: the matrix once, s + 1 written by the powers, 2 s + 1 read for inner
 products, 3 s + 2 read and 2 s + 2 written in step 4: about 9 for each step, where the classic method moves 10 and the
-product's 2, and the matrix, every time. With two start vectors they are 6, but products are two a step, and a block of
-the matrix in cache has to be gone through for each.
+product's 2, and the matrix, every time.
 
 A P is never computed from P: errors of the recurrence stay. They are looked for in <p_i, A p_j> every few blocks. Where
 they are more than a few thousand eps, A P is made anew by s products, and blocks are stricter from then on. (To keep
-p_s alone of P, from which the others follow, would move 2 vectors less for each step. It lost the accuracy: x no longer
-went with r, and steps on the real matrices were up to 3 times those of CG. So did keeping the last s residuals, whose
-images the coefficients of CG tell, and one direction in place of P and A P, which would move 3 vectors less: as many
-steps as CG on six of eight systems, and more of them a pass, but 1.6 times as many on bcsstk16, where r had to be made
-anew late, and none to the end on nasa4704, s = 8.)
+p_s alone of P moves 2 vectors less for each step, and took up to 3 times the steps of CG; the last s residuals in place
+of P and A P 3 less, and took 1.6 times the steps on bcsstk16.)
 
 The first steps are ordinary ones. Their alpha and beta are the Lanczos matrix, whose Ritz values give the basis; as
 more steps are made the estimate is renewed, at no cost. Where too little is left of a v_j the block ends with the step
 before, and where blocks keep ending early s is halved, and raised again after good ones (Carson's adaptive s). Ordinary
-steps in between go on along the newest direction, unless r has lost its orthogonality to it: they begin at r then. The
-first block after the directions began takes out of v_j the newest j + 1 of them alone, as their recurrences would.
-(Blocks behind later steps do not: on bcsstk25 that took up to 1.7 times the steps of CG.) The distance of the residual
-of the recurrence from the true one is bounded on the way, and when it is a share sqrt(eps) of the residual, the true
-one replaces it while that still changes nothing else.
+steps in between go on along the newest direction, unless r has lost its orthogonality to it. The first block after the
+directions began takes out of v_j the newest j + 1 of them alone, as their recurrences would. The distance of the
+residual of the recurrence from the true one is bounded on the way, and when it is a share sqrt(eps) of the residual,
+the true one replaces it while that still changes nothing else.
 
 Source: A. Chronopoulos, C. W. Gear, s-step iterative methods for symmetric linear systems, J. Comput. Appl. Math. 25
 (1989); M. Hoemmen, Communication-avoiding Krylov subspace methods, thesis, Berkeley 2010, ch. 5; E. Carson,
@@ -52,6 +47,7 @@ from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg_queued import BlocksAhead
 from akx.solvers.ca_cg_solve import Blocks
+from akx.solvers.cg import iterate
 from akx.solvers.folding import solve_with
 from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, make_system
@@ -85,14 +81,8 @@ def ca_cg(
 
     Parameters
     ----------
-    A : sparse matrix or array, shape (n, n), or Matrix
-    b : array_like, shape (n,) or (n, 1)
-    x0 : array_like or ``"Mb"``, optional
-        First guess; zero by default. ``"Mb"``: M b.
-    rtol, atol : float
-        Converged where ||b - A x|| <= max(rtol ||b||, atol), by the true residual.
-    maxiter : int, optional
-        Most steps, counted as those of :func:`akx.solvers.cg.cg`; 10 n by default.
+    A, b, x0, rtol, atol, maxiter, threads, db, return_stats
+        As for :func:`akx.solvers.cg.cg`.
     M : preconditioner of :mod:`akx.solvers.preconditioners`, optional
         One that can be made part of the matrix, and keeps it Hermitian: :func:`jacobi` of a real positive diagonal,
         whose symmetric form is taken whatever its `side`.
@@ -105,12 +95,8 @@ def ca_cg(
         ``"chebyshev"`` (and ``"auto"``), ``"newton"`` or ``"monomial"``.
     plan : Plan, optional
         For the matrix powers of s steps; by default as for :class:`akx.MatrixPowers`.
-    threads, db
-        As for :class:`akx.MatrixPowers`.
     backend : str
         ``"auto"`` or the name of a backend: where b is. On a GPU see :mod:`akx.solvers.ca_cg_queued`.
-    return_stats : bool
-        Return a :class:`akx.solvers.SolveStats` too.
 
     Returns
     -------
@@ -144,8 +130,10 @@ def ca_cg(
     limit = check_count("maxiter", maxiter, 10 * system.n, least=0)
     if s == "auto" and plan is None:
         most = tuned_or(_AUTO_ON_DEVICE if system.on_device else most, "ca_cg", system, basis)
-    how = BlocksAhead if system.on_device else Blocks
-    return how(system, most, _AUTO_BASIS if basis == "auto" else basis, plan, limit).run(return_stats)
+    kind = system.stats.basis = _AUTO_BASIS if basis == "auto" else basis
+    V = system.rows(4)
+    make = BlocksAhead if system.on_device else Blocks
+    return iterate(system, V, limit, return_stats, lambda: make(system, V, most, kind, plan, limit).iteration())
 
 
 def _steps_of(s: Any, plan: Plan | None) -> int:

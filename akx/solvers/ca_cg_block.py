@@ -27,30 +27,19 @@ PIVOT = 1e-2
 TRUST = 1e-3
 #: Blocks in a row without an early end, after which s is doubled.
 _GOOD = 6
-#: Coefficients that are kept: the largest Ritz values of so many steps have long settled.
-_KEPT = 128
 #: Of LAPACK's dstebz: eigenvalues by their places.
 _BY_INDEX = 2
+#: Coefficients that are kept: the largest Ritz values of so many steps have long settled.
+_KEPT = 128
 
 
 @dataclass(frozen=True)
 class Block:
     """Steps done in coordinates.
 
-    Attributes
-    ----------
-    made : int
-        Steps.
-    old : (made, h) array
-        New directions have these coordinates in those before, their images in theirs.
-    new : (made, s + 1) array
-        Their coordinates in v_0 .. v_s,
-    images : (made, s + 1) array
-        and those of their images.
-    lengths : (made,) array
-        What x moves along each new direction.
-    norms, alphas, betas : (made,) arrays of float64
-        The residual's norm after each step, and the coefficients that CG has.
+    New directions have coordinates `old` (made, h) in those before, and `new` (made, s + 1) in v_0 .. v_s; their images
+    have the same `old` ones in the images before, and `images` (made, s + 1). x moves `lengths` (made,) along them.
+    `norms` (made,) are the residual's after each step, `alphas` and `betas` the coefficients that CG has.
     """
 
     made: int
@@ -90,9 +79,7 @@ def block_steps(
     E: NDArray[Any] | None = None,
     e: NDArray[Any] | None = None,
 ) -> Block:
-    """Up to `most` steps of CG.
-
-    They end where the residual's norm is at most `target`, and before a step whose inner products cannot be trusted.
+    """Up to `most` steps of CG, to a residual's norm of `target`, as far as their inner products can be trusted.
 
     Parameters
     ----------
@@ -121,14 +108,9 @@ def block_steps(
 def local_recurrences(G: NDArray[Any], s: int) -> NDArray[Any]:
     """The Gram matrix of U with directions of ordinary steps, as their recurrences have it.
 
-    In exact arithmetic <A p_i, v_j> is zero but for the newest j + 1 directions. Ordinary steps make a direction
-    conjugate to the one before alone, and older ones are so no longer where eigenvectors far from the others have
-    converged. That does no harm while each step is right by itself: CG then goes as in exact arithmetic for eigenvalues
-    in tiny intervals around these (Greenbaum 1989). A block that took out the older ones too would break its first
-    recurrences by as much as had been lost, and the steps from there on would be those of another method.
-
-    Source: A. Greenbaum, Behavior of slightly perturbed Lanczos and conjugate-gradient recurrences, Linear Algebra
-    Appl. 113 (1989) 7-63.
+    In exact arithmetic <A p_i, v_j> is zero but for the newest j + 1 directions. Ordinary steps keep a direction
+    conjugate to the one before alone, and go as in exact arithmetic for eigenvalues in tiny intervals around those of A
+    (A. Greenbaum, Linear Algebra Appl. 113 (1989) 7-63). A block that took out the older ones too would break that.
     """
     h = G.shape[0] - s - 1
     found = np.array(G)
@@ -230,23 +212,14 @@ def _steps(
 class Shifts:
     """Ritz values from the coefficients of CG's first steps, and the bases made of them.
 
-    Attributes
-    ----------
-    kind : str
-    largest : float
-        The largest Ritz value that a basis was made of.
-    is_open : bool
-        Whether more coefficients are of use.
+    `largest` is the largest Ritz value that a basis was made of; `is_open` says whether more coefficients are of use.
     """
 
     def __init__(self, kind: str, *, real: bool) -> None:
-        self.kind = kind
-        self.largest = 0.0
-        self._real = real
+        self.kind, self.largest, self.is_open = kind, 0.0, True
+        self._real, self._used = real, 0
         self._alphas: list[float] = []
         self._betas: list[float] = []
-        self.is_open = True
-        self._used = 0
         self._bases: dict[int, Basis] = {}
 
     def add(self, alphas: Any, betas: Any) -> None:
@@ -291,14 +264,7 @@ class Shifts:
 class Pace:
     """The s of the next block: lowered where blocks end early, raised again after good ones (Carson's adaptive s).
 
-    Parameters
-    ----------
-    most : int
-        The largest s, and the first.
-    least : int
-        The fewest steps for which a block is worth its work; below, s is 1.
-    stats : SolveStats
-        Where changes are noted.
+    It begins with `most`; below `least` steps a block is not worth its work, and s is 1.
     """
 
     def __init__(self, most: int, least: int, stats: SolveStats) -> None:

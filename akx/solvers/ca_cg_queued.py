@@ -1,22 +1,15 @@
 """Communication-avoiding CG on a GPU: blocks of s steps that are queued before the host knows what came of the last.
 
 The method is that of :mod:`akx.solvers.ca_cg`, and the device does all of a block by itself, a few of them in one
-graph: matrix powers, the Gram matrix with the s steps in coordinates behind it, and one pass that brings directions,
-their images, x and r up to date (`BlockQueue`). A block of which no step can be used changes
-nothing, nor do those behind it, so that the host may follow at leisure: it reads the records, renews the basis, bounds
-the drift of the residual, lowers and raises s.
+graph (`BlockQueue`). A block of which no step can be used changes nothing, nor do those behind it, so that the host may
+follow at leisure: it reads the records, renews the basis, bounds the drift of the residual, lowers and raises s.
 
-What is rare is the host's to do, as on a CPU, once all that was queued is done (:mod:`akx.solvers.ca_cg_solve` with the
-vectors on the device): the steps by which the first directions are found and the first block behind them, blocks in
-which images of directions are made anew or directions are no longer orthogonal to r, and all blocks where there is a
-callback. Every eight blocks, and less often while they are right, the device looks at the images.
+What is rare is the host's to do once all that was queued is done (:mod:`akx.solvers.ca_cg_solve`): the steps by which
+the first directions are found and the first block behind them, blocks in which images of directions are made anew or
+directions are no longer orthogonal to r, and all blocks where there is a callback.
 
 Words moved for s steps, in n: as on a CPU, s + 1 written by the powers, 2 s + 1 read for the Gram matrix, 3 s + 2 read
-and 2 s + 2 written at the end, and 2 s read for each look. Launches: those of the powers, and 2.
-
-With the two start vectors p and r (Hoemmen 2010) only 6 s + 8 would move in place of 8 s + 6, but the powers are of two
-vectors, which takes 1.2 to 1.5 times their time on an H100, and W is worse conditioned: blocks of s = 8 came to 4 steps
-for two of the gallery's matrices. That was the method here before.
+and 2 s + 2 written at the end, and 2 s read for each look at the images. Launches: those of the powers, and 2.
 """
 
 from __future__ import annotations
@@ -30,8 +23,8 @@ from numpy.typing import NDArray
 from akx.core.plan import Plan
 from akx.solvers.ca_cg_block import PIVOT, TRUST, Block
 from akx.solvers.ca_cg_solve import Blocks
-from akx.solvers.cg import AheadSteps, Steps
-from akx.solvers.system import System
+from akx.solvers.cg_steps import AheadSteps, Steps
+from akx.solvers.system import Rows, System
 
 __all__ = ["BlocksAhead"]
 
@@ -48,14 +41,14 @@ class BlocksAhead(Blocks):
 
     steps: AheadSteps
 
-    def __init__(self, system: System, most: int, kind: str, plan: Plan | None, limit: int) -> None:
+    def __init__(self, system: System, V: Rows, most: int, kind: str, plan: Plan | None, limit: int) -> None:
         self._rooms: dict[int, Any] = {}
         self._queues: dict[int, Any] = {}
         self._active: Any = None  # the queue at work
         self._tier = system.tier
         self._is_stuck = False  # the last block had no steps, and those behind it have none unless the basis changed
         self._is_to_replace = False
-        super().__init__(system, most, kind, plan, limit)
+        super().__init__(system, V, most, kind, plan, limit)
 
     def _make_steps(self) -> Steps:
         steps = AheadSteps(self.system, self.V, self.limit)
@@ -144,8 +137,7 @@ class BlocksAhead(Blocks):
             self._tier = self.system.tier
             self._queues.clear()
         if s not in self._queues:
-            operator = self._operator(self.shifts.basis(s).kind)
-            self._queues[s] = self.system.block_queue(self.W, self.V[3], s, operator)
+            self._queues[s] = self.system.block_queue(self.W, self.V[3], s, self._operator(self.shifts.basis(s).kind))
         self._active = self._queues[s]
         goal = self.system.target**2 * (1 - 16 * float(np.finfo(float).eps))
         left = self.limit - self.stats.iterations

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from akx.core.plan import Plan
 from akx.solvers.ca_cg_block import Block, Pace, Shifts, block_steps, local_recurrences
-from akx.solvers.cg import Steps, first_residual
-from akx.solvers.monitor import ENDED
-from akx.solvers.stopping import Claims
-from akx.solvers.system import Answer, System
+from akx.solvers.cg import Iteration
+from akx.solvers.cg_steps import Steps
+from akx.solvers.scaling import eps_of
+from akx.solvers.system import Rows, System
 
 __all__ = ["Blocks"]
 
@@ -35,41 +35,38 @@ _ALONG = 1e-2
 class Blocks:
     """V = [p, w, r, x] for ordinary steps; W = [P, A P, v_0 .. v_s], 3 s + 1 rows, for blocks, v_0 = r.
 
-    The newest of the directions are last; `have` of them are there, and the rows before these are zero.
-
-    Parameters
-    ----------
-    system : System
-    most : int
-        The largest s.
-    kind : str
-        Of the basis.
-    plan : Plan, optional
-        For `most` powers.
-    limit : int
-        Most steps.
+    The newest of the directions are last; `have` of them are there, and the rows before these are zero. `most` is the
+    largest s, `kind` that of the basis, `plan` for `most` powers.
     """
 
-    def __init__(self, system: System, most: int, kind: str, plan: Plan | None, limit: int) -> None:
+    def __init__(self, system: System, V: Rows, most: int, kind: str, plan: Plan | None, limit: int) -> None:
         self.system, self.stats, self.limit = system, system.stats, limit
-        self.work = system.work
-        self.V = system.rows(4)
-        self.W = system.rows(0)
+        self.work, self.V, self.W = system.work, V, system.rows(0)
         self.in_block = False  # whether r is in W
         self.have, self.whole = 0, True  # `whole`: these are all since r itself was the direction
         self.plain = True  # no block has made a step since then
         self.length = 0.0  # what x moved along the newest direction
         self.since = 0  # blocks since the images of directions were looked at; they are in the next one where it is -1
-        self.claims = Claims(system)
         self.most, self.pace = most, Pace(most, _LEAST, system.stats)
         self.ordinary = _FIRST * most if most > 1 else limit  # steps until the first block
         self.steps: Steps = self._make_steps()
         self.plan = plan
         self.shifts = Shifts(kind, real=system.dtype.kind != "c")
-        self.eps = float(np.finfo(system.dtype).eps)
-        self.drift, self.replaced, self.renewed = 0.0, 0, 0
-        self.care = 1.0
-        self.stats.basis = self.shifts.kind
+        self.eps = eps_of(system.dtype)
+        self.drift, self.care, self.replaced, self.renewed = 0.0, 1.0, 0, 0
+
+    def iteration(self) -> Iteration:
+        """What :func:`akx.solvers.cg.iterate` asks for."""
+        return self.steps, self._next, self._settle, self._begin_anew, self._notes
+
+    def _begin_anew(self) -> None:
+        self.in_block, self.drift = False, 0.0
+        self._forget(whole=True)
+        self.shifts.close()
+
+    def _notes(self) -> list[str]:
+        counts = (self.replaced, "residual replaced"), (self.renewed, "images of directions made anew")
+        return [f"{what} {times} times before it could drift away" for times, what in counts if times]
 
     @property
     def s(self) -> int:
@@ -80,46 +77,6 @@ class Blocks:
     def is_over(self) -> bool:
         """Whether no further step may be done: the residual claims to be small enough, or the steps ran out."""
         return self.steps.norm <= self.system.target or self.stats.iterations >= self.limit
-
-    def run(self, return_stats: bool) -> Answer:
-        """Solve."""
-        system, stats, steps, V = self.system, self.stats, self.steps, self.V
-        norm = first_residual(system, V[3], V[2])
-        if norm <= system.target:
-            why = "b is zero" if system.norm_b == 0 else "the first guess is good enough"
-            known = norm if system.norm_b else None
-            return system.finish(V[3], info=0, reason=why, iterations=0, return_stats=return_stats, residual=known)
-        info, reason, true = max(self.limit, 1), "the steps ran out", None
-        why = steps.begin(norm)
-        while not why and stats.iterations < self.limit:
-            if system.ended(self._settle):
-                info, reason = max(stats.iterations, 1), ENDED
-                break
-            if not self.is_over:  # a watch may have had the rest taken
-                why = self._next()
-            if not why and steps.norm <= system.target:
-                self._settle()
-                if self.claims.check(V[3], V[1], steps.norm):
-                    info, reason, true = 0, "converged", self.claims.true
-                    break
-                if self.claims.is_futile:
-                    info, reason = stats.iterations, self.claims.give_up(V[3])
-                    break
-                V[2] = V[1]
-                self.in_block, self.drift = False, 0.0
-                self._forget(whole=True)
-                self.shifts.close()
-                why = steps.begin(self.claims.true)
-        if why or self.claims.is_futile:
-            self._settle()
-            info, reason = steps.failed(why, (info, reason))
-        for times, what in ((self.replaced, "residual replaced"), (self.renewed, "images of directions made anew")):
-            if times:
-                stats.notes.append(f"{what} {times} times before it could drift away")
-        iterations = stats.iterations
-        return system.finish(
-            V[3], info=info, reason=reason, iterations=iterations, return_stats=return_stats, residual=true
-        )
 
     # ------------------------------------------------------------------------------------------------ for subclasses
 
@@ -143,11 +100,15 @@ class Blocks:
     def _next(self) -> str:
         """The next block or step; why there can be no more, or nothing."""
         iterations = self.stats.iterations
-        if self.steps.is_doubtful:  # the direction itself is looked at
-            return self._ordinary(keep=self.s > 1)
-        if iterations >= self.ordinary and self.s > 1 and (self.whole or self.have >= self.s):
-            return self._block()
-        return self._ordinary(keep=self.s > 1 and iterations >= self.ordinary - self.s)
+        has_directions = iterations >= self.ordinary and (self.whole or self.have >= self.s)
+        if self.s > 1 and has_directions and not self.steps.is_doubtful:  # else the direction itself is looked at
+            why = self._block()
+        else:
+            keep = iterations >= self.ordinary - self.s or self.steps.is_doubtful
+            why = self._ordinary(keep=self.s > 1 and keep)
+        if why:
+            self._settle()
+        return why
 
     # ------------------------------------------------------------------------------------------------ steps
 
@@ -224,9 +185,8 @@ class Blocks:
     def _leave_blocks(self) -> None:
         """Let an ordinary step be next, along the direction that CG has now: r + beta p, p being the newest one.
 
-        Of p as x moved along it. In exact arithmetic r is orthogonal to p. Where it is not, errors have grown along
-        eigenvectors that had converged, and ordinary steps would keep <p, r> / <r, r> as wrong as it is now, and with
-        it every alpha: they begin at r then.
+        Where r is not orthogonal to p, errors have grown along eigenvectors that had converged, and ordinary steps
+        would keep <p, r> / <r, r> as wrong as it is now, and with it every alpha: they begin at r then.
         """
         steps, V = self.steps, self.V
         V[2] = self.W[2 * self._slots]
@@ -278,18 +238,8 @@ class Blocks:
         return self.steps.grown()
 
     def _account(self, s: int, norms: list[float], lengths: Any) -> None:
-        """Count the steps of a block of s, of which there is one at least.
-
-        Parameters
-        ----------
-        s : int
-        norms : list of float
-            Of the residual after each step.
-        lengths : (made,) array
-            What x moved along each direction.
-        """
-        made = len(norms)
-        gamma = self.steps.norm**2
+        """Count the steps of a block of s: the residual's norm after each, and what x moved along each direction."""
+        made, gamma = len(norms), self.steps.norm**2
         for norm, length in zip(norms, lengths.tolist(), strict=True):
             self.steps.rayleigh.add(abs(length) ** 2 / gamma, norm**2 / gamma, norm**2)
             self.steps.count(norm)
@@ -325,8 +275,8 @@ class Blocks:
     def _has_drifted(self, of_x: float, of_r: float) -> bool:
         """Bound how far the residual has drifted from b - A x; whether that has become sqrt(eps) of its norm.
 
-        Rounding x and r in step 4 changes b - A x - r by eps times the moduli of what is added up (van der Vorst and Ye
-        2000, sec. 3; Carson 2015, sec. 5.2), sizes of the rows of W being the roots of G's diagonal.
+        Rounding x and r in step 4 changes b - A x - r by eps times the moduli of what is added up, sizes of the rows of
+        W being the roots of G's diagonal (van der Vorst and Ye 2000, sec. 3; Carson 2015, sec. 5.2).
         """
         norm, before = self.steps.norm, self.drift
         self.drift += self.eps * float(self.shifts.largest * of_x + of_r)
@@ -336,10 +286,8 @@ class Blocks:
 
     def _replace(self) -> None:
         """The true residual instead of the recurrence's, while that still changes nothing else."""
-        r = self.V[1]
-        norm = self.system.residual(self.V[3], r)
-        self.drift = self.eps * (self.shifts.largest * self.work.norm(self.V[3]) + norm)
+        r, x = self.V[1], self.V[3]
+        self.steps.norm = norm = self.system.residual(x, r)
+        self.drift = self.eps * (self.shifts.largest * self.work.norm(x) + norm)
         self.W[2 * self._slots] = r
-        self.steps.norm = norm
-        self.since = -1
-        self.replaced += 1
+        self.since, self.replaced = -1, self.replaced + 1

@@ -10,16 +10,12 @@ Let Q_{k+1} be the rows that Arnoldi's process has made, A Q_k^T = Q_{k+1}^T H_k
        H_new = ([C; R] B - [H_k; 0] C_s) R_s^-1,    s more columns of an upper Hessenberg matrix.
 4. The Givens rotations of GMRES on each column give each step's residual norm.
 
-The basis is Newton's with shifts from Ritz values: the solve begins with ordinary steps of Arnoldi, which make progress
-as any, until there are 2 s of them, or one cycle; the Ritz values are taken again when the first cycle is complete.
+The basis is Newton's with shifts from Ritz values, of 2 s ordinary steps at first, then of the first whole cycle.
 
 What keeps it safe: the columns of [C; R] divided by the norms of v_j have a condition number that says how many digits
-the new columns of H lose. Where it is above eps^(-1/2), only the leading columns that are below it are used, and s is
-halved; after some good steps it is doubled again, up to the s asked for. A step of one is one of Arnoldi's. Each cycle
-ends with the true residual; a cycle that raised it is taken back, and one that fell short is followed by one of
-ordinary steps. Where [C; R] is so bad that nothing is left, the next step is an ordinary one.
-
-A preconditioner must be part of the matrix: one from :mod:`akx.solvers.preconditioners` that folds.
+the new columns of H lose. Only the leading columns for which it is below eps^(-1/2) are used; where these are few s is
+halved, and doubled again after some good steps. Each cycle ends with the true residual; one that fell short of its
+estimate is followed by one of ordinary steps.
 """
 
 from __future__ import annotations
@@ -41,10 +37,10 @@ from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import arnoldi_of
 from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.folding import part_of
-from akx.solvers.gmres_cycles import Cycles
+from akx.solvers.gmres import Cycles
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Block, condition_of_block
-from akx.solvers.scaling import exponent_of, scaled
+from akx.solvers.scaling import eps_of, exponent_of, scaled
 from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, System, make_system
 
@@ -143,15 +139,7 @@ def ca_gmres(
 
 
 class _Steps:
-    """The steps of a cycle: ordinary ones, or s at a time.
-
-    Parameters
-    ----------
-    system : System
-        With the matrix that powers are made of.
-    most : int
-        Of s.
-    """
+    """The steps of a cycle: ordinary ones, or s at a time; `system` has the matrix that powers are made of."""
 
     def __init__(self, system: System, cycles: Cycles, most: int, basis: str, plan: Plan | None) -> None:
         self.system, self.cycles, self.plan = system, cycles, plan
@@ -159,7 +147,7 @@ class _Steps:
         self.W = system.rows(cycles.restart + 1 + most)
         self.arnoldi = arnoldi_of(system, self.W, most, preconditioned=False)
         self._kind = basis
-        self._limit = float(np.finfo(system.dtype).eps) ** -0.5
+        self._limit = eps_of(system.dtype) ** -0.5
         self._warm = min(2 * most, cycles.restart)
         self._bases: dict[int, Basis] = {}
         self._matrices: dict[int, NDArray[Any]] = {}  # of the bases

@@ -2,8 +2,7 @@
 
 H of shape (j+1, j) is upper Hessenberg. Each column meets the rotations of those before it and gets one more that
 removes its last entry; the last entry of the rotated right-hand side g is then, in modulus, the least residual with
-that column included (Saad, Schultz 1986, sec. 3.2). About 6 j operations on numbers of Python for column j, which are
-faster than NumPy's on numbers one by one. Everything is done in double precision.
+that column included (Saad, Schultz 1986, sec. 3.2). Everything is done in double precision.
 """
 
 from __future__ import annotations
@@ -24,26 +23,13 @@ _RULED = 1e-3
 
 
 class HessenbergQR:
-    """H = Q R, column by column, and g = Q^H beta e_1.
+    """H = Q R, column by column, and g = Q^H beta e_1, beta being the norm of the residual that a cycle begins with.
 
-    Parameters
-    ----------
-    beta : float
-        Norm of the residual that the cycle begins with.
-    room : int
-        Columns that there will be, about.
-
-    Attributes
-    ----------
-    size : int
-        Columns so far.
-    residual : float
-        The least residual with the columns so far.
+    There will be about `room` columns; so far there are `size`, with the least `residual`.
     """
 
     def __init__(self, beta: float, room: int = 32) -> None:
-        self.size = 0
-        self.residual = beta
+        self.size, self.residual = 0, beta
         self._H = np.zeros((room + 1, room))
         self._R, self._cosines, self._sines = np.zeros((room, room)), np.zeros(room), np.zeros(room)
         self._g = np.zeros(room + 1)
@@ -60,15 +46,9 @@ class HessenbergQR:
         return self.residual
 
     def extend(self, columns: NDArray[Any], target: float, most: int) -> NDArray[np.float64]:
-        """Add columns j, j+1, ... until the residual is `target` or less; the residuals' norms with each.
+        """Add at most so many of columns j, j+1, ... until the residual is `target` or less; its norms with each.
 
-        Parameters
-        ----------
-        columns : (j+1+count, count) array of float64 or complex128
-            Column i has j+i+2 entries, zeros behind.
-        target : float
-        most : int
-            The most columns that are added, at least 1.
+        columns (j+1+count, count), float64 or complex128: column i has j+i+2 entries, zeros behind.
         """
         j, count = self.size, min(most, columns.shape[1])
         if j + count > len(self._R) or self._is_narrower(columns):

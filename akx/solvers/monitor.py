@@ -7,35 +7,29 @@ taken before the watch does anything of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from akx.solvers.stats import SolveStats
 
-__all__ = ["ENDED", "PREPARED", "Watch", "Watched", "busy_seconds"]
+__all__ = ["ENDED", "PREPARED", "Watch", "Watched"]
 
 #: Why a solver stopped that a watch has ended.
 ENDED = "ended for another solver to go on"
 
 
-class Watch(Protocol):
-    """Looks at a solve.
+class Watch:
+    """Looks at a solve. This one does nothing."""
 
-    Attributes
-    ----------
-    is_of_prepared : bool
-        Whether the first step it looks at is to be one with products by a plan; else plain ones may come before it.
-    """
-
-    @property
-    def is_of_prepared(self) -> bool: ...
+    #: Whether the first step it looks at is to be one with products by a plan; else plain ones may come before it.
+    is_of_prepared = True
 
     def due(self, stats: SolveStats) -> bool:
         """Whether there is something to be done now; asked before every step, so it is cheap."""
-        ...
+        return False
 
     def ends(self, stats: SolveStats, target: float) -> bool:
         """Do it; whether the solver is to return x as it is."""
-        ...
+        return True
 
 
 class Watched:
@@ -48,20 +42,5 @@ class Watched:
         return None if self.callback is None else self.callback(value)
 
 
-class _Nothing:
-    is_of_prepared = True
-
-    def due(self, stats: SolveStats) -> bool:
-        return False
-
-    def ends(self, stats: SolveStats, target: float) -> bool:
-        return False
-
-
 #: A callback with which a solve prepares at once, and nothing else is done.
-PREPARED = Watched(None, _Nothing())
-
-
-def busy_seconds(stats: SolveStats) -> float:
-    """Seconds of steps, without the setup."""
-    return sum(seconds for phase, seconds in stats.seconds.items() if phase not in ("setup", "total"))
+PREPARED = Watched(None, Watch())

@@ -1,22 +1,17 @@
-r"""Orthonormal rows: blocks of vectors, or one vector, against all before and each other.
+"""Orthonormal rows: blocks of vectors, or one vector, against all before and each other.
 
 W of shape (m, n) holds vectors as rows; the first k are orthonormal, Q. A block V of s rows behind them becomes, with C
-of shape (k, s) and R upper triangular,
+of shape (k, s) and R upper triangular, V^T = Q^T C + Q_new^T R (block classical Gram-Schmidt, with CholQR within the
+block; one row is a block of one). One pass over memory brings C = conj(Q) V^T and G = conj(V) V^T. By Pythagoras the
+part of V that is orthogonal to Q has the Gram matrix G - C^H C = R^H R, so that the pass that subtracts Q^T C also
+divides by R (BCGS-PIP; Carson, Lund, Rozloznik, Thomas 2021). Where that matrix is not safely positive definite, V is
+projected first and factorised by Householder reflections.
 
-    V^T = Q^T C + Q_new^T R
-
-(block classical Gram-Schmidt, with CholQR within the block; one row is a block of one). One pass over memory brings
-the products of all rows with the new ones, C = conj(Q) V^T and G = conj(V) V^T. By Pythagoras the part of V that is
-orthogonal to Q has the Gram matrix G - C^H C = R^H R, so that the pass that subtracts Q^T C also divides by R
-(BCGS-PIP; Carson, Lund, Rozloznik, Thomas 2021). Where that matrix is not safely positive definite, V is projected
-first and factorised by Householder reflections; where what is left is too far from orthonormal, it is done again
-(BCGS2, CholQR2).
-
-When is it done again? Let delta be a bound of how far Q is from orthonormal, and kappa of how much shorter than V its
-independent parts are, from R scaled by the norms of V. The new rows then lose about kappa delta + kappa^2 eps. Where
-that is less than sqrt(eps), they are taken as they are: GMRES needs independent vectors and the residual's estimate to
-a few digits, not orthogonality to the last bit (Giraud, Langou 2002). Where it is more, the pass that makes the new
-rows also computes their products, so that the loss is known, not estimated, and only one that is too large costs more.
+Let delta be a bound of how far Q is from orthonormal, and kappa of how much shorter than V its independent parts are,
+from R scaled by the norms of V. The new rows then lose about kappa delta + kappa^2 eps. Where that is less than
+sqrt(eps), they are taken as they are: GMRES needs independent vectors, not orthogonality to the last bit (Giraud,
+Langou 2002). Where it is more, the pass that makes the new rows also computes their products, so that the loss is
+known, and where it is too large all is done again (BCGS2, CholQR2).
 
 Memory movement, in words: two passes that read (k + s) n, the second one writing s n; a third of the second kind where
 the loss was too large. Flops: 4 (k + s) s n, 2 (k + s) s n more to measure the loss
@@ -45,14 +40,8 @@ _SAFE = 1e-2
 class Block:
     """How a block of s rows V is made of the orthonormal ones: V^T = Q^T C + Q_new^T R.
 
-    Attributes
-    ----------
-    C : (k, s) array of float64 or complex128
-    R : (s, s) array, upper triangular
-    norms : (s,) array of float64
-        Lengths of the rows of V.
-
-    The block ends, with a smaller s, before the first row that is zero or not finite.
+    C (k, s); R (s, s), upper triangular; norms (s,), lengths of the rows of V. The block ends, with a smaller s, before
+    the first row that is zero or not finite.
     """
 
     C: NDArray[Any]
@@ -61,21 +50,10 @@ class Block:
 
 
 class Orthogonalizer:
-    """Makes the rows of W orthonormal from the first to the last.
+    """Makes the rows of W, (m, n), orthonormal in place from the first to the last.
 
-    Parameters
-    ----------
-    W : (m, n) array, C-contiguous
-        Changed in place.
-    loss : float, optional
-        How far from orthonormal rows may be; sqrt(eps) of their type by default.
-    work : Vectors, optional
-        The vector work of the backend that W is on; the host's by default.
-
-    Attributes
-    ----------
-    loss : float
-        The estimate of how far the rows so far are from orthonormal; set it to 0 when a new basis is begun.
+    They may be `loss` from it, by default sqrt(eps) of their type. `work` is that of the backend that W is on, by
+    default the host's. The attribute ``loss`` is the estimate of what they are so far; it is 0 for a new basis.
     """
 
     def __init__(self, W: Rows, loss: float | None = None, work: Any = None) -> None:
@@ -91,14 +69,10 @@ class Orthogonalizer:
         self.loss = 0.0
 
     def append(self, k: int) -> tuple[NDArray[Any], float]:
-        """Row k becomes orthonormal to those before it.
+        """Row k becomes orthonormal to those before it: c (k,) and r.
 
-        Returns
-        -------
-        c : (k,) array
-        r : float
-            0 where the row depends on those before it, up to rounding errors, or is zero; the row is then of no use.
-            Not finite where the row is not.
+        r is 0 where the row depends on those before it, up to rounding errors, or is zero, and then of no use. It is
+        not finite where the row is not.
         """
         block = self.append_block(k, 1)
         if block.norms.size == 0:
@@ -152,18 +126,9 @@ class Orthogonalizer:
 
 
 def condition_of_columns(T: NDArray[Any], norms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Condition numbers of the leading columns of a triangle, each column divided by the norm of what it came from.
+    """Condition numbers (s,) of ``T[:j+1, :j+1] / norms[:j+1]``, T (s, s) upper triangular, in the Frobenius norm.
 
-    Parameters
-    ----------
-    T : (s, s) array, upper triangular
-    norms : (s,) array
-
-    Returns
-    -------
-    (s,) array
-        Entry j is that of ``T[:j+1, :j+1] / norms[:j+1]`` in the Frobenius norm, which is within a factor of s of the
-        usual one; Inf from the first column that is zero or not finite.
+    That is within a factor of s of the usual one; Inf from the first column that is zero or not finite.
     """
     found = np.full(norms.size, np.inf)
     _conditions(T, norms, found)
@@ -171,13 +136,7 @@ def condition_of_columns(T: NDArray[Any], norms: NDArray[np.float64]) -> NDArray
 
 
 def condition_of_block(block: Block, k: int) -> NDArray[np.float64]:
-    """:func:`condition_of_columns` of [q_k, v_1 .. v_s], q_k being the row, of length 1, that the block was made of.
-
-    Returns
-    -------
-    (s,) array
-        Entry j is that of q_k and v_1 .. v_{j+1}.
-    """
+    """The same (s,) of q_k and v_1 .. v_{j+1}, q_k being the row, of length 1, that the block was made of."""
     found = np.full(block.norms.size + 1, np.inf)
     _conditions_with(block.C, block.R, block.norms, k, found)
     return found[1:]

@@ -41,20 +41,9 @@ _OVERHEAD = 6e-6
 class Products:
     """Products with A, counted and timed.
 
-    Attributes
-    ----------
-    matrix : Matrix
-        A, in `dtype`, and in units of the system's own.
-    work : Vectors
-        What is done with vectors, where they are.
-    cache : Cache
-        Where what is prepared comes from, and goes back to.
-    kind_of_work : tuple, optional
-        What others must ask for to have `work` next; None where it is not for others.
-    given : Matrix
-        A, in `dtype`.
-    under_way : working
-        Says that it solves, where that takes long.
+    `given` is A, `matrix` the same in units of the system's own; `work` does what is done with vectors, where they are.
+    What is prepared comes from `cache` and goes back there, `work` for those who ask for `kind_of_work`. `under_way`
+    says that it solves, where that takes long.
     """
 
     matrix: Matrix
@@ -97,10 +86,9 @@ class Products:
         return self.work.rows(count, self.n)
 
     def operator(self, k: int, kind: str = "monomial", plan: Plan | None = None) -> MatrixPowers | PlainOperator:
-        """The operator for k steps of bases of a kind, with the tuned plan where there is one.
+        """The operator for k steps of bases of a kind, this solve's alone until :meth:`release`.
 
-        It is borrowed from what is kept for the caller's A, or made, and this solve's alone until :meth:`release`. On a
-        device it does plain products until preparing has paid, unless a plan is given.
+        On a device it does plain products until preparing has paid, unless a plan is given.
         """
         if plan is None and self.is_plain:
             assert self._plain is not None
@@ -133,6 +121,12 @@ class Products:
             self.cache.give_spare(self.kind_of_work, self.work)
             self.kind_of_work = None
 
+    def _count(self, begin: float, products: int = 1) -> None:
+        """One pass over the matrix since `begin`."""
+        self.stats.add("matrix", begin)
+        self.stats.products += products
+        self.stats.matrix_passes += 1
+
     def product(self, v: Rows, out: Rows, *, apart: bool = False) -> Rows:
         """out = A v, counted and timed; both (n,), contiguous, not the same.
 
@@ -151,9 +145,7 @@ class Products:
         _apply(operator, v.reshape(1, self.n), pair.reshape(2, 1, self.n), None)
         if both is None:
             out[:] = pair[1]
-        self.stats.add("matrix", begin)
-        self.stats.products += 1
-        self.stats.matrix_passes += 1
+        self._count(begin)
         return out
 
     def product_in(self, V: Rows, j: int) -> None:
@@ -164,33 +156,33 @@ class Products:
         operator = self.operator(1)
         begin = time.perf_counter()
         _apply(operator, V[j : j + 1], V[j : j + 2].reshape(2, 1, self.n), None)
-        self.stats.add("matrix", begin)
-        self.stats.products += 1
-        self.stats.matrix_passes += 1
+        self._count(begin)
 
     def powers(self, block: Rows, out: Rows, basis: Basis, plan: Plan | None = None) -> Rows:
-        """The bases of all start vectors of a step in one pass over the matrix, counted and timed.
+        """out[j, i] = p_j(A) block[i] in one pass over the matrix, counted and timed.
 
-        Parameters
-        ----------
-        block : (b, n) array
-            Start vectors.
-        out : (s+1, b, n) array, C-contiguous
-            ``out[j, i]`` becomes p_j(A) block[i].
-        basis : Basis
-            Of s steps.
+        block (b, n), out (s+1, b, n), C-contiguous, and a basis of s steps.
         """
         if plan is None and self._is_plain(basis.k, len(block), basis.kind):
-            with self.stats.phase("matrix"):
-                out[0] = block
-                host_products.powers_into(self._arrays, out, basis)
+            begin = time.perf_counter()
+            out[0] = block
+            host_products.powers_into(self._arrays, out, basis)
         else:
             operator = self.operator(basis.k, basis.kind, plan)
-            with self.stats.phase("matrix"):
-                _apply(operator, block, out, basis)
-        self.stats.products += basis.k * len(block)
-        self.stats.matrix_passes += 1
+            begin = time.perf_counter()
+            _apply(operator, block, out, basis)
+        self._count(begin, basis.k * len(block))
         return out
+
+    def _plain_product(self, v: Rows, out: Rows) -> Rows:
+        stats, begin = self.stats, time.perf_counter()
+        host_products.product_into(self._arrays, v, out)
+        stats.add("matrix", begin)
+        stats.products += 1
+        stats.matrix_passes += 1
+        return out
+
+    # ------------------------------------------------------------------------------------------- plain or planned
 
     def _is_plain(self, k: int, vectors: int, kind: str = "monomial") -> bool:
         """Whether k products are SciPy's: where a plan is no quicker, and until preparing has paid and all is compiled.
@@ -213,14 +205,6 @@ class Products:
         self.prepare()
         return False
 
-    def _plain_product(self, v: Rows, out: Rows) -> Rows:
-        stats, begin = self.stats, time.perf_counter()
-        host_products.product_into(self._arrays, v, out)
-        stats.add("matrix", begin)
-        stats.products += 1
-        stats.matrix_passes += 1
-        return out
-
     def plain_where_short(self) -> None:
         """Have plain products on the host where prepared ones would take longer."""
         matrix = self.matrix
@@ -230,17 +214,17 @@ class Products:
 
     def rent(self) -> None:
         """Have plain products as long as preparing has not paid for this matrix."""
-        if self.on_device:
-            from akx.operator.device_products import device_rent, plain_on
-
-            self._rent = device_rent(self.given, "solve", self.work.backend)
-            if self._rent is not None:
-                self._epoch = self.cache.epoch
-                self._plain = plain_on(self.matrix, self.work.backend)
-                self._rent = None if self._plain is None else self._rent
+        if not self.on_device:
+            size = self.matrix.nnz, self.matrix.nbytes
+            self._rent = tiers.rent_of(owner_of(self.given), "solve", *size, _OVERHEAD)
             return
-        size = self.matrix.nnz, self.matrix.nbytes
-        self._rent = tiers.rent_of(owner_of(self.given), "solve", *size, _OVERHEAD)
+        from akx.operator.device_products import device_rent, plain_on
+
+        self._rent = device_rent(self.given, "solve", self.work.backend)
+        if self._rent is not None:
+            self._epoch = self.cache.epoch
+            self._plain = plain_on(self.matrix, self.work.backend)
+            self._rent = None if self._plain is None else self._rent
 
     @property
     def is_plain(self) -> bool:
@@ -267,6 +251,8 @@ class Products:
             if not isinstance(other, NumpyVectors):
                 self.work.give_way(other)
 
+    # ------------------------------------------------------------------------------------------- queued on a device
+
     @property
     def tier(self) -> int:
         """1 once what is queued is to be by the plan; 0 while products are plain ones."""
@@ -288,10 +274,7 @@ class Products:
     ) -> tuple[Any, Any]:
         """The program for powers of so many vectors and its coefficients, to be part of what is queued.
 
-        Raises
-        ------
-        PlanError
-            Where the plan brings the matrix from the host while it is used: such work cannot be recorded.
+        Raises PlanError where the plan brings the matrix from the host while it is used.
         """
         with self.stats.phase("setup"):
             program, coefficients = operator.program(vectors, basis)

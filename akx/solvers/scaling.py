@@ -57,15 +57,7 @@ _PLAIN = Units()
 
 
 def units_of(matrix: int | None, rhs: int | None, guess: int | None, dtype: np.dtype[Any]) -> Units:
-    """The units for a system.
-
-    Parameters
-    ----------
-    matrix, rhs, guess : int or None
-        Exponents of the largest entries of A, b and x0, of :func:`exponent_of`; None where there is none but zero.
-    dtype : dtype
-        Of the vectors.
-    """
+    """The units for a system whose A, b and x0 have largest entries of these exponents (:func:`exponent_of`)."""
     if rhs is None:
         return _PLAIN  # the solution is zero
     size = rhs

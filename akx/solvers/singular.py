@@ -41,15 +41,8 @@ _ROUNDS, _ACCURACY, _DUST = 4, 1e-6, 1e-8
 def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_the_way: bool = False) -> str:
     """In words that the system seems to have no solution; empty where that cannot be said.
 
-    Parameters
-    ----------
-    system : System
-    x : (n,) rows
-        The best one so far.
-    start : (n,) rows, optional
-        A vector that may be near to a z; by default the residual of `x`.
-    on_the_way : bool
-        Whether the solve would go on, so that looking is to take little.
+    `x` is the best one so far, `start` a vector that may be near to a z, by default the residual of `x`. `on_the_way`
+    the solve would go on, so that looking is to take little.
     """
     if system.solvable:
         return ""
@@ -113,11 +106,10 @@ def _left_null_vector(
     shift = np.finfo(A.dtype).eps * np.where(sums > 0, sums, 1)
     eliminate = _elimination(adjoint + sp.diags_array(shift))
     ways: list[tuple[Callable[[NDArray[Any], int], tuple[NDArray[Any], int]], int]]
+    ways = [(by_bicgstab, most), (by_lsmr, min(most, _LEAST_OF_END) // 2 if to_the_end else 0)]
     if eliminate is not None:
         ways = [(lambda z, _: (eliminate(shift * z), 2), 2 * _ROUNDS)]
-    else:
-        ways = [(by_bicgstab, most), (by_lsmr, min(most, _LEAST_OF_END) // 2 if to_the_end else 0)]
-    z = v = v.astype(A.dtype)
+    v = v.astype(A.dtype)
     for refine, left in ways:
         z = v
         for _ in range(_ROUNDS):

@@ -1,8 +1,7 @@
 """`Solver`: a method for one matrix, prepared once and called often.
 
-It is the solver of a name, or what :func:`akx.solvers.solve` takes, with all that belongs to the matrix done
-beforehand: the canonical matrix, what M is, which method it is to be, the plans and the layouts of its powers. What a
-call pays for is what belongs to its right-hand side. Operators are kept in a cache of the solver's own
+The canonical matrix, what M is, which method it is to be, the plans and the layouts of its powers are there beforehand;
+a call pays for what belongs to its right-hand side. Operators are kept in a cache of the solver's own
 (:mod:`akx.operator.cache`), which nothing else makes room in.
 """
 
@@ -26,8 +25,10 @@ from akx.operator.lookup import kept_by
 from akx.operator.matrix_values import same_pattern
 from akx.operator.start_vectors import is_matrix_there
 from akx.solvers.arguments import place_of
-from akx.solvers.auto import Auto, Settled, answer_by, call_solver, families_for
-from akx.solvers.monitor import Watched
+from akx.solvers.auto import Auto, answer_by, families_for, solve
+from akx.solvers.monitor import Watch, Watched
+from akx.solvers.registry import SOLVERS
+from akx.solvers.solver_pair import Settled, call_solver
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import Answer
 
@@ -37,6 +38,8 @@ __all__ = ["Solver"]
 _PRECONDITIONERS = ("jacobi", "chebyshev", "spai")
 #: Steps after which a solve has all that it needs: of a classic method, and of others where no block comes before.
 _STEPS, _MOST_STEPS = 3, 60
+#: Options of some methods, as they are where they are not given.
+_USUAL = {"restart": None, "s": "auto", "basis": "auto", "plan": None, "callback_type": "pr_norm"}
 
 
 class Solver:
@@ -78,15 +81,10 @@ class Solver:
 
     Notes
     -----
-    It prepares at once: making it does the first steps of a solve with a right-hand side of its own, for which a
-    foreign `M` is not called. Where that makes nothing quicker, as for products of a small matrix on the host, it stays
-    with plain products and NumPy.
-
+    Making it does the first steps of a solve with a right-hand side of its own, for which a foreign `M` is not called.
     Several threads may call one object. Their calls are done one after another, each with the values that it began
-    with; a callback may call it too, and has operators prepared for that.
-
-    What is prepared stays as long as the object, and is not counted in what :func:`akx.clear_cache` forgets. A copy and
-    a pickle have the matrix and what was asked for, and prepare with their first call.
+    with; a callback may call it too. What is prepared stays as long as the object, whatever :func:`akx.clear_cache`
+    forgets. A copy and a pickle have the matrix and what was asked for, and prepare with their first call.
 
     Examples
     --------
@@ -130,8 +128,7 @@ class Solver:
                     hint="tune them beforehand: akx.tune, or `akx tune`",
                 )
         special = {"restart": restart, "s": s, "basis": basis, "plan": plan, "callback_type": callback_type}
-        usual = {"restart": None, "s": "auto", "basis": "auto", "plan": None, "callback_type": "pr_norm"}
-        _check_options(method, {name: value for name, value in special.items() if value != usual[name]})
+        _check_options(method, {name: value for name, value in special.items() if value != _USUAL[name]})
         places = {"threads": threads, "db": db, "backend": backend}
         is_there = backend != HOST and is_matrix_there(A)
         if is_there:
@@ -144,13 +141,7 @@ class Solver:
             self._prepare()
 
     def _begin(
-        self,
-        matrix: Matrix,
-        method: str,
-        M: Any,
-        special: dict[str, Any],
-        places: dict[str, Any],
-        tune: str | None = None,
+        self, matrix: Matrix, method: str, M: Any, special: dict[str, Any], places: dict[str, Any], tune: str | None
     ) -> None:
         self.method, self._special, self._places = method, special, places
         self._lock, self._cache = ForkSafeLock(), Cache(is_bounded=False, tune=tune)
@@ -161,19 +152,11 @@ class Solver:
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            return {
-                "matrix": self._matrix,
-                "method": self.method,
-                "M": self._name or self.M,
-                "special": self._special,
-                "places": self._places,
-                "tune": self._cache.tune,
-            }
+            asked = {"special": self._special, "places": self._places, "tune": self._cache.tune}
+            return {"matrix": self._matrix, "method": self.method, "M": self._name or self.M, **asked}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self._begin(**state)
-
-    # ---------------------------------------------------------------------------------------------- properties
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -194,8 +177,6 @@ class Solver:
         method = self.method + (f" ({', '.join(taken)})" if taken else "")
         M = "" if self.M is None else f", M={self._name or type(self.M).__name__}"
         return f"<Solver {matrix.n}x{matrix.n}, nnz={matrix.nnz}, {matrix.dtype}: {method}{M}>"
-
-    # ---------------------------------------------------------------------------------------------- calls
 
     def __call__(
         self,
@@ -275,8 +256,6 @@ class Solver:
             self._name = name
             self._take(renewed, M)
 
-    # ---------------------------------------------------------------------------------------------- preparing
-
     def _take(self, matrix: Matrix, M: Any) -> None:
         """Have new values, and another M."""
         self._version += 1
@@ -317,10 +296,8 @@ class Solver:
         call_solver(name, self._matrix, b, None, options, self._special, Watched(None, _Begun(steps)))
 
 
-class _Begun:
+class _Begun(Watch):
     """Ends a solve when it has begun: after the first block, or so many steps."""
-
-    is_of_prepared = True
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -328,14 +305,9 @@ class _Begun:
     def due(self, stats: SolveStats) -> bool:
         return bool(stats.s) or stats.iterations >= self._steps
 
-    def ends(self, stats: SolveStats, target: float) -> bool:
-        return True
-
 
 def _check_options(method: Any, given: Mapping[str, Any]) -> None:
     """Raise for a method that there is not, and for options that it has not."""
-    from akx.solvers import SOLVERS, solve
-
     if method != "auto" and (not isinstance(method, str) or method not in SOLVERS):
         raise unknown_name("method", method, ("auto", *SOLVERS))
     has = signature(solve if method == "auto" else SOLVERS[method]).parameters

@@ -1,11 +1,9 @@
 """Which s a communication-avoiding solver takes by itself: the one that was tuned for the matrix, where there is one.
 
-What :func:`akx.solvers.tune_for` finds is a timing in the plan database (:mod:`akx.plandb.timing`): the s, and how
-long a step took with it. It counts while the plan of the matrix powers that it was found with is the one in use: a plan
-that is tuned anew by itself is chosen for no solver.
-
-How long a step of a classic solver and of its communication-avoiding sister take, which :func:`akx.solvers.solve`
-finds out, is another timing, under all that the two steps depend on.
+What :func:`akx.solvers.tune_for` finds is a timing in the plan database (:mod:`akx.plandb.timing`). It counts while the
+plan of the matrix powers that it was found with is the one in use: a plan that is tuned anew by itself is chosen for no
+solver. How long a step of a classic solver and of its counterpart take, which :func:`akx.solvers.solve` finds out, is
+another timing.
 """
 
 from __future__ import annotations
@@ -32,13 +30,12 @@ __all__ = [
     "Powers",
     "chosen_steps",
     "keep",
-    "keep_sisters",
-    "known_sisters",
+    "keep_pair",
+    "known_pair",
     "powers_of",
     "timing_key",
     "tuned_or",
 ]
-
 
 #: What :func:`tuned_or` has found, by what it was asked and the state of the database; and how much of that is kept.
 _found: dict[tuple[Any, ...], Chosen | None] = {}
@@ -47,18 +44,7 @@ _MOST_FOUND = 1000
 
 @dataclass(frozen=True)
 class Powers:
-    """The matrix powers of a solver.
-
-    Attributes
-    ----------
-    basis : str
-        The kind that ``basis="auto"`` is.
-    start_vectors : int
-    per_step : int
-        Powers of a basis for each of the s steps.
-    choices : tuple of int
-        Values of s to choose from.
-    """
+    """The matrix powers of a solver: what ``basis="auto"`` is, powers for each step, and values of s to try."""
 
     basis: str
     start_vectors: int
@@ -110,19 +96,7 @@ def chosen_steps(
     db: Any = None,
     backend: str = HOST,
 ) -> Chosen | None:
-    """What was tuned for a solver on this matrix and device, or None.
-
-    Parameters
-    ----------
-    solver : str
-        ``"ca_cg"``, ``"ca_gmres"`` or ``"ca_bicgstab"``.
-    matrix : Matrix
-        In the type that the solver computes in.
-    basis, threads, db
-        As for the solver.
-    backend : str
-        The name of a backend.
-    """
+    """What was tuned for a communication-avoiding solver on this matrix, in the type it computes in, and device."""
     powers, database = powers_of(solver, backend), database_of(db)
     found = None
     key = timing_key(solver, matrix, basis=basis, threads=threads, backend=backend)
@@ -167,18 +141,10 @@ def timing_key(
     threads: int | None = None,
     backend: str = HOST,
 ) -> TimingKey:
-    """The key of the s that is best for a solver, or of the choice between a classic solver and its sister.
+    """The key of the s that is best for a solver, or of the choice between a classic `solver` and its counterpart.
 
-    Parameters
-    ----------
-    solver : str
-        Name of the solver, or of the classic one of two.
-    s : int or str
-        Most steps for each pass; ``"auto"`` where none is asked for and none was tuned.
-    basis, restart, threads, backend
-        As for the solvers; `restart` counts for gmres alone.
-    M : str
-        What the preconditioner is, "" where there is none.
+    `s` is ``"auto"`` where none is asked for and none was tuned; `restart` counts for gmres alone; `M` says what the
+    preconditioner is, "" where there is none.
     """
     from akx.plandb import TimingKey
     from akx.tuner.space import plan_key
@@ -199,10 +165,10 @@ def timing_key(
     )
 
 
-def known_sisters(key: TimingKey, db: Any = None) -> tuple[float, float] | None:
-    """Seconds of a step of the classic solver and of its sister, the latter Inf where its basis is of no use; or None.
+def known_pair(key: TimingKey, db: Any = None) -> tuple[float, float] | None:
+    """Seconds of a step of the classic solver and of its counterpart, Inf where its basis is of no use.
 
-    None also where the database cannot be read.
+    None where they are not known, also where the database cannot be read.
     """
     database = database_of(db)
     found = database.find_timings(key)
@@ -210,8 +176,8 @@ def known_sisters(key: TimingKey, db: Any = None) -> tuple[float, float] | None:
     return (found[0].step(key.solver), found[0].step(f"ca_{key.solver}")) if found else None
 
 
-def keep_sisters(key: TimingKey, seconds: tuple[float, float], db: Any = None) -> bool:
-    """Keep what :func:`known_sisters` is to find; whether that was possible."""
+def keep_pair(key: TimingKey, seconds: tuple[float, float], db: Any = None) -> bool:
+    """Keep what :func:`known_pair` is to find; whether that was possible."""
     return keep(key, dict(zip((key.solver, f"ca_{key.solver}"), seconds, strict=True)), db)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 __all__ = ["SolveStats"]
@@ -15,12 +15,10 @@ class SolveStats:
 
     Attributes
     ----------
-    method : str
-        The solver's name.
+    method, reason : str
+        The solver's name; and why it stopped, in words.
     converged : bool
         Whether the true residual ||b - A x|| met the tolerance when it was computed at the end.
-    reason : str
-        Why the solver stopped, in words.
     iterations : int
         Steps of the method, in the sense of its classic form: one product of cg, gmres; two products of bicgstab.
     residuals : list of float
@@ -29,16 +27,14 @@ class SolveStats:
     residual, target : float
         The true residual's norm at the end, and what it was to be: max(rtol ||b||, atol).
     products : int
-        Products of A with a vector, those included that a preconditioner of akx does: a polynomial as many as its
-        degree each time it is applied. What any other M does is not known, and not counted.
+        Products of A with a vector, those of a preconditioner of akx included; what any other M does is not known.
     matrix_passes : int
         Times that the matrix was read from slow memory, with s powers of any number of vectors as one, and so a
         polynomial as preconditioner: equal to `products` for classic solvers without one.
     seconds : dict of str to float
         Wall time by phase: ``"matrix"``, ``"orthogonalize"``, ``"vectors"``, ``"small"``, ``"precondition"``,
-        ``"setup"``, ``"device"`` and ``"total"``. On a GPU work is queued, and a phase has the time that the host took
-        to queue it and to wait: ``"device"`` is the wait for whole steps that were queued ahead. Of
-        :func:`akx.solvers.solve` also ``"choose"``, for choosing and measuring.
+        ``"setup"``, ``"device"`` and ``"total"``, and of :func:`akx.solvers.solve` ``"choose"``. On a GPU work is
+        queued: ``"device"`` is the wait for whole steps that were queued ahead.
     s : list of int
         Steps per basis, one entry for each basis that was made; empty for classic solvers.
     basis : str
@@ -71,23 +67,23 @@ class SolveStats:
         self.seconds[name] = self.seconds.get(name, 0.0) + now - begin
         return now
 
+    def after(self, before: SolveStats | None, *, first: int = 1) -> SolveStats:
+        """This record with the work of the solve before it, whose last residuals are the `first` ones of this."""
+        if before is not None:
+            self.residuals = before.residuals + self.residuals[first:]
+            self.iterations += before.iterations
+            self.products += before.products
+            self.matrix_passes += before.matrix_passes
+            self.s, self.notes = before.s + self.s, before.notes + self.notes
+            self.basis = self.basis or before.basis
+            for phase, seconds in before.seconds.items():
+                self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+        return self
+
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types."""
-        return {
-            "method": self.method,
-            "converged": self.converged,
-            "reason": self.reason,
-            "iterations": self.iterations,
-            "residual": self.residual,
-            "target": self.target,
-            "products": self.products,
-            "matrix_passes": self.matrix_passes,
-            "seconds": dict(self.seconds),
-            "s": list(self.s),
-            "basis": self.basis,
-            "notes": list(self.notes),
-            "residuals": list(self.residuals),
-        }
+        found = asdict(self)
+        return found | {"residuals": found.pop("residuals")}
 
 
 class _Phase:

@@ -27,17 +27,12 @@ class Claims:
     """Claims of convergence by a recurrence, each checked by the true residual."""
 
     def __init__(self, system: System) -> None:
-        self._system = system
-        self._last = np.inf
-        self._futile = 0
+        self._system, self._futile = system, 0
+        self._last = self.true = np.inf  # norms of true residuals
         self._best: Rows | None = None
-        self.true = np.inf
 
     def check(self, x: Rows, out: Rows, claimed: float) -> bool:
-        """Whether x is good enough; `out` becomes its true residual and :attr:`true` that residual's norm.
-
-        Where it is not, the solver is to go on from the residual in `out`, unless :attr:`is_futile`.
-        """
+        """Whether x is good enough; `out` becomes its true residual, to go on from unless :attr:`is_futile`."""
         self.true = self._system.residual(x, out)
         if self.true <= self._system.target:
             return True
@@ -63,13 +58,7 @@ class Claims:
 
 
 class Best:
-    """The best x so far, kept as the x of the system: what is returned where there is no answer.
-
-    Attributes
-    ----------
-    norm : float
-        Of its residual.
-    """
+    """The best x so far, kept as the x of the system, and its residual's `norm`: returned where there is no answer."""
 
     def __init__(self, system: System) -> None:
         self._system = system

@@ -2,10 +2,8 @@
 
     |a_ij - conj(a_ji)| <= 16 eps max(|a_ij|, |a_ji|, sqrt(|a_ii| |a_jj|)),    an entry that is not there being zero.
 
-A product D A D rounds a_ij and a_ji differently, by some eps of their own size. A sum of element matrices, as in
-B^T K B, does so by some eps of its largest terms, which may cancel: in a sum of positive semidefinite ones these are at
-most sqrt(a_ii a_jj), hence the third size. The measure does not change under symmetric scaling, and bounds what is not
-Hermitian in D^-1/2 A D^-1/2 entry by entry. :attr:`akx.core.matrix.Features.value_symmetry` is exact, and remains so.
+A product D A D rounds a_ij and a_ji by some eps of their own size; a sum of element matrices, as in B^T K B, by some
+eps of its largest terms, at most sqrt(a_ii a_jj). The measure does not change under symmetric scaling.
 
 One pass: each entry is read twice, and four words for each row.
 """

@@ -4,9 +4,9 @@ SciPy's meanings: a solve has converged when ||b - A x|| <= max(rtol ||b||, atol
 the number of iterations where they ran out, and negative for a breakdown. x has the shape of b, (n,) or (n, 1) (SciPy's
 is (n,) in any case), and the common type of A, b, x0 and a complex M. A zero right-hand side has the solution zero.
 
-Vectors of a solver are rows: an array W of shape (m, n), C-contiguous, holds m vectors, each contiguous; so does what
-:class:`akx.MatrixPowers` fills. They are NumPy arrays, or arrays of the GPU: solvers take rows of them, copy by
-assigning rows, and leave all arithmetic to :attr:`System.work`, the vector work of the backend.
+Vectors of a solver are rows: an array W of shape (m, n), C-contiguous, holds m vectors, each contiguous. They are NumPy
+arrays, or arrays of the GPU: solvers take rows of them, copy by assigning rows, and leave all arithmetic to
+:attr:`System.work`, the vector work of the backend.
 
 A system of extreme scale is solved in :attr:`System.units` of its own (:mod:`akx.solvers.scaling`): all that a solver
 sees is in these, all that the caller gets in the caller's.
@@ -28,13 +28,13 @@ from akx.core.errors import ArgumentError
 from akx.operator import tiers
 from akx.operator.cache import CACHE
 from akx.operator.lookup import cache_of, derived
-from akx.solvers.arguments import Arguments, GivenVector
-from akx.solvers.given_preconditioner import (
-    AppliesAnywhere,
+from akx.solvers.arguments import (
+    Arguments,
+    GivenVector,
     by_foreign,
     diagonal_of,
+    is_ours,
     makes_new_arrays,
-    products_of,
     real_if_told,
 )
 from akx.solvers.monitor import Watch, Watched
@@ -46,17 +46,14 @@ from akx.solvers.vector_work import checked_norm, is_compiled, make_work, scaled
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-
 __all__ = ["Answer", "Rows", "System", "make_system"]
 
-#: Steps without progress: see :meth:`System.ended`.
+#: Steps that are done without a word of progress: see :meth:`System.ended`.
 _STEPS = 16
 #: Entries of a matrix whose steps take less than a millisecond.
 _SHORT = 100_000
-
 #: The caller's own units.
 _PLAIN = Units()
-
 #: What a solver returns: x and info, and the record of the solve where it was asked for.
 Answer = tuple[Any, int] | tuple[Any, int, SolveStats]
 
@@ -69,30 +66,21 @@ class System(Products):
     ----------
     b, x : (n,) arrays of `dtype`
         Right-hand side, and the first guess, a copy that the solver may work on.
-    M : LinearOperator or None
-        The preconditioner, an approximation of A^-1.
-    diagonal : (n,) array or None
-        Its entries, where M is known to be a diagonal matrix.
-    applies : AppliesAnywhere or None
-        M, where it is given vectors wherever they are.
-    products_of_M : int
-        Products with A in an application of M, as far as it says so.
+    M, diagonal, products_of_M
+        The preconditioner, an approximation of A^-1; its entries, (n,), where it is known to be diagonal; products with
+        A in an application, as far as it says so. `applies` is M where it has ``apply(r, out)``, for vectors anywhere.
     solvable : bool
         Whether it is known to have a solution.
     target : float
         The residual's norm to be reached: max(rtol ||b||, atol), in `units`.
     zero_guess : bool
         Whether x is zero, so that b is its residual.
-    shape : tuple of int
-        Of the x that the caller gets.
-    like : array, optional
-        The caller's array on the GPU, of whose kind x is to be.
+    shape, like
+        Of the x that the caller gets, and the caller's array on the GPU of whose kind it is to be.
     stats : SolveStats
         In `units` but for its notes, until :meth:`finish`.
     units : Units
         What is extreme is worked on in these; false where nothing is.
-    watch : Watch, optional
-        Of the caller's, see :meth:`ended`.
     begun : float
         When the system was made, on :func:`time.perf_counter`.
     """
@@ -110,18 +98,14 @@ class System(Products):
     units: Units = _PLAIN
     watch: Watch | None = None
     diagonal: NDArray[Any] | None = None
-    applies: AppliesAnywhere | None = None
+    applies: Any = None
     products_of_M: int = 0
     solvable: bool = False
     _of_M: int | None = None
     _steps: int = 0
 
     def precondition(self, r: Rows) -> Rows:
-        """M r, a new array; r itself without a preconditioner.
-
-        One that :class:`AppliesAnywhere` is given arrays of the GPU. Any other has its matvec called, with r in host
-        memory.
-        """
+        """M r, a new array; r itself without a preconditioner. An M that does not `apply` gets r in host memory."""
         if self.M is None:
             return r
         self.stats.products += self.products_of_M
@@ -164,8 +148,7 @@ class System(Products):
         """out = b - A x, by a product that is counted; its norm, which is right for entries of any size."""
         self.product(x, out, apart=True)
         begin = time.perf_counter()
-        with np.errstate(over="ignore"):
-            found = checked_norm(self.work, float(self.work.remain(self.b, out)), out)
+        found = self.checked_norm(float(self.work.remain(self.b, out)), out)
         self.stats.add("vectors", begin)
         return found
 
@@ -218,10 +201,6 @@ class System(Products):
         if self.callback is not None:
             self.callback(self._answer(x if self.on_device else x.copy(), (self.n,)))
 
-    def answer(self, x: Rows) -> Any:
-        """x in the shape, the kind and the units of b."""
-        return self._answer(x, self.shape)
-
     def _representable(self, x: Rows) -> Rows:
         """x as the caller will have it, with digits cut off where it is tiny there; zero where it is too large."""
         exponent = self.units.solution
@@ -231,6 +210,7 @@ class System(Products):
         return self.work.from_host(host if np.isfinite(host).all() else np.zeros_like(host))
 
     def _answer(self, x: Rows, shape: tuple[int, ...]) -> Any:
+        """x in a shape, and in the kind and the units of b."""
         if self.units.solution:
             x = self.work.from_host(scaled(self.work.to_host(x), self.units.solution))
         if not self.on_device:
@@ -251,18 +231,10 @@ class System(Products):
     ) -> Answer:
         """The answer, after the true residual was computed: ``info == 0`` is never said for one above the target.
 
-        After a breakdown the answer is :attr:`x` where its residual is smaller: the first guess, or the best that a
-        method has put there since. So it is in any case where a method has blown up. A residual may grow on the way, by
-        the root of the condition number of A; beyond that it says nothing.
-
-        Parameters
-        ----------
-        info : int
-            What the solver thinks: 0 converged, > 0 iterations ran out, < 0 breakdown.
-        reason : str
-            In words.
-        residual : float, optional
-            The norm of b - A x for this very x, where :meth:`residual` has just found it.
+        After a breakdown, and where a method has blown up, the answer is :attr:`x` where its residual is smaller: the
+        first guess, or the best that a method has put there since. A residual may grow on the way, by the root of the
+        condition number of A; beyond that it says nothing. `info` and `reason` are what the solver thinks; `residual`
+        is the norm of b - A x for this very x, where :meth:`residual` has just found it.
         """
         stats, units = self.stats, self.units
         known, x = x, self._representable(x)
@@ -291,7 +263,7 @@ class System(Products):
             info = 0
         stats.reason = reason
         stats.seconds["total"] = time.perf_counter() - self.begun
-        answer = self.answer(x)
+        answer = self._answer(x, self.shape)
         self.release()
         return (answer, info, stats) if return_stats else (answer, info)
 
@@ -311,26 +283,12 @@ def make_system(
     backend: str = "auto",
     scale: bool = True,
 ) -> System:
-    """Check the arguments that all solvers share.
+    """Check the arguments that all solvers share; these are described with :func:`akx.solvers.cg.cg`.
 
     Parameters
     ----------
     method : str
         For the record.
-    A : sparse matrix or array, shape (n, n), or Matrix
-        LinearOperators have no entries to block, and are refused.
-    b : array_like, shape (n,) or (n, 1)
-        Of the host, or on the GPU (``__cuda_array_interface__`` or DLPack).
-    x0 : array_like of the same shape, or ``"Mb"``, optional
-        Zero by default; ``"Mb"`` is M b, and b without an M.
-    rtol, atol : float
-        Not negative.
-    M : sparse matrix, array or LinearOperator, shape (n, n), optional
-    callback : callable, optional
-    threads, db
-        As for :class:`akx.MatrixPowers`.
-    backend : str
-        ``"auto"`` or the name of a backend: where b is.
     scale : bool
         Whether a system of extreme scale is to be worked on in other units than the caller's.
 
@@ -342,65 +300,26 @@ def make_system(
         Where there is no GPU, and one is asked for.
     """
     asked = Arguments(A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, backend=backend)
-    matrix, backend, right, guess, inverse = asked.matrix, asked.backend, asked.right, asked.guess, asked.inverse
-    rtol, atol, dtype = asked.rtol, asked.atol, asked.matrix.dtype
-    cache = cache_of(matrix)
-    watch = callback.watch if isinstance(callback, Watched) else None
+    matrix, backend, dtype = asked.matrix, asked.backend, asked.matrix.dtype
+    cache, watch = cache_of(matrix), callback.watch if isinstance(callback, Watched) else None
     # A Solver, which has a cache of its own, prepares at once.
     is_auto = tiers.setting() == tiers.AUTO
     rents = is_auto and cache is CACHE and not (watch is not None and watch.is_of_prepared)
     is_plain = backend == HOST and rents and not is_compiled(method, matrix)
     kind = (make_work, is_plain, backend, dtype, matrix.n, threads)
     work = cache.take_spare(kind) or make_work(backend, dtype, matrix.n, threads, plain=is_plain)
-    held_b, of_b, norm = right.take(work)
-    if isinstance(x0, str):
-        begun_at = work.to_host(held_b)
-        begun_at = begun_at if inverse is None else by_foreign(inverse.matvec, begun_at, dtype)
-        guess = GivenVector(begun_at, "x0 = M b")
-    held_x, of_x = (None, None) if guess is None else guess.take(work)[:2]
-    units = units_of(exponent_of(matrix.largest), of_b, of_x, dtype) if scale else _PLAIN
-    given = matrix
-    if units.matrix:
-        matrix = derived(given, f"2^{units.matrix}", lambda: given.with_values(scaled(given.data, -units.matrix)))
-    if not math.isfinite(norm):
-        raise ArgumentError("the norm of b is too large for a number", found=f"{norm}", hint="scale b, and x with it")
-    target = max(rtol * norm, atol)
-    held_b = scaled_in(work, held_b, -units.rhs)
-    if held_x is None:
-        held_x = work.rows(1, matrix.n)[0]
-        held_x[:] = 0
-    held_x = scaled_in(work, held_x, 0 if of_x is None else -units.solution)
-    own = norm if not units.rhs else checked_norm(work, float(work.norm(held_b)), held_b)
-    stats = SolveStats(method=method, target=target)
-    like = b if right.on_device else None
+    system = _in_units(method, asked, work, x0, scale=scale)
     if db is not None:
         from akx.plandb import database_of
 
         database_of(db)  # a wrong one is told at once
-    aim = target if not units.rhs else max(rtol * own, units.own(atol))
-    if isinstance(callback, Watched):
-        callback = callback.callback
-    system = System(
-        matrix=matrix,
-        work=work,
-        b=held_b,
-        x=held_x,
-        M=inverse,
-        norm_b=own,
-        target=aim,
-        zero_guess=of_x is None,
-        shape=right.shape,
-        stats=stats,
-    )
-    system.callback, system.threads, system.db, system.like = callback, threads, db, like
-    system.given, system.units = given, units
+    system.callback = callback.callback if isinstance(callback, Watched) else callback
+    system.watch, system.threads, system.db = watch, threads, db
     system.cache, system.kind_of_work = cache, kind
+    system.like = b if asked.right.on_device else None
     if M is not None:
-        system.diagonal, system.products_of_M = diagonal_of(M), products_of(M)
-        system.applies = inverse if isinstance(inverse, AppliesAnywhere) else None
-    if units:
-        stats.notes.append(units.note())
-    system.watch = watch
+        system.diagonal, system.products_of_M = diagonal_of(M), int(M.products) if is_ours(M) else 0
+        system.applies = system.M if hasattr(system.M, "apply") else None
     system._steps = system._untold
     if is_auto and backend == HOST and cache.tune is None:
         system.plain_where_short()
@@ -409,3 +328,45 @@ def make_system(
         if system._rent is None and is_plain:
             system.prepare()
     return system
+
+
+def _in_units(method: str, asked: Arguments, work: Any, x0: Any, *, scale: bool) -> System:
+    """The system, its vectors where the work is done, in units of its own where the caller's are extreme."""
+    given, inverse, guess = asked.matrix, asked.inverse, asked.guess
+    dtype = given.dtype
+    b, of_b, norm = asked.right.take(work)
+    if isinstance(x0, str):
+        begun_at = work.to_host(b)
+        guess = GivenVector(begun_at if inverse is None else by_foreign(inverse.matvec, begun_at, dtype), "x0 = M b")
+    x, of_x = (None, None) if guess is None else guess.take(work)[:2]
+    units = units_of(exponent_of(given.largest), of_b, of_x, dtype) if scale else _PLAIN
+    if not math.isfinite(norm):
+        raise ArgumentError("the norm of b is too large for a number", found=f"{norm}", hint="scale b, and x with it")
+    if x is None:
+        x = work.rows(1, given.n)[0]
+        x[:] = 0
+    matrix, target = given, max(asked.rtol * norm, asked.atol)
+    stats = SolveStats(method=method, target=target)
+    if units:
+        stats.notes.append(units.note())
+        b = scaled_in(work, b, -units.rhs)
+        x = scaled_in(work, x, 0 if of_x is None else -units.solution)
+    if units.matrix:
+        matrix = derived(given, f"2^{units.matrix}", lambda: given.with_values(scaled(given.data, -units.matrix)))
+    if units.rhs:
+        norm = checked_norm(work, float(work.norm(b)), b)
+        target = max(asked.rtol * norm, units.own(asked.atol))
+    return System(
+        matrix=matrix,
+        given=given,
+        work=work,
+        b=b,
+        x=x,
+        M=inverse,
+        norm_b=norm,
+        target=target,
+        zero_guess=of_x is None,
+        shape=asked.right.shape,
+        stats=stats,
+        units=units,
+    )

@@ -1,11 +1,9 @@
 """Tuning for a solver: the s whose steps are shortest, with a tuned plan for its matrix powers.
 
-For each s that may do, the matrix powers of a block are tuned, with the number of start vectors that the solver has,
-and then a step of the solver is timed: matrix powers, vector work, small matrices and all. What a basis of s steps
-loses to rounding errors is in that time, as the solver itself lowers s, or ends blocks early, on this matrix. All take
-turns; the time of a step is the slope between a short and a long solve, of a random right-hand side. Within 3 % the
-smaller s is taken. Solves are done where the solver will be, on the host or on the GPU; ``backend="auto"`` does all of
-it for each backend that is usable here.
+For each s that may do, the matrix powers of a block are tuned, and then a step of the solver is timed: matrix powers,
+vector work, small matrices, and what a basis of s steps loses to rounding errors on this matrix. All take turns; the
+time of a step is the slope between a short and a long solve, of a random right-hand side. Within 3 % the smaller s is
+taken.
 """
 
 from __future__ import annotations
@@ -27,14 +25,8 @@ from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, database_of
 from akx.solvers.bases import check_basis
 from akx.solvers.monitor import PREPARED
-from akx.solvers.solver_choice import (
-    POWERS,
-    chosen_steps,
-    keep,
-    keep_sisters,
-    powers_of,
-    timing_key,
-)
+from akx.solvers.registry import SOLVERS
+from akx.solvers.solver_choice import POWERS, chosen_steps, keep, keep_pair, powers_of, timing_key
 from akx.tuner import Progress, tune
 from akx.tuner.measure import median
 
@@ -54,19 +46,16 @@ _SHARE = 0.5
 
 @dataclass(frozen=True)
 class Candidate:
-    """One s.
+    """One s with the plan of its matrix powers.
 
     Attributes
     ----------
-    s : int
     seconds : float
         Of a step; Inf where the basis is of no use.
     powers_seconds : float
         Of the matrix powers of a block, for each step.
     share : float
         Steps made over s for each block.
-    plan : Plan
-        Of the matrix powers.
     """
 
     s: int
@@ -88,10 +77,8 @@ class SolverTuning:
         Of a step, with s, and of the classic solver; the latter NaN where it was not timed.
     candidates : tuple of Candidate
         By s.
-    kept : bool
-        Whether solvers will find it.
-    reused : bool
-        Whether it was found rather than measured.
+    kept, reused : bool
+        Whether solvers will find it, and whether it was found rather than measured.
     tuning_seconds : float
     basis : str
         The kind that the plans are for.
@@ -120,9 +107,7 @@ class SolverTuning:
             for one in self.candidates
         ]
         for entry in (plain, *plain["candidates"]):
-            for name in ("seconds", "classic_seconds"):
-                if name in entry and not np.isfinite(entry[name]):
-                    entry[name] = None
+            entry |= {n: None for n in ("seconds", "classic_seconds") if n in entry and not np.isfinite(entry[n])}
         return {"schema": 1, **plain}
 
 
@@ -185,64 +170,61 @@ def tune_for(
         raise ArgumentError("no solver to tune for", expected=" or ".join(POWERS), found=brief(solver))
     check_basis(basis)
     matrix = Matrix.from_any(matrix, value_error=0.0)
-    if backend == "auto":
-        places = [one for one in registry.backends() if backend_of(one).is_automatic and is_usable(one)]
-        share = (_SECONDS if seconds is None else seconds) / len(places)
-        found = [
-            tune_for(
-                matrix, named, backend=one, basis=basis, threads=threads, trials=trials, seconds=share, choices=choices,
-                db=db, retune=retune, seed=seed, name=name, callback=callback,
-            )
-            for one in places
-        ]  # fmt: skip
-        return _fastest(found, time.perf_counter() - begin)
+    asked: dict[str, Any] = {"basis": basis, "threads": threads, "db": db}
+    search: dict[str, Any] = {"trials": trials, "db": db, "retune": retune, "name": name, "callback": callback}
+    allowed = _SECONDS if seconds is None else seconds
+    if backend != "auto":
+        found = _tuned_on(backend, named, matrix, choices, asked, search, allowed, seed)
+        return replace(found, tuning_seconds=time.perf_counter() - begin)
+    places = [one for one in registry.backends() if backend_of(one).is_automatic and is_usable(one)]
+    share = allowed / len(places)
+    found = _fastest([_tuned_on(one, named, matrix, choices, asked, search, share, seed) for one in places])
+    return replace(found, tuning_seconds=time.perf_counter() - begin)
+
+
+def _tuned_on(
+    backend: str,
+    solver: str,
+    matrix: Matrix,
+    choices: Sequence[int] | None,
+    asked: dict[str, Any],
+    search: dict[str, Any],
+    seconds: float,
+    seed: int,
+) -> SolverTuning:
+    """What is found for one backend; `asked` has basis, threads and db, `search` more for that of the plans."""
     device_of(backend)  # that it is missing is said before anything is tuned
-    powers = powers_of(named, backend)
+    basis, threads, db = asked["basis"], asked["threads"], asked["db"]
+    powers = powers_of(solver, backend)
     kind = powers.basis if basis == "auto" else basis
-    asked = powers.choices if choices is None else [_whole(s) for s in choices]
-    wanted = [s for s in asked if s == 1 or s * powers.per_step < matrix.n]
+    given = powers.choices if choices is None else tuple(map(_whole, choices))
+    wanted = [s for s in given if s == 1 or s * powers.per_step < matrix.n]
     if not wanted or min(wanted) < 1:
-        given = powers.choices if choices is None else tuple(asked)
-        raise ArgumentError(
-            "no s to choose from",
-            expected=f"s >= 1, and fewer powers than the {matrix.n} rows",
-            found=brief(given),
-        )
+        fewer = f"s >= 1, and fewer powers than the {matrix.n} rows"
+        raise ArgumentError("no s to choose from", expected=fewer, found=brief(given))
     known = None
-    if db is not False and not retune and choices is None:
-        known = chosen_steps(named, matrix, basis=basis, threads=threads, db=db, backend=backend)
+    if db is not False and not search["retune"] and choices is None:
+        known = chosen_steps(solver, matrix, backend=backend, **asked)
     if known is not None:
-        spent = time.perf_counter() - begin
-        return SolverTuning(named, backend, known.s, known.seconds, float("nan"), (), True, True, spent, kind)
-    each = (_SECONDS if seconds is None else seconds) / len(wanted)
-    tuned = [
-        tune(
-            matrix, s * powers.per_step, basis=kind, start_vectors=powers.start_vectors, backend=backend,
-            threads=threads, trials=trials, seconds=each, db=db, retune=retune, name=name, callback=callback,
-        )
-        for s in wanted
-    ]  # fmt: skip
+        return SolverTuning(solver, backend, known.s, known.seconds, float("nan"), (), True, True, basis=kind)
+    own: dict[str, Any] = {"start_vectors": powers.start_vectors, "backend": backend, "seconds": seconds / len(wanted)}
+    tuned = [tune(matrix, s * powers.per_step, basis=kind, threads=threads, **own, **search) for s in wanted]
     b = np.random.default_rng(seed).standard_normal(matrix.n).astype(matrix.dtype)
-    runs = [
-        _Runs(named, matrix, b, s, result.plan, backend, threads, db, basis)
-        for s, result in zip(wanted, tuned, strict=True)
-    ]
-    classic = _Runs(named.removeprefix("ca_"), matrix, b, 0, None, backend, threads, db)
-    times = [[one.slope() for one in (*runs, classic)] for _ in range(_ROUNDS)]
-    steps = [median([row[i] for row in times]) for i in range(len(runs) + 1)]
-    shares = [one.share for one in runs]
+    family, place = solver.removeprefix("ca_"), (backend, threads, db)
+    runs = [_Runs(solver, matrix, b, s, one.plan, *place, basis) for s, one in zip(wanted, tuned, strict=True)]
+    runs.append(_Runs(family, matrix, b, 0, None, *place))
+    times = [[one.slope() for one in runs] for _ in range(_ROUNDS)]
+    *steps, classic = (median(list(of_one)) for of_one in zip(*times, strict=True))
     candidates = tuple(
-        Candidate(s, step if share >= _SHARE else float("inf"), result.seconds / s, share, result.plan)
-        for s, step, share, result in zip(wanted, steps[:-1], shares, tuned, strict=True)
+        Candidate(s, step if run.share >= _SHARE else float("inf"), result.seconds / s, run.share, result.plan)
+        for s, step, run, result in zip(wanted, steps, runs, tuned, strict=False)
     )
     best = _best(candidates)
-    kept = db is not False and _keep(named, matrix, best, basis=basis, threads=threads, db=db, backend=backend)
-    if kept and np.isfinite(steps[-1]):
-        family = named.removeprefix("ca_")
+    kept = db is not False and _keep(solver, matrix, best, backend=backend, **asked)
+    if kept and np.isfinite(classic):
         key = timing_key(family, matrix, s=best.s, basis=basis, threads=threads, backend=backend)
-        keep_sisters(key, (steps[-1], best.seconds), db)
-    spent = time.perf_counter() - begin
-    return SolverTuning(named, backend, best.s, best.seconds, steps[-1], candidates, kept, False, spent, kind)
+        keep_pair(key, (classic, best.seconds), db)
+    return SolverTuning(solver, backend, best.s, best.seconds, classic, candidates, kept, basis=kind)
 
 
 def _whole(s: Any) -> int:
@@ -253,17 +235,16 @@ def _whole(s: Any) -> int:
         raise ArgumentError("no s to choose from", expected="integers >= 1", found=brief(s)) from None
 
 
-def _fastest(found: Sequence[SolverTuning], spent: float) -> SolverTuning:
+def _fastest(found: Sequence[SolverTuning]) -> SolverTuning:
     """The result with the shortest step, and notes on those of the other backends."""
     best = min(found, key=lambda one: one.seconds)
     notes = []
     for other in (one for one in found if one is not best):
-        step = (
-            f"s = {other.s}, {other.seconds * 1e3:.3g} ms a step" if np.isfinite(other.seconds) else "no basis of use"
-        )
+        timed = f"s = {other.s}, {other.seconds * 1e3:.3g} ms a step"
+        step = timed if np.isfinite(other.seconds) else "no basis of use"
         kept = "kept as well, and taken where that is the solver's backend" if other.kept else "not kept"
         notes.append(f"on the {other.backend}: {step}; {kept}")
-    return replace(best, tuning_seconds=spent, notes=tuple(notes))
+    return replace(best, notes=tuple(notes))
 
 
 def _best(found: Sequence[Candidate]) -> Candidate:
@@ -303,27 +284,20 @@ class _Runs:
             self._solve(short)  # compiles
             self._is_new = False
         (less, few, _), (more, many, blocks) = self._solve(short), self._solve(long)
-        self._note(blocks, many)
+        self.share = self._share(blocks, many)
         return (more - less) / (many - few) if many > few and more > less else float("inf")
 
-    def _note(self, blocks: list[int], steps: int) -> None:
-        if self.s > 1:
-            first = 2 * self.s  # steps before the first basis
-            self.share = min(1.0, max(steps - first, 0) / max(self.s * len(blocks), 1)) if blocks else 0.0
-            if blocks and blocks[-1] < self.s:
-                self.share = min(self.share, blocks[-1] / self.s)
-        else:
-            self.share = 1.0
+    def _share(self, blocks: list[int], steps: int) -> float:
+        """Steps made over s for each block, behind the 2 s steps before the first basis."""
+        if self.s <= 1:
+            return 1.0
+        return min(1.0, max(steps - 2 * self.s, 0) / (self.s * len(blocks)), blocks[-1] / self.s) if blocks else 0.0
 
     def _limits(self) -> tuple[int, int]:
-        if self.name.endswith("gmres"):
-            return 2, 4
         block = self.s or 4
-        return (2 + _BEFORE) * block, (2 + _BEFORE + _BLOCKS) * block
+        return (2, 4) if self.name.endswith("gmres") else ((2 + _BEFORE) * block, (2 + _BEFORE + _BLOCKS) * block)
 
     def _solve(self, limit: int) -> tuple[float, int, list[int]]:
-        from akx.solvers import SOLVERS
-
         options = {**self.options, "maxiter": limit, "callback": PREPARED}
         if self.name.endswith("gmres"):
             options["restart"] = _RESTART
@@ -333,14 +307,7 @@ class _Runs:
 
 
 def _keep(
-    name: str,
-    matrix: Matrix,
-    best: Candidate,
-    *,
-    basis: str,
-    threads: int | None,
-    db: Any,
-    backend: str,
+    name: str, matrix: Matrix, best: Candidate, *, basis: str, threads: int | None, db: Any, backend: str
 ) -> bool:
     """Keep the best s, with the plan that it was found with; whether solvers will find it."""
     if not np.isfinite(best.seconds):

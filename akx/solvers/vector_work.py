@@ -17,6 +17,7 @@ from akx.operator import tiers
 from akx.operator.background_compile import is_noted, notes_of
 from akx.operator.cache import CACHE
 from akx.operator.lookup import cache_of
+from akx.solvers.registry import SOLVERS
 from akx.solvers.scaling import norm_of, scaled
 
 if TYPE_CHECKING:
@@ -96,9 +97,7 @@ def compiling_job(method: str) -> tuple[tuple[str, ...], str, str, str]:
 
 def solve_once(method: str, matrix: Matrix, vectors: int) -> None:
     """A few steps of a solver."""
-    from akx import solvers
-
-    getattr(solvers, method)(matrix, np.ones(matrix.n, dtype=matrix.dtype), maxiter=_STEPS)
+    SOLVERS[method](matrix, np.ones(matrix.n, dtype=matrix.dtype), maxiter=_STEPS)
 
 
 def is_queued(matrix: Matrix, backend: str) -> bool:

@@ -14,9 +14,8 @@ import akx
 from akx.core.errors import ArgumentError, PlanError
 from akx.core.io import read_matrix
 from akx.solvers.bicgstab import bicgstab
-from akx.solvers.bicgstab_block import Coordinates, ritz_values
 from akx.solvers.bicgstab_steps import Recurrence
-from akx.solvers.ca_bicgstab import _Blocks, ca_bicgstab
+from akx.solvers.ca_bicgstab import Coordinates, _Blocks, ca_bicgstab, ritz_values
 from akx.solvers.system import make_system
 
 

@@ -22,7 +22,7 @@ from akx.solvers import SOLVERS
 from akx.solvers.ca_cg_block import Shifts
 from akx.solvers.ca_cg_queued import BlocksAhead
 from akx.solvers.ca_cg_solve import Blocks
-from akx.solvers.cg import AheadSteps
+from akx.solvers.cg_steps import AheadSteps
 from akx.solvers.preconditioners import jacobi
 from akx.solvers.system import System
 

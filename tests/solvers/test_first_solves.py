@@ -136,7 +136,7 @@ def test_a_solve_waits_for_no_compiler_where_numba_is_there_for_other_reasons(
     assert len(asked) == count  # it is not asked for again
 
 
-def test_a_trial_of_a_sister_waits_for_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_of_a_counterpart_waits_for_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[bool]()
 
     class Looks:

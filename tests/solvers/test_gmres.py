@@ -18,8 +18,7 @@ from akx.core.errors import ArgumentError, ArgumentTypeError, PlanError
 from akx.core.io import read_matrix
 from akx.operator import MatrixPowers
 from akx.solvers.ca_gmres import _most_steps, _Steps, ca_gmres
-from akx.solvers.gmres import gmres
-from akx.solvers.gmres_cycles import Cycles
+from akx.solvers.gmres import Cycles, gmres
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.system import System, make_system
 

@@ -19,7 +19,7 @@ from akx.core import checksum
 from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError
 from akx.operator import freshness
 from akx.operator.cache import CACHE
-from akx.solvers import SOLVERS, Solver, auto, cg, solve
+from akx.solvers import SOLVERS, Solver, auto, cg, solve, solver_pair
 from akx.solvers.preconditioners import jacobi
 from akx.solvers.symmetry import is_hermitian
 
@@ -123,7 +123,7 @@ def test_other_values_may_ask_for_another_method() -> None:
 
 def test_what_was_timed_on_the_way_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(auto, "_SMALL", 1)
+    monkeypatch.setattr(solver_pair, "_SMALL", 1)
     monkeypatch.setattr(auto.Auto, "_known", lambda self, key: asked.append(key[0]) or (2.0, 1.0))
     solver = Solver(spd())
     assert asked == ["cg"]

@@ -44,7 +44,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
 
     def slope(self: Any) -> float:
         _, many, blocks = self._solve(self._limits()[1])
-        self._note(blocks, many)
+        self.share = self._share(blocks, many)
         return found[self.s]
 
     monkeypatch.setattr(tuning._Runs, "slope", slope)
@@ -88,7 +88,7 @@ def test_solve_knows_at_once_what_was_tuned(
     assert tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db).s == 8
     for forget in (True, False):
         if forget:
-            monkeypatch.setattr(akx.solvers.auto, "_chosen", {})
+            monkeypatch.setattr(akx.solvers.solver_pair, "_chosen", {})
         _, info, stats = akx.solvers.solve(A, b, threads=1, db=db, return_stats=True)
         assert (info, stats.method) == (0, taken)
         assert any(f"auto: {taken}, " in note and "us a step against" in note for note in stats.notes)
@@ -174,14 +174,14 @@ def test_a_choice_for_another_revision_of_solvers_counts_for_nothing(
     found = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
     matrix = Matrix.from_any(A)
     key = POWERS["ca_cg"].key(matrix, found.s, threads=1, backend="cpu")
-    sisters = solver_choice.timing_key("cg", matrix, s=found.s, threads=1)
-    assert solver_choice.known_sisters(sisters, db) == (9.0, found.seconds)
+    pair = solver_choice.timing_key("cg", matrix, s=found.s, threads=1)
+    assert solver_choice.known_pair(pair, db) == (9.0, found.seconds)
     assert db.find(key).record is not None
     revise("cpu/solvers", revision=2)
     assert db.find(key).record is not None
     assert chosen_steps("ca_cg", matrix, threads=1, db=db) is None
-    assert solver_choice.timing_key("cg", matrix, s=found.s, threads=1) == replace(sisters, revision=2)
-    assert solver_choice.known_sisters(replace(sisters, revision=2), db) is None
+    assert solver_choice.timing_key("cg", matrix, s=found.s, threads=1) == replace(pair, revision=2)
+    assert solver_choice.known_pair(replace(pair, revision=2), db) is None
     again = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
     known = chosen_steps("ca_cg", matrix, threads=1, db=db)
     assert known is not None
@@ -251,7 +251,7 @@ def test_on_a_gpu_solves_are_timed_there(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(tuning, "tune", fake)
     monkeypatch.setattr(tuning, "device_of", lambda backend: None)
-    monkeypatch.setattr(akx.solvers, "SOLVERS", {"ca_cg": solve, "cg": solve})
+    monkeypatch.setattr(tuning, "SOLVERS", {"ca_cg": solve, "cg": solve})
     found = tune_for(grid(), "ca_cg", backend="cuda", choices=(4, 8), db=False)
     assert asked == [(4, "cuda", 1, "chebyshev"), (8, "cuda", 1, "chebyshev")]
     assert set(solved) == {(0, "cuda", None), (4, "cuda", 4), (8, "cuda", 8)}
@@ -279,7 +279,7 @@ def test_auto_is_each_backend_that_is_usable(monkeypatch: pytest.MonkeyPatch, th
     monkeypatch.setattr(tuning, "is_usable", lambda backend: backend == "cpu" or there)
     monkeypatch.setattr(tuning, "_keep", lambda *given, **options: True)
     monkeypatch.setattr(tuning, "timing_key", lambda family, matrix, **options: None)
-    monkeypatch.setattr(tuning, "keep_sisters", lambda *given: True)
+    monkeypatch.setattr(tuning, "keep_pair", lambda *given: True)
     found = tune_for(grid(), "ca_cg", backend="auto", choices=[4], seconds=8.0, trials=3)
     assert asked == [(place, 8.0 / len(places), 3) for place in places]
     assert (found.backend, found.seconds) == (("cuda", 1e-3) if there else ("cpu", 5e-3))

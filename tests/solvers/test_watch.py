@@ -88,7 +88,7 @@ def test_a_watch_is_there_where_a_preconditioner_is_part_of_the_matrix(name: str
 
 
 @pytest.mark.parametrize("name", [name for name in SOLVERS if name.startswith("ca_")])
-def test_a_sister_on_trial_is_timed(name: str) -> None:
+def test_a_counterpart_on_trial_is_timed(name: str) -> None:
     A, b, in_cycles = fitting(name), rhs(300), name.endswith("gmres")
     options: dict[str, Any] = {"rtol": 1e-14, "return_stats": True, "restart": 10} if in_cycles else {
         "rtol": 1e-14, "return_stats": True, "s": 2

@@ -41,13 +41,10 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     ----------
     name : str
         Of the kind: ``"jacobi"``, ``"chebyshev"``, ``"spai"``.
-    folds : bool
-        Whether :meth:`apply_to` can be called.
-    keeps_residual : bool
-        Whether the folded system has the residual of the original one: L = I.
+    folds, keeps_residual : bool
+        Whether :meth:`apply_to` can be called; whether the folded system has the residual of the original one, L = I.
     residual_scale : float
-        ||L r|| / ||r|| of a residual whose folded form L r has entries of one size, as it has after many steps: what to
-        multiply a goal for ||r|| with, to have one for ||L r||. 1 where L = I.
+        ||L r|| / ||r|| of a residual whose folded form L r has entries of one size, as it has after many steps.
     products : int
         Products with A in an application, which solvers count in their record.
     hermitian : bool
@@ -90,14 +87,9 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         return None
 
     def apply(self, r: Any, out: Any) -> None:
-        """out = M r, where the vectors are.
+        """out = M r, where the vectors are: (n,) arrays of NumPy or of the GPU, of one type and not the same memory.
 
-        Parameters
-        ----------
-        r, out : (n,) arrays
-            NumPy's, or of the GPU (`DeviceArray`), of one type and not the same memory.
-            On the GPU the work is queued, and nothing waits; where M has nothing of its own for it (a complex M of real
-            vectors), r is copied to the host and M r back.
+        On the GPU the work is queued; where M has nothing of its own for it, r is copied to the host and M r back.
         """
         if isinstance(r, np.ndarray):
             out[:] = np.asarray(self.matvec(r)).reshape(-1)

@@ -2,13 +2,10 @@
 
 A column k of M solves min ||A(I, J) m - e_k(I)||, J the rows that the pattern allows it, I the rows that the columns J
 of A reach (thesis, fig. 5.1). A(I, J), of shape (n1, n2), is gathered into a dense array with its columns contiguous,
-and factorised by Householder reflections, which are applied to e_k at once: Q is never formed. The thesis uses
-Gram-Schmidt; reflections cost the same here and lose nothing where the columns of A(I, J) are almost dependent.
+and factorised by Householder reflections, which are applied to e_k at once: Q is never formed.
 
-Flops of a column: 2 n2^2 (n1 - n2/3). Bytes: the columns J of A, read once, and a workspace of n1 n2 numbers that stays
-in cache for all but the widest.
-
-All functions release the GIL, and a column is computed by one thread in one order: its bits do not depend on threads.
+Flops of a column: 2 n2^2 (n1 - n2/3). Bytes: the columns J of A, read once, and a workspace of n1 n2 numbers. All
+functions release the GIL; a column is computed by one thread in one order: its bits do not depend on threads.
 """
 
 from __future__ import annotations
@@ -86,7 +83,10 @@ def column_sizes(first: int, last: int, indptr: Array, indices: Array, kept_ptr:
         n1[k] = count
 
 
-@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+_compiled = njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+
+
+@_compiled
 def solve_columns(
     columns: Array,
     indptr: Array,
@@ -127,58 +127,10 @@ def solve_columns(
     """
     for number in range(columns.size):
         k = columns[number]
-        begin = kept_ptr[k]
-        n2 = kept_ptr[k + 1] - begin
-        # (b) I, and the place of each of its rows
-        n1 = 0
-        for q in range(n2):
-            j = kept[begin + q]
-            for p in range(indptr[j], indptr[j + 1]):
-                if where[indices[p]] < 0:
-                    where[indices[p]] = n1
-                    n1 += 1
-        # (c) A(I, J), column after column, and e_k(I)
-        work[: n1 * n2] = 0.0
-        right[:n1] = 0.0
-        reached = where[k] >= 0
-        if reached:
-            right[where[k]] = 1.0
-        for q in range(n2):
-            j = kept[begin + q]
-            for p in range(indptr[j], indptr[j + 1]):
-                work[q * n1 + where[indices[p]]] = values[p] * scale[j]
-        for q in range(n2):
-            j = kept[begin + q]
-            for p in range(indptr[j], indptr[j + 1]):
-                where[indices[p]] = -1
-        # Householder: r rows of R are done; the reflection I - v v^H / beta takes a column x to alpha e_r.
-        r = 0
-        for q in range(n2):
-            result[begin + q] = 0.0
-            x = work[q * n1 : q * n1 + n1]
-            above = 0.0
-            for i in range(r):
-                above += x[i].real * x[i].real + x[i].imag * x[i].imag
-            below = 0.0
-            for i in range(r, n1):
-                below += x[i].real * x[i].real + x[i].imag * x[i].imag
-            if below <= tolerance * tolerance * (above + below):
-                continue
-            norm = np.sqrt(below)
-            size = abs(x[r])
-            alpha = -x[r] * (norm / size) if size > 0.0 else -norm + 0.0 * x[r]
-            x[r] -= alpha
-            beta = below + norm * size
-            for c in range(q + 1, n2):
-                _reflect(x[r:], work[c * n1 + r : c * n1 + n1], beta)
-            _reflect(x[r:], right[r:n1], beta)
-            x[r] = alpha
-            pivot[r] = q
-            r += 1
-            if r == n1:
-                for c in range(q + 1, n2):
-                    result[begin + c] = 0.0
-                break
+        J = kept[kept_ptr[k] : kept_ptr[k + 1]]
+        m_k = result[kept_ptr[k] : kept_ptr[k + 1]]
+        n1, reached = _gather(k, J, indptr, indices, values, scale, where, work, right)
+        r = _factorise(work, right, pivot, m_k, n1, tolerance)
         # (d) R m = Q^H e_k
         rest = 0.0
         for i in range(r, n1):
@@ -190,10 +142,76 @@ def solve_columns(
             m = right[t] / column[t]
             for i in range(t):
                 right[i] -= m * column[i]
-            result[begin + q] = m * scale[kept[begin + q]]
+            m_k[q] = m * scale[J[q]]
 
 
-@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+@_compiled
+def _gather(
+    k: int,
+    J: Array,
+    indptr: Array,
+    indices: Array,
+    values: Array,
+    scale: Array,
+    where: Array,
+    work: Array,
+    right: Array,
+) -> tuple[int, bool]:
+    """A(I, J) into `work`, column after column, and e_k(I) into `right`: the rows of I, and whether k is one."""
+    n1 = 0  # (b) I, and the place of each of its rows
+    for j in J:
+        for p in range(indptr[j], indptr[j + 1]):
+            if where[indices[p]] < 0:
+                where[indices[p]] = n1
+                n1 += 1
+    work[: n1 * J.size] = 0.0  # (c)
+    right[:n1] = 0.0
+    reached = where[k] >= 0
+    if reached:
+        right[where[k]] = 1.0
+    for q in range(J.size):
+        j = J[q]
+        for p in range(indptr[j], indptr[j + 1]):
+            work[q * n1 + where[indices[p]]] = values[p] * scale[j]
+    for j in J:
+        for p in range(indptr[j], indptr[j + 1]):
+            where[indices[p]] = -1
+    return n1, reached
+
+
+@_compiled
+def _factorise(work: Array, right: Array, pivot: Array, m_k: Array, n1: int, tolerance: float) -> int:
+    """Householder: rows of R, r of which are made; I - v v^H / beta takes a column x to alpha e_r. `m_k` becomes 0."""
+    r, n2 = 0, m_k.size
+    for q in range(n2):
+        m_k[q] = 0.0
+    for q in range(n2):
+        x = work[q * n1 : q * n1 + n1]
+        above = 0.0
+        for i in range(r):
+            above += x[i].real * x[i].real + x[i].imag * x[i].imag
+        below = 0.0
+        for i in range(r, n1):
+            below += x[i].real * x[i].real + x[i].imag * x[i].imag
+        if below <= tolerance * tolerance * (above + below):
+            continue
+        norm = np.sqrt(below)
+        size = abs(x[r])
+        alpha = -x[r] * (norm / size) if size > 0.0 else -norm + 0.0 * x[r]
+        x[r] -= alpha
+        beta = below + norm * size
+        for c in range(q + 1, n2):
+            _reflect(x[r:], work[c * n1 + r : c * n1 + n1], beta)
+        _reflect(x[r:], right[r:n1], beta)
+        x[r] = alpha
+        pivot[r] = q
+        r += 1
+        if r == n1:
+            break
+    return r
+
+
+@_compiled
 def _reflect(v: Array, y: Array, beta: float) -> None:
     """y -= v (v^H y) / beta."""
     total = v[0].conjugate() * y[0]

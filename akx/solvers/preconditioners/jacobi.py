@@ -103,10 +103,6 @@ class Jacobi(Preconditioner):
         """D^-1/2 y in the symmetric form, D^-1 y in the right one; (n,), a new array."""
         return np.asarray(y * self._right)
 
-    def guess(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The y that :meth:`solution` takes to x; (n,), a new array."""
-        return np.asarray(x / self._right)
-
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(x.reshape(-1) * self._inverse)
 

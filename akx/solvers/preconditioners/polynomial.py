@@ -10,9 +10,8 @@ t [P_0 .. P_d] = [P_0 .. P_{d+1}] B:
 An application is one call of the matrix powers kernel with k = d, which reads the matrix once where its plan blocks,
 and a combination c^T V of d + 1 vectors: n (d + 2) words besides. On a GPU both are done there.
 
-Where the lower end of the spectrum is not known to be far from 0, the interval is [hi / (4 (d+1)^2), hi]. What lies
-below it is still mapped to positive numbers: the eigenvalues of A q(A) are then in (0, 2), and the smallest is about
-1.5 (d+1)^2 times lambda_min / hi, of at most 2 (d+1)^2 times that any choice could reach.
+Where the lower end of the spectrum is not known to be far from 0, the interval is [hi / (4 (d+1)^2), hi]. The
+eigenvalues of A q(A) are then in (0, 2), and the smallest is about 1.5 (d+1)^2 times lambda_min / hi.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """y = M x for M in CSR on the host: nothing but M, x and y is moved, and nothing is kept between calls.
 
-:class:`akx.MatrixPowers` with k = 1 gives V = [x, M x]: a copy of x before the product, and where V is not what the
-caller wants, one of M x behind it. For a sparse approximate inverse, with its few entries a row, these are a third of
-what is moved. Bytes here: M once, x read and y written.
+:class:`akx.MatrixPowers` with k = 1 gives V = [x, M x], and copies x before the product. For a sparse approximate
+inverse, with its few entries a row, that is a third of what is moved. Bytes here: M once, x read and y written.
 
 Rows are cut into runs of equal numbers of entries for the threads of the team, where there is enough to do. Each row is
 summed by one thread in one order: the bits do not depend on threads.
@@ -28,13 +27,9 @@ _1, _2, _3, _4 = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
 
 
 class Product:
-    """The product with a matrix, for vectors of its type. Several threads may call it at once.
+    """The product with a matrix, for vectors of its type, by one thread where less than 3 MiB are moved.
 
-    Parameters
-    ----------
-    matrix : Matrix
-    threads : int, optional
-        Most threads, as for :class:`akx.MatrixPowers`; one where less than 3 MiB are moved.
+    Several threads may call it at once.
     """
 
     def __init__(self, matrix: Matrix, threads: int | None = None) -> None:

@@ -7,10 +7,8 @@ the diagonal alone (Mehri Dehnavi 2012, ch. 5, eq. 5.3). The norm falls apart in
 
 (eq. 5.4), each a small dense QR factorisation; :mod:`akx.solvers.preconditioners.columns` solves them. The steps are
 those of the thesis: the dimensions of all problems first (Pre-GSAI), then the columns, cut into runs of equal work that
-threads take in turn, each thread with one workspace for its widest problem (Compute-GSAI). There the workspaces of all
-columns of a launch lie side by side in the card's memory, and a budget decides how many columns a launch does; here a
-budget decides how many threads work at once. On a GPU `spai` does all of it, by the same formulas
-in double precision: the pattern is the same, the values are but for rounding.
+threads take in turn, each thread with one workspace for its widest problem (Compute-GSAI); a budget of memory decides
+how many threads work at once. On a GPU all of it is done there by the same formulas.
 
 Work: sum over k of 2 n2^2 (n1 - n2/3) flops. Memory: A in CSC, M, the magnitudes of A, 4 n bytes for each thread.
 """
@@ -20,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -52,9 +51,8 @@ class SPAI(Preconditioner):
     ----------
     M : scipy.sparse.csr_array
         The approximate inverse. Read-only.
-    tau : float
-    seconds : float
-        Time to make it.
+    tau, seconds : float
+        As asked for, and the time to make it.
     misfit : float
         ||A M - I||_F / sqrt(n): 0 for an inverse, at most 1.
     largest : tuple of int
@@ -230,11 +228,10 @@ def _on_host(
 ) -> _Found:
     wide = np.dtype(np.complex128 if matrix.dtype.kind == "c" else np.float64)
     csc = matrix.to_scipy().tocsc()
-    indptr, indices = csc.indptr.astype(np.int64), csc.indices
-    values = np.ascontiguousarray(csc.data, dtype=wide)
+    A = csc.indptr.astype(np.int64), csc.indices, np.ascontiguousarray(csc.data, dtype=wide)
     of_column, kept_ptr, kept = _pattern(matrix, csc, factor, pattern, most)
     room = _MEMORY if memory is None else int(memory)
-    result, misfit, largest = _columns(indptr, indices, values, of_column, kept_ptr, kept, threads, room)
+    result, misfit, largest = _columns(A, of_column, kept_ptr, kept, threads, room)
     with np.errstate(over="ignore"):
         entries = result.astype(matrix.dtype)
     lost = ~np.isfinite(entries)
@@ -267,12 +264,9 @@ def _on_device(
 
 
 def _notes(lost: int, empty: int) -> tuple[str, ...]:
-    notes: tuple[str, ...] = ()
-    if lost:
-        notes += (f"{lost} entries of M were beyond the range of numbers; 0 stands for them",)
-    if empty:
-        notes += (f"{empty} columns of M are zero: A is singular there, or the pattern reaches nothing",)
-    return notes
+    of_lost = f"{lost} entries of M were beyond the range of numbers; 0 stands for them"
+    of_empty = f"{empty} columns of M are zero: A is singular there, or the pattern reaches nothing"
+    return (of_lost,) * bool(lost) + (of_empty,) * bool(empty)
 
 
 def _pattern(
@@ -301,9 +295,7 @@ def _pattern(
 
 
 def _columns(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
-    values: NDArray[Any],
+    A: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
     of_column: NDArray[Any],
     kept_ptr: NDArray[Any],
     kept: NDArray[Any],
@@ -311,13 +303,12 @@ def _columns(
     memory: int,
 ) -> tuple[NDArray[Any], NDArray[Any], tuple[int, int]]:
     """The entries of M in the order of the pattern, the squared misfit of each column, and the largest n1 and n2."""
+    indptr, indices, values = A
     n = indptr.size - 1
     n1, n2 = np.zeros(n, dtype=np.int64), np.diff(kept_ptr)
     cuts = np.linspace(0, n, threads + 1).astype(np.int64)
     with ThreadPoolExecutor(threads) as pool:
-        list(
-            pool.map(lambda t: column_sizes(cuts[t], cuts[t + 1], indptr, indices, kept_ptr, kept, n1), range(threads))
-        )
+        list(pool.map(lambda run: column_sizes(*run, indptr, indices, kept_ptr, kept, n1), pairwise(cuts)))
     room = int((n1 * n2).max())
     widest = int(np.argmax(n1 * n2))
     needed = max(1, room * values.itemsize)
@@ -338,8 +329,6 @@ def _columns(
     for run in np.split(np.arange(n), cuts):
         runs.put(run)
 
-    fixed = (indptr, indices, values, scale, kept_ptr, kept)
-
     def serve(_: int) -> None:
         where = np.full(n, -1, dtype=np.int32)
         work = np.empty(max(1, room), dtype=values.dtype)
@@ -349,7 +338,8 @@ def _columns(
                 columns = runs.get_nowait()
             except Empty:
                 return
-            solve_columns(columns, *fixed, where, work, right, pivot, tolerance, result, misfit)
+            own = where, work, right, pivot
+            solve_columns(columns, *A, scale, kept_ptr, kept, *own, tolerance, result, misfit)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(serve, range(threads)))

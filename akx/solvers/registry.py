@@ -1,0 +1,36 @@
+"""The solvers by name, each imported when it is asked for: all are functions with the name of their module."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["NAMES", "SOLVERS"]
+
+#: The classic one of each family before the communication-avoiding one.
+NAMES = ("cg", "ca_cg", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
+
+
+class _Solvers(Mapping[str, Callable[..., Any]]):
+    """Solvers by name."""
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        if name not in NAMES:
+            raise KeyError(name)
+        home = f"{__package__}.{name}"
+        found: Callable[..., Any] | None = getattr(sys.modules.get(home), name, None)  # None while it is imported, too
+        return getattr(import_module(home), name) if found is None else found
+
+    def __contains__(self, name: object) -> bool:
+        return name in NAMES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(NAMES)
+
+    def __len__(self) -> int:
+        return len(NAMES)
+
+
+SOLVERS: Mapping[str, Callable[..., Any]] = _Solvers()
