@@ -39,6 +39,16 @@ _MOST_COUNT, ANY_COUNT = 2**31 - 1, 2**63 - 1
 _METHODS = ("to_scipy_sparse", "tocsr", "to_scipy", "to_coo", "get")
 #: Kinds of integers that indices and row pointers can be, in turn.
 _INDEXED = ("ii", "iu", "ui", "uu")
+#: What to call, by what an object has that is no matrix, or may be several.
+_ADVICE = {
+    ("number_of_nodes", "adj"): "a graph has several matrices: pass {kind}.to_scipy_sparse_array(G), or its Laplacian",
+    ("get_adjacency_sparse",): "a graph has several matrices: pass G.get_adjacency_sparse()",
+    ("aspreconditioner", "levels"): "pass levels[0].A of it as the matrix, and its aspreconditioner() as M",
+    ("matvec",): "akx needs the entries, not only products: pass the sparse matrix behind the operator",
+    ("compute", "dask"): "pass A.compute() where its blocks are sparse, else scipy.sparse.csr_array(A.compute())",
+    ("sparse", "dtypes"): "pass A.sparse.to_coo()",
+    ("dense_shape", "indices", "values"): "pass scipy.sparse.coo_array((A.values, A.indices.T), shape=A.dense_shape)",
+}
 #: What conversions of other libraries raise.
 _FAILURES = (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, OverflowError, ImportError)
 
@@ -46,30 +56,18 @@ _FAILURES = (TypeError, ValueError, RuntimeError, NotImplementedError, Attribute
 def scipy_matrix(A: Any) -> Any:
     """`A` as a SciPy sparse matrix or array; itself where it is one. May share memory with `A`.
 
-    Raises
-    ------
-    MatrixError
-        Where it is dense, or cannot be converted.
-    ArgumentTypeError
-        Where it is no matrix; the message names the call that makes one, where there is one.
+    Raises :class:`MatrixError` where it is dense, or cannot be converted, and :class:`ArgumentTypeError` where it is no
+    matrix; the message names the call that makes one, where there is one.
     """
     found = _of_arrays(A) if isinstance(A, tuple) else converted(A)
     if found is not None:
         return found
     hint, of_shape = _advice(A), _of_shape(A)
     if hint is None and (hasattr(A, "__array__") or (isinstance(A, (list, tuple)) and len(A) > 0)):
-        raise MatrixError(
-            "matrix is dense",
-            expected=_EXPECTED,
-            found=type(A).__name__ + of_shape,
-            hint="pass scipy.sparse.csr_array(A) if most entries are zero; for a dense matrix akx gains nothing",
-        )
-    raise ArgumentTypeError(
-        "matrix has the wrong type",
-        expected=_EXPECTED,
-        found=_name(A),
-        hint=hint or "pass a scipy.sparse matrix or array",
-    )
+        advice = "pass scipy.sparse.csr_array(A) if most entries are zero; for a dense matrix akx gains nothing"
+        raise MatrixError("matrix is dense", expected=_EXPECTED, found=type(A).__name__ + of_shape, hint=advice)
+    hint = hint or "pass a scipy.sparse matrix or array"
+    raise ArgumentTypeError("matrix has the wrong type", expected=_EXPECTED, found=_name(A), hint=hint)
 
 
 def converted(A: Any) -> Any:
@@ -84,10 +82,8 @@ def converted(A: Any) -> Any:
     if isinstance(A, (np.ndarray, list, tuple, str, bytes, type)):
         return None
     try:
-        for convert in (_by_method, _of_petsc, _of_torch, _of_jax):
-            found = convert(A)
-            if found is not None:
-                return found
+        tried = (convert(A) for convert in (_by_method, _of_petsc, _of_torch, _of_jax))
+        return next((found for found in tried if found is not None), None)
     except MatrixError:
         raise
     except _FAILURES as error:
@@ -97,7 +93,6 @@ def converted(A: Any) -> Any:
             found=f"{_name(A)}{_of_shape(A)}: {error}",
             hint="convert it yourself",
         ) from error
-    return None
 
 
 def _by_method(A: Any) -> Any:
@@ -131,12 +126,9 @@ def _of_petsc(A: Any) -> Any:
     size = tuple(A.getSize())
     rows = A.getOwnershipRange() if hasattr(A, "getOwnershipRange") else (0, size[0])
     if tuple(rows) != (0, size[0]):
-        raise MatrixError(
-            "matrix is distributed",
-            expected="all rows in this process",
-            found=f"rows {rows[0]} to {rows[1] - 1} of {size[0]}",
-            hint="gather it with A.createSubMatrices, or make it on COMM_SELF",
-        )
+        found = f"rows {rows[0]} to {rows[1] - 1} of {size[0]}"
+        hint = "gather it with A.createSubMatrices, or make it on COMM_SELF"
+        raise MatrixError("matrix is distributed", expected="all rows in this process", found=found, hint=hint)
     indptr, indices, data = A.getValuesCSR()
     return sp.csr_array((data, indices, indptr), shape=size)
 
@@ -153,7 +145,7 @@ def _of_torch(A: Any) -> Any:
     A = A.detach().cpu()
     if layout == "sparse_coo":
         A = A.coalesce()
-        indices, values = _array(A.indices()), _array(A.values())
+        indices, values = np.asarray(A.indices()), np.asarray(A.values())
         if len(A.shape) != 2 or values.ndim != 1:
             found = f"shape {tuple(A.shape)}, {values.ndim - 1} of it dense"
             raise MatrixError("matrix is not two-dimensional", expected="shape (n, n)", found=found)
@@ -163,7 +155,7 @@ def _of_torch(A: Any) -> Any:
     if make is None:
         raise MatrixError("sparse layout cannot be used", found=layout, hint="pass A.to_sparse_coo()")
     along, across = (A.ccol_indices, A.row_indices) if layout == "sparse_csc" else (A.crow_indices, A.col_indices)
-    return make((_array(A.values()), _array(across()), _array(along())), shape=tuple(A.shape))
+    return make((np.asarray(A.values()), np.asarray(across()), np.asarray(along())), shape=tuple(A.shape))
 
 
 def _of_jax(A: Any) -> Any:
@@ -173,15 +165,11 @@ def _of_jax(A: Any) -> Any:
     if A.n_batch or A.n_dense or len(A.shape) != 2:
         found = f"shape {tuple(A.shape)}, {A.n_batch} batch and {A.n_dense} dense dimensions"
         raise MatrixError("matrix is not two-dimensional", expected="shape (n, n)", found=found)
-    data, indices = _array(A.data), _array(A.indices)
+    data, indices = np.asarray(A.data), np.asarray(A.indices)
     if hasattr(A, "indptr"):
-        return sp.csr_array((data, indices, _array(A.indptr)), shape=tuple(A.shape))
+        return sp.csr_array((data, indices, np.asarray(A.indptr)), shape=tuple(A.shape))
     inside = np.all(indices < np.asarray(A.shape), axis=1)
     return sp.coo_array((data[inside], tuple(indices[inside].T)), shape=tuple(A.shape))
-
-
-def _array(values: Any) -> NDArray[Any]:
-    return np.asarray(values)
 
 
 def is_array(one: Any) -> bool:
@@ -221,32 +209,15 @@ def _of_arrays(A: tuple[Any, ...]) -> Any:
 
 def _advice(A: Any) -> str | None:
     """The call that makes a matrix of something that is none, or may be several."""
-    kind, advice = _name(A).partition(".")[0], None
-
-    def has(*names: str) -> bool:
-        return all(hasattr(A, name) for name in names)
-
     if isinstance(A, (str, bytes)) or hasattr(A, "__fspath__"):
-        advice = "read the file first with akx.read_matrix(path)"
-    elif isinstance(A, (np.ndarray, list, tuple)):
-        pass
-    elif has("number_of_nodes", "adj"):
-        advice = f"a graph has several matrices: pass {kind}.to_scipy_sparse_array(G), or its Laplacian"
-    elif has("get_adjacency_sparse"):
-        advice = "a graph has several matrices: pass G.get_adjacency_sparse()"
-    elif has("aspreconditioner", "levels"):
-        advice = "pass levels[0].A of it as the matrix, and its aspreconditioner() as M"
-    elif has("matvec"):
-        advice = "akx needs the entries, not only products: pass the sparse matrix behind the operator"
-    elif has("compute", "dask"):
-        advice = "pass A.compute() where its blocks are sparse, else scipy.sparse.csr_array(A.compute())"
-    elif has("sparse", "dtypes") and all(str(dtype).startswith("Sparse") for dtype in A.dtypes):
-        advice = "pass A.sparse.to_coo()"
-    elif has("dense_shape", "indices", "values"):
-        advice = "pass scipy.sparse.coo_array((A.values, A.indices.T), shape=A.dense_shape)"
-    elif "sparse" in _name(A).lower():
-        advice = "convert it to scipy.sparse first"
-    return advice
+        return "read the file first with akx.read_matrix(path)"
+    if isinstance(A, (np.ndarray, list, tuple)):
+        return None
+    for names, advice in _ADVICE.items():
+        has_all = all(hasattr(A, name) for name in names)
+        if has_all and ("dtypes" not in names or all(str(dtype).startswith("Sparse") for dtype in A.dtypes)):
+            return advice.format(kind=_name(A).partition(".")[0])
+    return "convert it to scipy.sparse first" if "sparse" in _name(A).lower() else None
 
 
 def _name(A: Any) -> str:
@@ -269,19 +240,17 @@ def numbers_of(v: Any, name: str) -> NDArray[Any]:
     """
     if type(v) is np.ndarray and v.dtype.kind in "biufc":
         return v
+    expected = "an array of numbers"
     if _is_sparse(v):
         dense = next((call for call in ("toarray", "todense", "to_dense") if hasattr(v, call)), None)
         advice = "pass its entries" if dense is None else f"pass {name}.{dense}()"
-        raise ArgumentTypeError(f"{name} is sparse", expected="an array of numbers", found=_name(v), hint=advice)
+        raise ArgumentTypeError(f"{name} is sparse", expected=expected, found=_name(v), hint=advice)
     if hasattr(v, "number_of_nodes"):  # NumPy takes it for the sequence of its nodes
-        raise ArgumentTypeError(f"{name} is a graph", expected="an array of numbers", found=_name(v))
+        raise ArgumentTypeError(f"{name} is a graph", expected=expected, found=_name(v))
     if isinstance(v, np.ma.MaskedArray) and np.ma.is_masked(v):
-        raise ArgumentTypeError(
-            f"{name} is masked",
-            expected="an array of numbers",
-            found=f"{np.count_nonzero(np.ma.getmaskarray(v))} masked entries",
-            hint=f"pass {name}.filled(0), or another value",
-        )
+        found = f"{np.count_nonzero(np.ma.getmaskarray(v))} masked entries"
+        advice = f"pass {name}.filled(0), or another value"
+        raise ArgumentTypeError(f"{name} is masked", expected=expected, found=found, hint=advice)
     try:
         array = np.asarray(v)
         if array.dtype == object and array.ndim == 0 and array is not v and hasattr(v, "__dlpack__"):
@@ -295,16 +264,12 @@ def numbers_of(v: Any, name: str) -> NDArray[Any]:
             found="rows of several lengths" if ragged else text[:200],
             hint=f"pass {name} as a NumPy array of floats",
         ) from error
+    what = f"{name} is not an array of numbers"
     if array.dtype == object:
-        array = _numbers_in(array, v, name)
+        array = _numbers_in(array, v, name, what)
     if array.dtype.kind not in "biufc":
         hint = f"convert it with {name}.astype(float)" if array.dtype.kind in "USTmM" else None
-        raise ArgumentTypeError(
-            f"{name} is not an array of numbers",
-            expected="real or complex numbers",
-            found=f"dtype {array.dtype}",
-            hint=hint,
-        )
+        raise ArgumentTypeError(what, expected="real or complex numbers", found=f"dtype {array.dtype}", hint=hint)
     return array
 
 
@@ -315,44 +280,26 @@ def _is_sparse(v: Any) -> bool:
         return True
 
 
-def _numbers_in(array: NDArray[Any], given: Any, name: str) -> NDArray[Any]:
+def _numbers_in(array: NDArray[Any], given: Any, name: str, what: str) -> NDArray[Any]:
     entries = array.reshape(-1)
     for place, entry in enumerate(entries):
         if not isinstance(entry, (numbers.Number, np.number, np.bool_)):
-            where = "" if array.ndim == 0 else f" at {place}"
-            raise ArgumentTypeError(
-                f"{name} is not an array of numbers",
-                expected="real or complex numbers",
-                found=_name(given) if array.ndim == 0 else f"{_name(entry)}{where}",
-                hint=f"pass {name} as an array of floats",
-            )
+            found = _name(given) if array.ndim == 0 else f"{_name(entry)} at {place}"
+            hint = f"pass {name} as an array of floats"
+            raise ArgumentTypeError(what, expected="real or complex numbers", found=found, hint=hint)
     is_complex = any(isinstance(entry, numbers.Complex) and not isinstance(entry, numbers.Real) for entry in entries)
     try:
         return array.astype(complex if is_complex else float)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ArgumentTypeError(
-            f"{name} is not an array of numbers", expected="numbers that double precision holds", found=str(error)
-        ) from error
+        raise ArgumentTypeError(what, expected="numbers that double precision holds", found=str(error)) from error
 
 
 def check_count(name: str, value: Any, *, least: int = 1, most: int = _MOST_COUNT, other: str = "") -> int:
     """An integer, of Python or of NumPy, from `least` to `most`.
 
-    Parameters
-    ----------
-    name : str
-        For the message.
-    least, most : int
-        What it may be, both included; for what is counted and has no array :data:`ANY_COUNT`.
-    other : str
-        What else the argument may be, which the caller has dealt with: for the message.
-
-    Raises
-    ------
-    ArgumentTypeError
-        Where it is no integer.
-    ArgumentError
-        Where it is out of range.
+    For what is counted and has no array, `most` is :data:`ANY_COUNT`. `other` is, for the message, what else the
+    argument called `name` may be, which the caller has dealt with. Raises :class:`ArgumentTypeError` where it is no
+    integer, :class:`ArgumentError` where it is out of range.
     """
     try:
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
@@ -372,12 +319,7 @@ def check_count(name: str, value: Any, *, least: int = 1, most: int = _MOST_COUN
 def check_number(name: str, value: Any, expected: str, holds: Callable[[float], bool]) -> float:
     """A real number, of Python or of NumPy, that is as `expected`, which is what `holds` says.
 
-    Raises
-    ------
-    ArgumentTypeError
-        Where it is no real number.
-    ArgumentError
-        Where it is out of range.
+    Raises :class:`ArgumentTypeError` where it is no real number, :class:`ArgumentError` where it is out of range.
     """
     is_number = isinstance(value, (numbers.Real, np.ndarray, np.generic)) and not isinstance(value, (bool, np.bool_))
     is_number = is_number and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iufO"

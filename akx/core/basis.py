@@ -75,11 +75,8 @@ class Basis:
     def __post_init__(self) -> None:
         arrays = [np.array(v) for v in (self.a, self.b, self.c)]
         if any(v.ndim != 1 or v.size == 0 or v.size != arrays[0].size or v.dtype.kind not in "iufc" for v in arrays):
-            raise ArgumentError(
-                "basis coefficients are malformed",
-                expected="three numeric arrays of one length k >= 1",
-                found=str([v.shape for v in arrays]),
-            )
+            expected, found = "three numeric arrays of one length k >= 1", str([v.shape for v in arrays])
+            raise ArgumentError("basis coefficients are malformed", expected=expected, found=found)
         kind = np.result_type(np.float64, *arrays)
         if kind.kind == "c" and all(not np.any(np.imag(v)) for v in arrays):
             arrays, kind = [np.real(v) for v in arrays], np.dtype(np.float64)
@@ -119,14 +116,17 @@ class Basis:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types, exact; complex numbers become [real, imaginary]. :meth:`from_json` inverts it."""
-        plain = {name: _to_lists(getattr(self, name)) for name in "abc"}
-        return {"kind": self.kind, **plain}
+        values = {name: getattr(self, name).tolist() for name in "abc"}
+        if not self.is_real:
+            values = {name: [[v.real, v.imag] for v in of_name] for name, of_name in values.items()}
+        return {"kind": self.kind, **values}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Basis:
         """Make a basis from :meth:`to_json`'s dict. Raises :class:`ArgumentError` where it is not one."""
         try:
-            return Basis(str(data["kind"]), *(_from_lists(data[name]) for name in "abc"))
+            values = ([complex(*v) if isinstance(v, (list, tuple)) else float(v) for v in data[x]] for x in "abc")
+            return Basis(str(data["kind"]), *map(np.array, values))
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, ArgumentError):
                 raise
@@ -166,10 +166,6 @@ def newton(
     real : bool, optional
         Real arithmetic: complex shifts must come in conjugate pairs. Default: where they do.
 
-    Returns
-    -------
-    Basis
-
     Raises
     ------
     ArgumentError
@@ -181,12 +177,10 @@ def newton(
     points = as_points(shifts)
     in_pairs = are_paired(points)
     if real and not in_pairs:
-        raise ArgumentError(
-            "complex shifts are not in conjugate pairs",
-            expected="t and its conjugate for each complex t",
-            found=str(points),
-            hint="add the conjugates, or pass real=False for complex arithmetic",
-        )
+        expected = "t and its conjugate for each complex t"
+        found = str(points)
+        hint = "add the conjugates, or pass real=False for complex arithmetic"
+        raise ArgumentError("complex shifts are not in conjugate pairs", expected=expected, found=found, hint=hint)
     pairs = in_pairs if real is None else real
     if order == "leja":
         points = leja_order(points, pairs=pairs)
@@ -205,7 +199,7 @@ def newton(
 
 
 def chebyshev(k: int, interval: tuple[float, float] | None = None, *, ellipse: Ellipse | None = None) -> Basis:
-    """The Chebyshev basis of an interval or an ellipse; give one of the two.
+    """The Chebyshev basis of an interval or an ellipse; give one of the two. Real, unless the ellipse's centre is not.
 
     Parameters
     ----------
@@ -215,11 +209,6 @@ def chebyshev(k: int, interval: tuple[float, float] | None = None, *, ellipse: E
         Real, lo < hi: encloses the spectrum of a Hermitian matrix.
     ellipse : Ellipse, optional
         Encloses the spectrum of any matrix.
-
-    Returns
-    -------
-    Basis
-        Real, unless the centre of the ellipse is not.
     """
     from akx.core.spectrum import Ellipse
 
@@ -264,10 +253,6 @@ def make_basis(
         What is known of the spectrum.
     steps, seed : int
         Of the estimation; at least k steps are done for a Newton basis.
-
-    Returns
-    -------
-    Basis
     """
     k = check_count("k", k)
     if isinstance(kind, Basis):
@@ -287,10 +272,8 @@ def make_basis(
         return chebyshev(k, interval, ellipse=ellipse)
     if spectrum is None:
         if matrix is None:
-            raise ArgumentError(
-                f"nothing is known of the spectrum for the {kind} basis",
-                hint=f"pass the matrix, or {' or '.join(f'{name}=' for name in allowed)}",
-            )
+            hint = f"pass the matrix, or {' or '.join(f'{name}=' for name in allowed)}"
+            raise ArgumentError(f"nothing is known of the spectrum for the {kind} basis", hint=hint)
         from akx.core.spectrum import estimate_spectrum
 
         spectrum = estimate_spectrum(matrix, steps=max(steps, k) if kind == "newton" else steps, seed=seed)
@@ -307,11 +290,3 @@ def _check_interval(interval: Iterable[float]) -> tuple[float, float]:
     if not (np.isfinite(lo) and np.isfinite(hi) and lo < hi):
         raise ArgumentError("interval is degenerate", expected="finite lo < hi", found=f"({lo}, {hi})")
     return lo, hi
-
-
-def _to_lists(values: NDArray[Any]) -> list[Any]:
-    return [[v.real, v.imag] for v in values.tolist()] if values.dtype.kind == "c" else list(values.tolist())
-
-
-def _from_lists(values: Iterable[Any]) -> NDArray[Any]:
-    return np.array([complex(*v) if isinstance(v, (list, tuple)) else float(v) for v in values])

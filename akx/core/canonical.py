@@ -7,7 +7,6 @@ nothing is done to the user's own arrays.
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -41,12 +40,9 @@ def check_shape(shape: tuple[int, ...]) -> None:
     rows, columns = (int(s) for s in shape)
     if rows != columns:
         least = min(rows, columns)
-        raise MatrixError(
-            "matrix is not square",
-            expected="as many columns as rows",
-            found=f"{rows} x {columns}",
-            hint=f"powers need a square matrix: pass A[:{least}, :{least}], or A.T @ A for least squares",
-        )
+        expected = "as many columns as rows"
+        hint = f"powers need a square matrix: pass A[:{least}, :{least}], or A.T @ A for least squares"
+        raise MatrixError("matrix is not square", expected=expected, found=f"{rows} x {columns}", hint=hint)
     if rows == 0:
         raise MatrixError("matrix is empty", expected="at least one row", found="0 x 0")
 
@@ -57,12 +53,8 @@ def check_value_error(value: Any) -> float:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ArgumentTypeError("value_error is not a number", expected=expected, found=brief(value))
     if not 0 <= value < 1:  # NaN neither
-        raise ArgumentError(
-            "value_error is out of range",
-            expected=expected,
-            found=brief(value),
-            hint="try 6e-8, which float32 keeps for float64; 0 is exact",
-        )
+        hint = "try 6e-8, which float32 keeps for float64; 0 is exact"
+        raise ArgumentError("value_error is out of range", expected=expected, found=brief(value), hint=hint)
     return float(value)
 
 
@@ -78,11 +70,9 @@ def target_dtype(found: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any
         if target not in _SUPPORTED:
             raise ArgumentError("dtype is not supported", expected=_SUPPORTED_NAMES, found=str(target))
         if found.kind == "c" and target.kind != "c":
+            expected = f"real values for dtype {target}"
             raise MatrixError(
-                "matrix is complex",
-                expected=f"real values for dtype {target}",
-                found=str(found),
-                hint="ask for complex128, or pass A.real",
+                "matrix is complex", expected=expected, found=str(found), hint="ask for complex128, or pass A.real"
             )
         if found.kind in "biufc":
             return target
@@ -95,12 +85,8 @@ def target_dtype(found: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any
         return np.dtype(np.float32)
     double = "complex128" if native.kind == "c" else "float64"
     hint = f"convert it with A.astype(numpy.{double}); digits beyond double precision are lost"
-    raise MatrixError(
-        "matrix has an unsupported dtype",
-        expected=_SUPPORTED_NAMES,
-        found=str(found),
-        hint=hint if native.kind in "fc" else "convert it with A.astype(numpy.float64)",
-    )
+    advice = hint if native.kind in "fc" else "convert it with A.astype(numpy.float64)"
+    raise MatrixError("matrix has an unsupported dtype", expected=_SUPPORTED_NAMES, found=str(found), hint=advice)
 
 
 def canonical_csr(A: Any, target: np.dtype[Any]) -> sp.csr_array:
@@ -110,6 +96,7 @@ def canonical_csr(A: Any, target: np.dtype[Any]) -> sp.csr_array:
     """
     shape = tuple(int(s) for s in A.shape)
     check_shape(shape)
+    A = _plain(A)
     kind = target if A.dtype.kind != "b" else A.dtype  # bool duplicates are or-ed by SciPy, and only as bool
     if A.format in ("csr", "csc", "bsr"):
         csr = _compressed(A, kind, shape)
@@ -117,7 +104,7 @@ def canonical_csr(A: Any, target: np.dtype[Any]) -> sp.csr_array:
         csr = sp.dia_array((A.data.astype(kind), np.array(A.offsets)), shape=shape).tocsr()
         _check_compressed(csr.indptr, csr.indices, csr.data, *shape)
     else:
-        values, row, column = (np.array(part) for part in _coordinates(A))
+        values, row, column = (np.array(part) for part in (A.data, A.row, A.col))
         _check_coordinates(row, column, shape)
         csr = sp.coo_array((values.astype(kind, copy=False), (row, column)), shape=shape).tocsr()
     csr.sum_duplicates()
@@ -155,23 +142,13 @@ def _compressed(A: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> sp.csr_a
     return make((data, indices, indptr), shape=shape, copy=False).tocsr()
 
 
-def _coordinates(A: Any) -> tuple[Any, Any, Any]:
-    """The values, rows and columns of COO, LIL or DOK."""
-    if A.format == "coo":
-        return A.data, A.row, A.col
-    if A.format == "dok":
-        items = list(A.items())
-        places = np.array([place for place, _ in items], dtype=np.int64).reshape(-1, 2)
-        return np.array([value for _, value in items], dtype=A.dtype), places[:, 0], places[:, 1]
-    if A.format != "lil":
-        return _coordinates(A.tocoo(copy=True))
-    rows = [(list(columns), list(values)) for columns, values in zip(A.rows, A.data, strict=True)]
-    if any(len(columns) != len(values) for columns, values in rows):
-        raise MatrixError("matrix is broken: a row has not as many values as columns", hint="build it again")
-    sizes = [len(columns) for columns, _ in rows]
-    columns = np.fromiter(chain.from_iterable(columns for columns, _ in rows), dtype=np.int64, count=sum(sizes))
-    values = np.fromiter(chain.from_iterable(values for _, values in rows), dtype=A.dtype, count=sum(sizes))
-    return values, np.repeat(np.arange(len(rows)), sizes), columns
+def _plain(A: Any) -> Any:
+    """`A` itself, or CSR or COO of LIL, DOK and whatever else SciPy has."""
+    if A.format == "lil":
+        if any(len(columns) != len(values) for columns, values in zip(A.rows, A.data, strict=True)):
+            raise MatrixError("matrix is broken: a row has not as many values as columns", hint="build it again")
+        return A.tocsr(copy=True)
+    return A if A.format in ("csr", "csc", "bsr", "dia", "coo") else A.tocoo(copy=True)
 
 
 def check_indices(A: Any) -> None:
@@ -216,10 +193,7 @@ def fit_index_type(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArray
     """Both arrays as int32 where max(n, nnz) < 2**31, else as int64."""
     n, nnz = indptr.size - 1, int(indptr[-1])
     kind = np.int32 if max(n, nnz) < _INT32_LIMIT else np.int64
-    return (
-        np.ascontiguousarray(indptr.astype(kind, copy=False)),
-        trim(indices.astype(kind, copy=False), nnz),
-    )
+    return np.ascontiguousarray(indptr.astype(kind, copy=False)), trim(indices.astype(kind, copy=False), nnz)
 
 
 def trim(array: NDArray[Any], size: int) -> NDArray[Any]:
@@ -246,12 +220,8 @@ def check_finite(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]
     hint = "find such entries with numpy.isfinite(A.tocoo().data) and repair or remove them"
     if np.isinf(value) and np.dtype(data.dtype).itemsize < np.dtype(source).itemsize:
         hint = f"the value may be too large for {data.dtype}: ask for double precision, or scale the matrix"
-    raise MatrixError(
-        "matrix is not finite",
-        expected="finite values",
-        found=f"{value} at row {row}, column {int(indices[first])}" + (f" and {count - 1} more" if count > 1 else ""),
-        hint=hint,
-    )
+    found = f"{value} at row {row}, column {int(indices[first])}" + (f" and {count - 1} more" if count > 1 else "")
+    raise MatrixError("matrix is not finite", expected="finite values", found=found, hint=hint)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

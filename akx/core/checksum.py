@@ -6,9 +6,8 @@ scrambled way. Both steps are invertible for every i, so changing any one word a
 unseen with a probability of about 2**-64. A plain sum needs no order, so the loop vectorises, and the sums of chunks
 add up. It is no cryptographic hash: it guards against forgetfulness, not against an adversary.
 
-A core has few lines on their way from memory at a time, of one place that it reads from. So the loop reads from four
-places: 12.5 GB/s where one has 7.4, and a plain sum 16 (one core of a Granite Rapids class; 22 in its caches). Threads
-take pieces, the calling one first: those that are woken come a twentieth of a millisecond later.
+A core has few lines on their way from memory at a time, of one place that it reads from, so the loop reads from four
+places: 12.5 GB/s where one has 7.4, and a plain sum 16 (one core of a Granite Rapids class). Threads take pieces.
 
 Bytes: 8 per word read once, nothing written. Work: two 64-bit multiplications per word.
 """
@@ -33,12 +32,9 @@ _FACTOR = np.uint64(0xD6E8FEB86659FD93)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _ONE = np.uint64(1)
 
-
-#: Words that NumPy goes through at once: four arrays of them stay in a near cache (1.9 GB/s; 1.3 with an eighth, and
-#: threads then wait for the interpreter most of the time).
+#: Words that NumPy goes through at once: four arrays of them stay in a near cache (1.9 GB/s; 1.3 with an eighth).
 _PIECE = 1 << 15
-#: Below this many words waking threads costs more than they save; and the most threads: 8 of 16 cores take 3.4 ms for
-#: 184 MB and 1.2 for 64, all of them 5.0 and 3.1.
+#: Below this many words waking threads costs more than they save; and the most threads (of 16 cores all are slower).
 _THREADED_WORDS, _THREADS = 1 << 19, 8
 #: Words of what a thread takes at a time, at least, and pieces for each thread, about.
 _SHARE, _SHARES = 1 << 15, 8

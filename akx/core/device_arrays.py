@@ -6,6 +6,7 @@ indptr)`` of anything that has ``__cuda_array_interface__`` or speaks DLPack, wi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,26 +25,20 @@ _TENSORS = {
 }
 
 
+@dataclass(eq=False)
 class Parts:
     """A sparse matrix as arrays on a GPU, in the library's own order.
 
-    Attributes
-    ----------
-    format : {"csr", "csc", "coo"}
-    shape : tuple of int
-    arrays : tuple
-        Data, indices and indptr; of COO data, rows and columns.
-    owner : object
-        What lives as long as the matrix: itself, or its data where it is a tuple.
-    is_tuple : bool
-        Whether it is no object of a library, which could take it to the host.
+    `format` ({"csr", "csc", "coo"}). `shape` (tuple of int). `arrays`: data, indices and indptr; of COO data, rows and
+    columns. `owner`: what lives as long as the matrix: itself, or its data where it is a tuple. `is_tuple`: whether it
+    is no object of a library, which could take it to the host.
     """
 
-    def __init__(
-        self, format: str, shape: tuple[int, ...], arrays: tuple[Any, Any, Any], owner: Any, is_tuple: bool = False
-    ) -> None:
-        self.format, self.shape, self.arrays = format, shape, arrays
-        self.owner, self.is_tuple = owner, is_tuple
+    format: str
+    shape: tuple[int, ...]
+    arrays: tuple[Any, Any, Any]
+    owner: Any
+    is_tuple: bool = False
 
 
 def is_on_device(x: Any) -> bool:
@@ -69,10 +64,8 @@ def unreadable(name: str, refusal: Exception) -> ArgumentTypeError:
 def parts_of(A: Any) -> Parts | None:
     """The arrays of a sparse matrix on a GPU; None of anything else, which may be a matrix of the host.
 
-    Raises
-    ------
-    ArgumentTypeError
-        Where some arrays of a tuple are on a GPU and others are not, or its shape is none.
+    Raises :class:`ArgumentTypeError` where some arrays of a tuple are on a GPU and others are not, or its shape is
+    none.
     """
     if isinstance(A, Parts):
         return A
@@ -93,12 +86,13 @@ def _of_tuple(A: tuple[Any, ...]) -> Parts | None:
         return None
     if not all(places):
         names = ("data", "indices", "indptr")
-        raise ArgumentTypeError(
-            "arrays of the matrix are in two places",
-            expected="data, indices and indptr on the GPU, or all of them in host memory",
-            found=", ".join(f"{name} on the {'GPU' if it else 'host'}" for name, it in zip(names, places, strict=True)),
-        )
-    return Parts("csr", shape_in(A, _size(A[2])), (A[0], A[1], A[2]), A[0], is_tuple=True)
+        expected = "data, indices and indptr on the GPU, or all of them in host memory"
+        found = ", ".join(f"{name} on the {'GPU' if it else 'host'}" for name, it in zip(names, places, strict=True))
+        raise ArgumentTypeError("arrays of the matrix are in two places", expected=expected, found=found)
+    pointers = getattr(A[2], "shape", None) or (1,)
+    return Parts(
+        "csr", shape_in(A, int(pointers[0]) if len(pointers) == 1 else 1), (A[0], A[1], A[2]), A[0], is_tuple=True
+    )
 
 
 def _of_tensor(A: Any) -> Parts | None:
@@ -131,8 +125,3 @@ def _of_object(A: Any) -> Parts | None:
 
 def _sizes(A: Any) -> tuple[int, ...]:
     return tuple(int(size) for size in A.shape)
-
-
-def _size(one: Any) -> int:
-    shape = getattr(one, "shape", None)
-    return int(shape[0]) if shape is not None and len(shape) == 1 else 1

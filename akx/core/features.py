@@ -95,12 +95,8 @@ class Features:
 def compute_features(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]) -> Features:
     """Features of the canonical CSR arrays of an n x n matrix, n >= 1.
 
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of int32 or int64
-        The pattern, columns ascending and unique within a row.
-    data : (nnz,) array of float32, float64, complex64 or complex128
-        The values.
+    `indptr`, `indices` (n+1,) and (nnz,) int32 or int64: the pattern, columns ascending and unique within a row. `data`
+    (nnz,) array of float32, float64, complex64 or complex128: the values.
     """
     n, nnz = indptr.size - 1, indices.size
     lengths = np.diff(indptr)
@@ -110,7 +106,9 @@ def compute_features(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[
         tptr, tind = np.empty(0, dtype=indptr.dtype), np.empty(0, dtype=indices.dtype)
     else:
         tptr, tind = _transpose_pattern(indptr, indices)
-    components, level_count, level_width = _level_structure(indptr, indices, tptr, tind, _SWEEPS)
+    components, level_count, level_width = _level_structure((indptr, indices, tptr, tind), _SWEEPS)
+    kinds = (("hermitian", data.dtype.kind == "c" and hermitian), ("symmetric", same), ("skew", skew), ("none", True))
+    symmetry = next(kind for kind, holds in kinds if holds)
     block_size, block_fill = dense_block_size(indptr, indices)
     diagonals = int(count_diagonals(indptr, indices))
     return Features(
@@ -128,20 +126,12 @@ def compute_features(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[
         level_count=int(level_count),
         level_width_max=int(level_width),
         pattern_symmetric=bool(pattern),
-        value_symmetry=_value_symmetry(data.dtype, same, skew, hermitian),
+        value_symmetry=symmetry,
         block_size=block_size,
         block_fill=block_fill,
         diagonal_count=diagonals,
         diagonal_fill=nnz / (diagonals * n) if diagonals else 0.0,
     )
-
-
-def _value_symmetry(dtype: np.dtype[Any], same: bool, skew: bool, hermitian: bool) -> str:
-    if dtype.kind == "c" and hermitian:
-        return "hermitian"
-    if same:
-        return "symmetric"
-    return "skew" if skew else "none"
 
 
 def dense_block_size(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[int, float]:
@@ -231,20 +221,12 @@ def _transpose_pattern(indptr: IntArray, indices: IntArray) -> tuple[IntArray, I
 
 
 @njit(nogil=True, cache=True)
-def _search(
-    indptr: IntArray,
-    indices: IntArray,
-    tptr: IntArray,
-    tind: IntArray,
-    root: int,
-    queue: IntArray,
-    stamp: IntArray,
-    mark: int,
-) -> tuple[int, int, int, int]:
+def _search(graph: Any, root: int, queue: IntArray, stamp: IntArray, mark: int) -> tuple[int, int, int, int]:
     """Breadth-first search from `root`: rows reached, levels, widest level, start of the last level in `queue`.
 
     A row counts as visited where ``stamp`` holds `mark`.
     """
+    indptr, indices, tptr, tind = graph
     queue[0] = root
     stamp[root] = mark
     begin, end = 0, 1
@@ -274,14 +256,13 @@ def _search(
 
 
 @njit(nogil=True, cache=True)
-def _level_structure(
-    indptr: IntArray, indices: IntArray, tptr: IntArray, tind: IntArray, sweeps: int
-) -> tuple[int, int, int]:
+def _level_structure(graph: Any, sweeps: int) -> tuple[int, int, int]:
     """Components, levels in all (those of one component after those of another) and the widest level.
 
     The root of each component is found as by A. George and J. W. H. Liu (ACM TOMS 5, 1979): from a row of least degree
     in the last level, search again while that gives more levels, at most `sweeps` searches.
     """
+    indptr, indices, _, _ = graph
     n = indptr.size - 1
     stamp = np.zeros(n, dtype=np.int32)
     queue = np.empty(n, dtype=indices.dtype)
@@ -290,7 +271,7 @@ def _level_structure(
         if stamp[seed]:
             continue
         components += 1
-        reached, levels, widest, last = _search(indptr, indices, tptr, tind, seed, queue, stamp, 1)
+        reached, levels, widest, last = _search(graph, seed, queue, stamp, 1)
         for sweep in range(2, sweeps + 1):
             if levels < 3 and widest < 2:
                 break
@@ -300,7 +281,7 @@ def _level_structure(
                 i = queue[q]
                 if indptr[i + 1] - indptr[i] < least:
                     root, least = i, indptr[i + 1] - indptr[i]
-            _, deeper, thinner, start = _search(indptr, indices, tptr, tind, root, queue, stamp, sweep)
+            _, deeper, thinner, start = _search(graph, root, queue, stamp, sweep)
             improved = deeper > levels
             if deeper > levels or (deeper == levels and thinner < widest):
                 levels, widest, last = deeper, thinner, start

@@ -38,10 +38,7 @@ _tree = partial(hashlib.blake2b, person=PERSON, fanout=0, depth=2, leaf_size=LEA
 class Pattern:
     """The row pointers and column indices of a canonical CSR matrix.
 
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) integer arrays
-        Read-only. Columns ascend within a row and are unique.
+    `indptr`, `indices` (n+1,) and (nnz,) integer arrays: read-only. Columns ascend within a row and are unique.
     """
 
     def __init__(self, indptr: NDArray[Any], indices: NDArray[Any]) -> None:

@@ -16,36 +16,25 @@ _ROUNDING = 1e-12
 
 
 def leja_order(points: ArrayLike, *, pairs: bool | None = None) -> NDArray[Any]:
-    """Points in modified Leja order.
+    """Points (m,), real or complex, in modified Leja order, (m,): float64 where all are real, else complex128.
 
     The first point is the largest in modulus; each further one maximises the product of its distances from those before
-    it. With `pairs`, a complex point (imaginary part positive first) is followed by its conjugate at once, so that both
-    can be done in real arithmetic. Products are kept as sums of logarithms, divided by the capacity of the set as it
-    were, and so can neither overflow nor underflow. Of a point given several times, each repetition joins a further
-    round after all distinct points. Ties go to the larger real, then the larger imaginary part.
+    it. With `pairs` (by default where every complex point has its conjugate), a complex point, imaginary part positive
+    first, is followed by its conjugate at once, so that both can be done in real arithmetic. Products are kept as sums
+    of logarithms, and so can neither overflow nor underflow. Of a point given several times, each repetition joins a
+    further round after all distinct points. Ties go to the larger real, then the larger imaginary part.
 
-    Parameters
-    ----------
-    points : (m,) array, real or complex
-    pairs : bool, optional
-        Keep conjugates together. Default: where every complex point has its conjugate.
-
-    Returns
-    -------
-    (m,) array of float64 (all points real) or complex128
-
-    References
-    ----------
-    L. Reichel, Newton interpolation at Leja points, BIT 30 (1990). Z. Bai, D. Hu, L. Reichel, A Newton basis GMRES
-    implementation, IMA J. Numer. Anal. 14 (1994).
+    Source: L. Reichel, Newton interpolation at Leja points, BIT 30 (1990); Z. Bai, D. Hu, L. Reichel, A Newton basis
+    GMRES implementation, IMA J. Numer. Anal. 14 (1994).
     """
     z = as_points(points)
     paired = are_paired(z)
     if pairs and not paired:
         raise ArgumentError("complex points are not in conjugate pairs", found=str(z))
     keep = paired if pairs is None else pairs
-    if keep:
-        z = _upper_half(z)
+    if keep:  # of each pair the one above the real axis, of which rounding errors are no part
+        z = np.where(abs(z.imag) <= _ROUNDING * abs(z).max(initial=0.0), z.real, z)
+        z = z[z.imag >= 0]
     # Distinct points round by round: np.unique sorts by real part, then imaginary part.
     distinct, counts = np.unique(z, return_counts=True)
     rounds = [_leja_distinct(distinct[counts > done], keep) for done in range(int(counts.max()))]
@@ -103,13 +92,6 @@ def pair_steps(points: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.fl
         factor[j + 1] = t.imag**2
         j += 2
     return np.real(points).astype(np.float64), factor
-
-
-def _upper_half(z: NDArray[Any]) -> NDArray[Any]:
-    """One of each conjugate pair, that above the real axis; rounding errors off the real axis removed."""
-    tolerance = _ROUNDING * abs(z).max(initial=0.0)
-    clean = np.where(abs(z.imag) <= tolerance, z.real, z)
-    return clean[clean.imag >= 0]
 
 
 def are_paired(z: NDArray[Any]) -> bool:

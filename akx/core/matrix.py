@@ -173,7 +173,14 @@ class Matrix:
         target = target_dtype(A.dtype, dtype)
         drops = explicit_zeros == "drop"
         shared = None if copy else shared_csr(A, target, drops=drops)
-        indptr, indices, data = shared or _copied(A, target, drops=drops)
+        if shared is None:
+            with np.errstate(over="ignore"):  # what becomes Inf is refused later, with its place
+                csr = canonical_csr(A, target)
+            if drops:
+                csr.eliminate_zeros()
+            indptr, indices = fit_index_type(csr.indptr, csr.indices)
+            shared = indptr, indices, trim(csr.data, indices.size)
+        indptr, indices, data = shared
         largest = check_finite(indptr, indices, data, A.dtype)
         matrix = Matrix(indptr, indices, data, pattern_cache={}, value_error=allowed or 0.0)
         matrix.largest = largest
@@ -267,12 +274,8 @@ class Matrix:
         """
         values = np.asarray(data)
         if values.shape != (self.nnz,):
-            raise MatrixError(
-                "values do not fit the pattern",
-                expected=f"shape ({self.nnz},)",
-                found=f"shape {values.shape}",
-                hint="give one value per entry, in the order of Matrix.data",
-            )
+            found, hint = f"shape {values.shape}", "give one value per entry, in the order of Matrix.data"
+            raise MatrixError("values do not fit the pattern", expected=f"shape ({self.nnz},)", found=found, hint=hint)
         copy = np.array(values, dtype=target_dtype(values.dtype, None), order="C")
         largest = check_finite(self.indptr, self.indices, copy, values.dtype)
         matrix = Matrix(self.indptr, self.indices, copy, pattern_cache=self.pattern_cache, value_error=self.value_error)
@@ -320,39 +323,18 @@ class Matrix:
         return f"Matrix(n={self.n}, nnz={self.nnz}, dtype={self.dtype.name}, indices={self.indices.dtype.name})"
 
 
-def _copied(A: Any, target: np.dtype[Any], *, drops: bool) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Canonical row pointers, columns and values of any SciPy matrix."""
-    with np.errstate(over="ignore"):  # what becomes Inf is refused later, with its place
-        csr = canonical_csr(A, target)
-    if drops:
-        csr.eliminate_zeros()
-    indptr, indices = fit_index_type(csr.indptr, csr.indices)
-    return indptr, indices, trim(csr.data, indices.size)
-
-
 def _restore(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], value_error: float = 0.0) -> Matrix:
     arrays = map(np.asarray, (indptr, indices, data))  # joblib brings some that are mapped from a file
     return Matrix(*arrays, pattern_cache={}, value_error=value_error)
 
 
 def checksum(array: NDArray[Any], *, threads: int = 1) -> int:
-    """A 64-bit checksum of the bytes of `array`, at close to memory bandwidth.
+    """A 64-bit checksum of the bytes of `array`, of any shape and dtype but object, at close to memory bandwidth.
 
     Any change confined to one aligned 8-byte word changes it for certain (so any one float64, int64, complex64, float32
     or int32); other changes are missed with a probability of about 2**-64. Equal bytes give equal checksums on every
-    machine of the same byte order. The formula is in :mod:`akx.core.checksum`.
-
-    Parameters
-    ----------
-    array : numpy.ndarray
-        Any shape and dtype except object. Read in C order; an array that is not contiguous is copied first.
-    threads : int
-        Threads to read with, at least 1; the result does not depend on it.
-
-    Raises
-    ------
-    ArgumentTypeError
-        For objects.
+    machine of the same byte order, whatever the number of `threads` that read. An array that is not contiguous is
+    copied first. The formula is in :mod:`akx.core.checksum`. Raises :class:`ArgumentTypeError` for objects.
     """
     from akx.core.checksum import checksums
 

@@ -133,12 +133,8 @@ def load_numba() -> Any:
 def check_numba() -> None:
     """Raise where Numba cannot work here; give it a folder of the system's temporary ones where it has no other.
 
-    Raises
-    ------
-    ArgumentError
-        ``NUMBA_NUM_THREADS`` is no number of threads.
-    CompileError
-        ``NUMBA_DISABLE_JIT`` is set, or there is no folder for machine code.
+    Raises :class:`ArgumentError` where ``NUMBA_NUM_THREADS`` is no number of threads, :class:`CompileError` where
+    ``NUMBA_DISABLE_JIT`` is set, or there is no folder for machine code.
     """
     global _checked
     if _checked:
@@ -146,7 +142,6 @@ def check_numba() -> None:
     named_threads()
     _check_compiler()
     _choose_folder()
-    _check_locators()
     _checked = True
 
 
@@ -161,11 +156,9 @@ def named_threads() -> int | None:
     if not text:
         return None
     if not text.isdecimal() or len(text) > _DIGITS or not 1 <= int(text) <= most_threads():
+        expected, hint = f"an integer from 1 to {most_threads()}", "correct it, or unset it for all cores"
         raise ArgumentError(
-            "NUMBA_NUM_THREADS is not a number of threads",
-            expected=f"an integer from 1 to {most_threads()}",
-            found=brief(text),
-            hint="correct it, or unset it for all cores",
+            "NUMBA_NUM_THREADS is not a number of threads", expected=expected, found=brief(text), hint=hint
         )
     return int(text)
 
@@ -194,11 +187,8 @@ def _check_compiler() -> None:
     except ValueError:  # Numba warns of it, and compiles
         is_off = False
     if is_off or getattr(sys.modules.get("numba.core.config"), "DISABLE_JIT", False):
-        raise CompileError(
-            "Numba is told not to compile, and akx's kernels are compiled code",
-            found=f"NUMBA_DISABLE_JIT={text or 1}",
-            hint="unset NUMBA_DISABLE_JIT",
-        )
+        found, hint = f"NUMBA_DISABLE_JIT={text or 1}", "unset NUMBA_DISABLE_JIT"
+        raise CompileError("Numba is told not to compile, and akx's kernels are compiled code", found=found, hint=hint)
 
 
 def _choose_folder() -> None:
@@ -216,19 +206,6 @@ def _choose_folder() -> None:
     os.environ[_PLACE] = str(folder)  # for other processes, and for Numba where it is yet to be imported
     if (config := sys.modules.get("numba.core.config")) is not None:
         config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
-
-
-def _check_locators() -> None:
-    if not os.environ.get("NUMBA_CACHE_LOCATOR_CLASSES"):
-        return
-    import numba
-
-    try:
-        numba.njit(cache=True)(_check_locators)  # only to see whether it finds a place for a function
-    except RuntimeError as error:
-        raise CompileError(
-            "Numba cannot keep compiled code", found=str(error), hint="unset NUMBA_CACHE_LOCATOR_CLASSES"
-        ) from error
 
 
 def _has_home() -> bool:

@@ -236,12 +236,8 @@ def _cores() -> int:
 def resolve_threads(threads: int | None) -> int:
     """`threads` checked, or the default where it is None.
 
-    Raises
-    ------
-    ArgumentTypeError
-        Where it is no integer.
-    ArgumentError
-        Where it is below 1, or more than any processor has.
+    Raises :class:`ArgumentTypeError` where it is no integer. Raises :class:`ArgumentError` where it is below 1, or more
+    than any processor has.
     """
     if threads is None:
         return default_threads()

@@ -39,15 +39,11 @@ _log = logging.getLogger("akx")
 
 
 class Display(Protocol):
-    """Where words are shown."""
+    """Where words are shown, of what has been under way for so long, until nothing is any more."""
 
-    def show(self, what: str, seconds: float) -> None:
-        """These words, of what has been under way for so long."""
-        ...
+    def show(self, what: str, seconds: float) -> None: ...
 
-    def end(self) -> None:
-        """Nothing is under way any more."""
-        ...
+    def end(self) -> None: ...
 
 
 def progress(on: bool) -> None:

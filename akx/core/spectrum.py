@@ -51,12 +51,10 @@ class Ellipse:
     def __post_init__(self) -> None:
         p, q = float(self.semi_real), float(self.semi_imag)
         if not (np.isfinite(self.center) and np.isfinite(p + q) and p >= 0 and q >= 0 and p + q > 0):
-            raise ArgumentError(
-                "ellipse is degenerate",
-                expected="finite, semi-axes >= 0 and not both zero",
-                found=f"centre {self.center}, semi-axes {p} and {q}",
-                hint="give an interval lo < hi, or an ellipse that encloses the spectrum",
-            )
+            expected = "finite, semi-axes >= 0 and not both zero"
+            found = f"centre {self.center}, semi-axes {p} and {q}"
+            hint = "give an interval lo < hi, or an ellipse that encloses the spectrum"
+            raise ArgumentError("ellipse is degenerate", expected=expected, found=found, hint=hint)
 
     @property
     def focal_squared(self) -> float:
@@ -110,22 +108,14 @@ def estimate_spectrum(
     Parameters
     ----------
     matrix : Matrix, SciPy sparse array, dense array, or function
-        The matrix, or a function that maps x (n,) to A x.
-    n : int, optional
-        Rows; needed for a function.
+        The matrix, or a function that maps x (n,) to A x; for that one `n`, and the `dtype` of x (float64 by default).
     steps : int
         Steps, at least 1; never more than n are done.
     symmetric : bool, optional
         Take it as Hermitian (real symmetric). Default: test ``A x == A^H x`` on a random vector, up to rounding errors;
         a function is not taken as Hermitian.
-    dtype : dtype, optional
-        Of the vectors a function takes; default float64.
     seed : int
         Of the start vector; the same seed gives the same estimate.
-
-    Returns
-    -------
-    Spectrum
 
     Raises
     ------
@@ -146,7 +136,8 @@ def estimate_spectrum(
     kind = np.dtype(np.float64) if kind.kind in "iub" else kind
     wide = np.dtype(np.complex128 if kind.kind == "c" else np.float64)
     rng = np.random.default_rng(seed)
-    start = _random(rng, size, wide)
+    start = rng.standard_normal(size)
+    start = start + 1j * rng.standard_normal(size) if wide.kind == "c" else start
     with np.errstate(over="ignore", invalid="ignore"):
         if symmetric is None:
             symmetric = hasattr(A, "shape") and _is_hermitian(A, start)
@@ -194,11 +185,9 @@ def _tidy(H: NDArray[Any], hermitian: bool) -> NDArray[Any]:
     if not hermitian:
         return H
     m = H.shape[1]
-    off = np.real(np.diagonal(H, -1))
-    T = np.zeros((m + 1, m))
-    T[np.arange(m), np.arange(m)] = np.real(np.diagonal(H))
-    T[np.arange(1, m + 1), np.arange(m)] = off
-    T[np.arange(m - 1), np.arange(1, m)] = off[:-1]
+    off, T = np.real(np.diagonal(H, -1)), np.zeros((m + 1, m))
+    for part, entries in ((T, np.real(np.diagonal(H))), (T[1:], off), (T[:, 1:], off[:-1])):
+        np.fill_diagonal(part, entries)
     return T
 
 
@@ -244,8 +233,3 @@ def _gershgorin(A: Any) -> tuple[float, float]:
     diagonal = np.real(np.asarray(A.diagonal())).astype(np.float64)
     radius = np.asarray(abs(A).astype(np.float64).sum(axis=1)).reshape(-1) - abs(diagonal)
     return float((diagonal - radius).min()), float((diagonal + radius).max())
-
-
-def _random(rng: np.random.Generator, n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    real = rng.standard_normal(n)
-    return real + 1j * rng.standard_normal(n) if dtype.kind == "c" else real

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from akx.core.errors import InfeasibleError
 from akx.core.numba_jit import njit
 from akx.core.parallel import in_pieces
-from akx.formats.base import Pattern, pointers_of, sums_before, sums_of
+from akx.formats.base import Pattern, placed, pointers_of, sums_before, sums_of
 from akx.formats.slice_diagonals import WARP, Diagonals, Extents
 
 __all__ = ["BAND", "BAND_SLICE", "Bands", "Deal", "deal", "dealt_slices", "windows"]
@@ -28,29 +28,8 @@ __all__ = ["BAND", "BAND_SLICE", "Bands", "Deal", "deal", "dealt_slices", "windo
 #: Slices that a thread lays out at least.
 _SLICES = 512
 #: One part, as the kernels read it.
-BAND = np.dtype(
-    [("low", "i4")]
-    + [
-        (name, "u4")
-        for name in [
-            "span",
-            "row",
-            "rows",
-            "slices",
-            "border",
-            "slice",
-            "offset",
-            "offsets",
-            "held",
-            "near",
-            "nears",
-            "column",
-            "columns",
-            "neighbour",
-            "neighbours",
-        ]
-    ]
-)
+_BAND = "span row rows slices border slice offset offsets held near nears column columns neighbour neighbours"
+BAND = np.dtype([("low", "i4"), *((name, "u4") for name in _BAND.split())])
 #: One slice, as the kernels read it: numbers of uniform and scattered slots in shared memory and beyond.
 BAND_SLICE = np.dtype(
     [(name, "u4") for name in ("near", "far", "offset", "column", "far_column")]
@@ -62,16 +41,9 @@ BAND_SLICE = np.dtype(
 class Bands:
     """Contiguous parts: their cuts in slices, windows of x in rows, and who waits for whom.
 
-    Attributes
-    ----------
-    cuts : (parts+1,) array of int64
-        First slice of each part.
-    low, high : (parts,) arrays of int64
-        The window, from `low` to `high` - 1; may reach beyond the matrix.
-    above, below : (parts,) arrays of int64
-        Slices at the beginning and at the end that other windows reach into.
-    neighbours, neighbour_ptr : arrays of uint32 and of int64
-        Parts whose rows are in the window.
+    `cuts` (parts+1,) int64: first slice of each part. `low`, `high` (parts,) int64: the window, from `low` to `high` -
+    1; may reach beyond the matrix. `above`, `below` (parts,) int64: slices at the beginning and at the end that other
+    windows reach into. `neighbours`, `neighbour_ptr` (uint32, int64): parts whose rows are in the window.
     """
 
     cuts: NDArray[np.int64]
@@ -87,20 +59,11 @@ class Bands:
 class Deal:
     """A matrix dealt to parts and tiers.
 
-    Attributes
-    ----------
-    parts : (parts,) array of BAND
-    slices : (places,) array of BAND_SLICE
-        In each part border slices first; those of inner ones that would be the last warp's are empty.
-    offsets : array of int32
-        Part after part: of held slots, twice `held_slots` rounded up to 4 for each slice that holds any, then of the
-        others: before the cut, then from it on.
-    columns : (scattered slots * 32,) array of uint16
-        Rows of the window; those in shared memory first in each part.
-    neighbours : array of uint32
-    entry : (slots * 32,) array of uint32
-        One plus the CSR entry in each place, 0 for padding.
-    far_slots, scattered_slots : int
+    `parts` (parts,) BAND. `slices` (places,) BAND_SLICE: in each part border slices first; those of inner ones that
+    would be the last warp's are empty. `offsets` (int32): part after part: of held slots, twice `held_slots` rounded up
+    to 4 for each slice that holds any, then of the others: before the cut, then from it on. `columns` (scattered slots
+    * 32,) uint16: rows of the window; those in shared memory first in each part. `neighbours` (uint32). `entry` (slots
+    * 32,) uint32: one plus the CSR entry in each place, 0 for padding.
     """
 
     parts: NDArray[Any]
@@ -110,18 +73,15 @@ class Deal:
     neighbours: NDArray[np.uint32]
     entry: NDArray[np.uint32]
     far_slots: int
-    scattered_slots: int
 
     def values(self, data: NDArray[Any]) -> NDArray[Any]:
         """The values in their places."""
-        padded = np.concatenate([np.zeros(1, dtype=data.dtype), data])
-        placed: NDArray[Any] = padded[self.entry]
-        return placed
+        return placed(data, self.entry)
 
 
 def windows(diagonals: Diagonals | Extents, cuts: NDArray[np.int64]) -> Bands:
     """What parts with these cuts, in slices, see of x and of one another. No part is empty."""
-    n, count = diagonals.rows, cuts.size - 1
+    n = diagonals.rows
     first, stop = cuts[:-1] * WARP, cuts[1:] * WARP  # the last part's slices may end behind the matrix
     low = np.minimum(np.minimum.reduceat(diagonals.low, cuts[:-1]), first)
     high = np.maximum(np.maximum.reduceat(diagonals.high, cuts[:-1]), stop)
@@ -135,8 +95,7 @@ def windows(diagonals: Diagonals | Extents, cuts: NDArray[np.int64]) -> Bands:
     end = np.searchsorted(first, inside_high, side="left")
     others = (np.arange(b, e) for b, e in zip(begin, end, strict=True))
     near = [one[one != g] for g, one in enumerate(others)]
-    ptr = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum([one.size for one in near], out=ptr[1:])
+    ptr = pointers_of(np.array([one.size for one in near]))
     return Bands(cuts, low, high, above, below, np.concatenate(near).astype(np.uint32), ptr)
 
 
@@ -150,26 +109,12 @@ def deal(
     room: NDArray[np.int64],
     size: int,
 ) -> Deal:
-    """Deal the slots to parts and tiers.
+    """Deal the slots of a pattern, of its diagonals, to parts and tiers.
 
-    Parameters
-    ----------
-    pattern : Pattern
-    diagonals : Diagonals
-        Of the pattern.
-    bands : Bands
-    warps, held_slices, held_slots : int
-        Each of the warps of a part holds `held_slots` uniform slots of its first `held_slices` slices, which are every
-        `warps`-th one. The last warp has only such slices as other windows reach into.
-    room : (parts,) array of int64
-        Bytes of shared memory for slots with their columns, and for offsets of slots that are not held.
-    size : int
-        Bytes of a value.
-
-    Raises
-    ------
-    InfeasibleError
-        Where a number does not fit.
+    `warps`, `held_slices`, `held_slots`: each of the warps of a part holds `held_slots` uniform slots of its first
+    `held_slices` slices, which are every `warps`-th one. The last warp has only such slices as other windows reach
+    into. `room` (parts,) int64: bytes of shared memory for slots with their columns, and for offsets of slots that are
+    not held. `size`: bytes of a value. Raises :class:`InfeasibleError` where a number does not fit.
     """
     count = bands.cuts.size - 1
     order = _order(bands, warps)
@@ -217,9 +162,9 @@ def deal(
     held_offset = offset_start[:-1][part_of] + 2 * number * rounded
     offset_at, column_at = offset_start[:-1][part_of] + table["offset"], column_start[:-1][part_of] + table["column"]
     offsets_at = held_offset, rounded, offset_at, column_at, table["far_column"].astype(np.int64), bands.low[part_of]
-    given = (pattern.indptr, pattern.indices, *of_slices, *at, *offsets_at, columns, offset, entry)
+    given = ((pattern.indptr, pattern.indices), of_slices, at, offsets_at, (columns, offset, entry))
     in_pieces(lambda first, last: _fill(*given, first, last), part_of.size, _SLICES)
-    return Deal(parts, table, offset, columns, bands.neighbours, entry, int(far_total.sum()), int(scattered.sum()))
+    return Deal(parts, table, offset, columns, bands.neighbours, entry, int(far_total.sum()))
 
 
 def _check_sizes(pattern: Pattern, slots: int, most: int, span: int) -> None:
@@ -271,13 +216,7 @@ class _Tiers(NamedTuple):
 
 
 def _tiers(
-    order: _Order,
-    diagonals: Diagonals,
-    warps: int,
-    held_slices: int,
-    held_slots: int,
-    room: NDArray[np.int64],
-    size: int,
+    order: _Order, diagonals: Diagonals, warps: int, held_slices: int, held_slots: int, room: Any, size: int
 ) -> _Tiers:
     uniform, scattered = (
         np.where(order.there, one[order.slice], 0) for one in (diagonals.uniform, diagonals.scattered)
@@ -293,28 +232,16 @@ def _tiers(
 def dealt_slices(slices: NDArray[np.int64], border: NDArray[np.int64], warps: int) -> NDArray[np.int64]:
     """Places of the slices of each part: as many, and those of the last warp behind the border, which stay empty.
 
-    Parameters
-    ----------
-    slices, border : (parts,) arrays of int64
-        Number of slices, and how many of them, the first ones, other windows reach into.
-    warps : int
-        Two at least.
+    `slices` and `border`, (parts,) int64, are the number of slices, and of those, the first ones, that other windows
+    reach into; `warps` is two at least.
     """
     inner, begun = slices - border, border % warps
     room = warps - 1 - begun  # before the first empty place
     rows = -(-(inner - room) // (warps - 1))  # begun after it
-    found: NDArray[np.int64] = slices + np.where(inner > room, rows, 0)
-    return found
+    return np.asarray(slices + np.where(inner > room, rows, 0))
 
 
-def _near(
-    rest: NDArray[np.int64],
-    scattered: NDArray[np.int64],
-    cuts: NDArray[np.int64],
-    part_of: NDArray[np.int64],
-    room: NDArray[np.int64],
-    size: int,
-) -> NDArray[np.int64]:
+def _near(rest: Any, scattered: Any, cuts: Any, part_of: Any, room: Any, size: int) -> NDArray[np.int64]:
     """Slots of each slice in shared memory, uniform ones first: the same share of each, so that both tiers are busy."""
     total = rest + scattered
     before, sums = sums_before(total, cuts), sums_of(total, cuts)
@@ -326,40 +253,18 @@ def _near(
         taken = sums_of(nears, cuts) * (WARP * size) + sums_of(np.maximum(nears - rest, 0), cuts) * (2 * WARP)
         over = np.maximum(taken - np.maximum(room, 0), 0)
         if not over.any():
-            found: NDArray[np.int64] = nears
-            return found
+            return np.asarray(nears)
         fit = np.maximum(fit + -over // (WARP * size), 0)
 
 
 @njit(nogil=True, cache=True)
-def _fill(
-    indptr: Any,
-    indices: Any,
-    slot: Any,
-    ptr: Any,
-    diagonal: Any,
-    later: Any,
-    order: Any,
-    held: Any,
-    held_at: Any,
-    near_at: Any,
-    far_at: Any,
-    nears: Any,
-    near_scattered: Any,
-    fars: Any,
-    held_offset: Any,
-    rounded: Any,
-    offset_at: Any,
-    column_at: Any,
-    far_column: Any,
-    low: Any,
-    columns: Any,
-    offset: Any,
-    entry: Any,
-    begin: int,
-    end: int,
-) -> None:
+def _fill(pattern: Any, of_slices: Any, at: Any, offsets_at: Any, found: Any, begin: int, end: int) -> None:
     """Offsets, columns and entries of places from one to another."""
+    indptr, indices = pattern
+    slot, ptr, diagonal, later, order = of_slices
+    held, held_at, near_at, far_at, nears, near_scattered, fars = at
+    held_offset, rounded, offset_at, column_at, far_column, low = offsets_at
+    columns, offset, entry = found
     rows = indptr.size - 1
     for t in range(begin, end):
         s = order[t]

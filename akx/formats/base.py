@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from akx.core.canonical import read_only
 from akx.core.matrix import Matrix
+from akx.core.numba_jit import njit
 from akx.core.parallel import in_pieces
 
 __all__ = [
@@ -23,18 +24,23 @@ __all__ = [
     "LatePattern",
     "Pattern",
     "aligned_zeros",
+    "column_range",
+    "even_pieces",
+    "fits_bits",
     "in_parallel",
     "index_dtype",
     "lanes_of",
     "lengths_of",
     "pattern_of",
+    "placed",
     "pointers_of",
+    "same_columns",
     "sums_before",
     "sums_of",
     "unsigned",
 ]
 
-#: Bytes of a short vector in the kernels; a chunk of sliced ELL has as many rows as it has lanes.
+#: bytes of a short vector in the kernels; a chunk of sliced ELL has as many rows as it has lanes.
 VECTOR_BYTES = 64
 #: Chunks or slices that a thread lays out at least: starting it takes as long as laying out so many.
 _LEAST_CHUNKS = 64
@@ -58,8 +64,7 @@ def index_dtype(bits: int) -> np.dtype[Any]:
 def aligned_zeros(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Zeros that begin at a multiple of the vector length in memory.
 
-    NumPy's own begin 16 bytes past one as a rule; then every vector load takes parts of two cache lines, which costs
-    sliced ELL and diagonals 10 to 20 % where the matrix is in cache (one core of Zen 4).
+    NumPy's own begin 16 bytes past one as a rule, which costs sliced ELL and diagonals 10 to 20 % in cache (Zen 4).
     """
     octets = np.zeros(size * dtype.itemsize + VECTOR_BYTES, dtype=np.uint8)
     skipped = -octets.ctypes.data % VECTOR_BYTES
@@ -75,28 +80,68 @@ def pointers_of(sizes: NDArray[Any]) -> NDArray[np.int64]:
 
 def sums_of(sizes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
     """The sum of the sizes of each group; group g is sizes ``first[g] .. first[g+1] - 1``."""
-    sums: NDArray[np.int64] = np.diff(pointers_of(sizes)[first])
-    return sums
+    return np.asarray(np.diff(pointers_of(sizes)[first]))
 
 
 def sums_before(sizes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
     """The sum of the sizes before each one, within its group."""
     starts = pointers_of(sizes)
-    before: NDArray[np.int64] = starts[:-1] - np.repeat(starts[first[:-1]], np.diff(first))
-    return before
+    return np.asarray(starts[:-1] - np.repeat(starts[first[:-1]], np.diff(first)))
+
+
+def even_pieces(lengths: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Lengths cut evenly into pieces of at most `most`: of which of them each piece is, and where in it it begins."""
+    pieces = -(-lengths // most)
+    of = np.repeat(np.arange(lengths.size), pieces)
+    piece = np.arange(of.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    return of, piece * lengths[of] // pieces[of]
+
+
+def placed(data: NDArray[Any], entry: NDArray[np.uint32]) -> NDArray[Any]:
+    """Values in their places: `entry` has one plus the CSR entry of each place, 0 for padding."""
+    return np.asarray(np.concatenate([np.zeros(1, dtype=data.dtype), data])[entry])
+
+
+@njit(nogil=True, cache=True)
+def same_columns(indptr: Any, indices: Any, i: Any, j: Any) -> bool:
+    """Whether rows i and j have the same columns."""
+    a, b = np.int64(indptr[i]), np.int64(indptr[j])
+    length = np.int64(indptr[i + 1]) - a
+    if np.int64(indptr[j + 1]) - b != length:
+        return False
+    for e in range(length - 1, -1, -1):  # rows that differ mostly do at their ends  # noqa: SIM110
+        if indices[a + e] != indices[b + e]:
+            return False
+    return True
+
+
+def fits_bits(low: NDArray[np.uint64], high: NDArray[np.uint64], bits: int) -> bool:
+    """Whether each of some columns up to `high` can be told by so many bits from `low` on."""
+    return bits >= 64 or bool(np.all(high - low < np.uint64(2) ** np.uint64(bits)))
+
+
+@njit(nogil=True, cache=True)
+def column_range(indptr: Any, indices: Any, order: Any, group: Any) -> Any:
+    """The least and the greatest column of each group of rows, in some order; (0, 0) where a group is empty."""
+    groups = (order.size + group - 1) // group
+    low, high = np.zeros(groups, np.uint64), np.zeros(groups, np.uint64)
+    for g in range(groups):
+        least, most = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
+        for s in range(g * group, min(order.size, (g + 1) * group)):
+            first, stop = np.uint64(indptr[order[s]]), np.uint64(indptr[order[s] + 1])
+            if stop > first:
+                least = min(least, np.uint64(indices[first]))
+                most = max(most, np.uint64(indices[stop - np.uint64(1)]))
+        if least <= most:
+            low[g], high[g] = least, most
+    return low, high
 
 
 def in_parallel(function: Callable[..., Any], count: int, threads: int, *arguments: Any) -> list[Any]:
     """``function(*arguments, first, last)`` for pieces of range(count), and what each of them gave, in order.
 
-    Parameters
-    ----------
-    function : callable
-        Compiled without the GIL. It computes nothing that another piece needs.
-    count : int
-        Chunks, slices, groups of rows.
-    threads : int
-        The caller's included.
+    The function, compiled without the GIL, computes nothing that another piece needs; the caller's thread is one of
+    `threads`.
     """
     return in_pieces(partial(function, *arguments), count, _LEAST_CHUNKS, threads=threads)
 
@@ -172,18 +217,10 @@ def lengths_of(matrix: Matrix) -> Pattern:
 class Format:
     """A matrix laid out for a kernel.
 
-    Attributes
-    ----------
-    arrays : NamedTuple
-        What the kernel takes; its class says which kernel that is. Has a field ``values``.
-    slot : (nnz,) array of unsigned integers, or None
-        ``values[slot] = data`` for CSR data; None where the slots are the entries themselves.
-    align : int
-        Rows per unit: blocks of rows must begin at a multiple of it.
-    stored : int
-        Slots stored, padding included.
-    unit : int
-        Rows that the kernel does at once: of a chunk, a slice; divides `align`.
+    `arrays`: what the kernel takes; its class says which kernel that is. Has a field ``values``. `slot` (nnz,) array of
+    unsigned integers, or None: ``values[slot] = data`` for CSR data; None where the slots are the entries themselves.
+    `align`: rows per unit: blocks of rows must begin at a multiple of it. `stored`: slots stored, padding included.
+    `unit`: rows that the kernel does at once: of a chunk, a slice; divides `align`.
     """
 
     arrays: Any

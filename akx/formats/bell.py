@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.formats.base import Format, Pattern, aligned_zeros, in_parallel, index_dtype, lanes_of
+from akx.formats.base import Format, Pattern, aligned_zeros, fits_bits, in_parallel, index_dtype, lanes_of, pointers_of
 
 __all__ = ["BellArrays", "BellFormat", "BellShape", "bell_fits", "bell_shape", "bell_slots", "from_csr"]
 
@@ -44,11 +44,8 @@ class BellShape(NamedTuple):
 class BellFormat(Format):
     """A matrix in dense blocks.
 
-    Attributes
-    ----------
-    length : (units * lanes,) array of uint32
-        Of a node all of whose blocks are full the entries of each row, which are one for each column of its first
-        blocks then; 0 for other nodes.
+    `length` (units * lanes,) uint32: of a node all of whose blocks are full the entries of each row, which are one for
+    each column of its first blocks then; 0 for other nodes.
     """
 
     length: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
@@ -77,17 +74,11 @@ def bell_slots(pattern: Pattern, dtype: np.dtype[Any], block: int, *, shape: Bel
 def bell_fits(pattern: Pattern, dtype: np.dtype[Any], block: int, bits: int, *, shape: BellShape | None = None) -> bool:
     """Whether the block columns of every chunk lie within 2**bits of each other."""
     shape = shape or bell_shape(pattern, dtype, block)
-    return bool(np.all(shape.high - shape.low < np.uint64(2) ** np.uint64(bits))) if bits < 64 else True
+    return fits_bits(shape.low, shape.high, bits)
 
 
 def from_csr(
-    pattern: Pattern,
-    dtype: np.dtype[Any],
-    *,
-    block: int,
-    bits: int,
-    shape: BellShape | None = None,
-    threads: int = 1,
+    pattern: Pattern, dtype: np.dtype[Any], *, block: int, bits: int, shape: BellShape | None = None, threads: int = 1
 ) -> Format:
     """Lay `pattern` out; the values are zero until :meth:`Format.fill`. Rows must be a multiple of `block`.
 
@@ -96,14 +87,13 @@ def from_csr(
     chunk = lanes_of(dtype)
     width, least, _ = shape or bell_shape(pattern, dtype, block, threads=threads)
     low = np.zeros_like(least) if bits >= 32 else least
-    start = np.zeros(width.size + 1, dtype=np.uint64)
-    np.cumsum(width, out=start[1:].view(np.int64))
+    start = pointers_of(width).view(np.uint64)
     slots = int(start[-1])
     size = slots * chunk * block * block
     index = aligned_zeros(slots * chunk, index_dtype(bits))
     slot = np.empty(pattern.nnz, dtype=np.uint32 if size < 2**32 else np.uint64)
     length = np.zeros(width.size * chunk, dtype=np.uint32)
-    known = pattern.indptr, pattern.indices, block, chunk, start, least, low, index, slot, length
+    known = pattern.indptr, pattern.indices, block, chunk, (start, least, low), (index, slot, length)
     in_parallel(_lay_out, low.size, threads, *known)
     values = aligned_zeros(size, dtype)
     arrays = BellArrays(start, low, index, values, (0,) * block, pattern.rows, chunk)
@@ -193,24 +183,15 @@ def _chunk_shape(
 
 @njit(nogil=True, cache=True)
 def _lay_out(
-    indptr: Any,
-    indices: Any,
-    block: Any,
-    chunk: Any,
-    start: Any,
-    least: Any,
-    low: Any,
-    index: Any,
-    slot: Any,
-    length: Any,
-    begin: Any,
-    end: Any,
+    indptr: Any, indices: Any, block: Any, chunk: Any, of_chunks: Any, places: Any, begin: Any, end: Any
 ) -> None:
     """Place every entry of chunks begin..end-1. Padding repeats the last block column of its block row, or reads the
     least one of the chunk where the block row is empty: never an entry of x that the chunk does not read anyway.
     """
+    start, least, low = of_chunks
+    index, slot, length = places
     block_rows = (indptr.size - 1) // block
-    cursor, found = np.empty(block, np.int64), _scratch(indptr, block)
+    cursor, columns = np.empty(block, np.int64), _scratch(indptr, block)
     for c in range(begin, end):
         first, width = np.int64(start[c]), np.int64(start[c + 1]) - np.int64(start[c])
         for block_row in range(c * chunk, min(block_rows, (c + 1) * chunk)):
@@ -221,11 +202,11 @@ def _lay_out(
                 length[block_row] = count * block
                 row = np.int64(indptr[block_row * block])
                 for s in range(count):
-                    found[s] = np.int64(indices[row + s * block]) // block
+                    columns[s] = np.int64(indices[row + s * block]) // block
             else:
-                count = _block_columns(indptr, indices, block, block_row, cursor, found)
+                count = _block_columns(indptr, indices, block, block_row, cursor, columns)
             for s in range(width):
-                column = np.uint64(found[min(s, count - 1)]) if count else least[c]
+                column = np.uint64(columns[min(s, count - 1)]) if count else least[c]
                 index[(first + s) * chunk + lane] = column - low[c]
             for r in range(block):
                 p, stop = np.int64(indptr[block_row * block + r]), np.int64(indptr[block_row * block + r + 1])
@@ -238,7 +219,7 @@ def _lay_out(
                 s = 0
                 for q in range(p, stop):
                     j = np.int64(indices[q])
-                    while found[s] != j // block:
+                    while columns[s] != j // block:
                         s += 1
                     inner = (j % block) * block + r
                     slot[q] = ((first + s) * block * block + inner) * chunk + lane

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from akx.core.errors import InfeasibleError
 from akx.core.parallel import in_pieces
-from akx.formats.base import Pattern, pointers_of, sums_before, sums_of
+from akx.formats.base import Pattern, placed, pointers_of, sums_before, sums_of
 from akx.formats.block_local_loops import fill_slots, find_widths
 from akx.formats.blocked import NOWHERE, Blocked, blocks_of, cut_blocks, full_blocks
 
@@ -54,32 +55,8 @@ _ROWS = 1 << 14
 #: Times as many where it only asks for their lengths: less takes no longer than to start a thread.
 _FEWER = 4
 #: One part, as the kernels read it; the last four are for :mod:`akx.formats.halo_exchange`.
-PART = np.dtype(
-    [
-        (name, "u4")
-        for name in [
-            "node",
-            "nodes",
-            "computed",
-            "own",
-            "slice",
-            "slices",
-            "border",
-            "held",
-            "near",
-            "nears",
-            "neighbour",
-            "neighbours",
-            "before",
-            "span",
-            "taken",
-            "given",
-            "givens",
-            "halo",
-            "halos",
-        ]
-    ]
-)
+_PART = "node nodes computed own slice slices border held near nears neighbour neighbours before span taken"
+PART = np.dtype([(name, "u4") for name in f"{_PART} given givens halo halos".split()])
 #: One slice, as the kernels read it.
 SLICE = np.dtype([("near", "u4"), ("far", "u4"), ("nears", "u2"), ("fars", "u2"), ("base", "u4")])
 
@@ -108,23 +85,13 @@ class Shape:
 class Nodes:
     """The nodes of each part: `computed` ones, of which `own` are its own, then those it only fetches.
 
-    Attributes
-    ----------
-    rows : (total,) array of uint32
-        Node numbers, part after part.
-    ptr : (parts+1,) array of int64
-    computed, own, border : (parts,) arrays of int64
-        The first `border` ones are published before the others are computed.
-    neighbours, neighbour_ptr
-        Parts that each part waits for; in clusters, pairs of what it gives and where to
-        (:attr:`akx.partition.clusters.Clusters.sends`).
-    before : (parts,) array of int64, optional
-        Ghosts before the own nodes, none by default.
-    span : (parts,) array of int64, optional
-        Nodes that each copy of x has room for, by default those of the part. The same for all parts of a cluster, so
-        that a place of x is the same in all of them.
-    taken : (parts,) array of int64, optional
-        Nodes that others of its cluster give to each part after each step.
+    `rows` (total,) uint32: node numbers, part after part. `ptr` (parts+1,) int64. `computed`, `own`, `border` (parts,)
+    int64: the first `border` ones are published before the others are computed. `neighbours`, `neighbour_ptr`: parts
+    that each part waits for; in clusters, pairs of what it gives and where to
+    (:attr:`akx.partition.clusters.Clusters.sends`). `before` (parts,) int64, optional: ghosts before the own nodes,
+    none by default. `span` (parts,) int64, optional: nodes that each copy of x has room for, by default those of the
+    part. The same for all parts of a cluster, so that a place of x is the same in all of them. `taken` (parts,) int64,
+    optional: nodes that others of its cluster give to each part after each step.
     """
 
     rows: NDArray[np.uint32]
@@ -148,19 +115,9 @@ class Nodes:
 class Parts:
     """A matrix laid out in parts.
 
-    Attributes
-    ----------
-    parts : (parts,) array of PART
-    slices : (slices,) array of SLICE
-    rows, neighbours : arrays of uint32
-        As in :class:`Nodes`.
-    blocked : Blocked
-    columns : (slots * 32,) array of uint16
-    entry : (slots * 32 * br * bc,) array of uint32
-        One plus the CSR entry in each place, 0 for padding.
-    shape : Shape
-    far_slots : int
-        Slots in neither registers nor shared memory.
+    `parts` (parts,) PART. `slices` (slices,) SLICE. `rows`, `neighbours` (uint32): as in :class:`Nodes`. `columns`
+    (slots * 32,) uint16. `entry` (slots * 32 * br * bc,) uint32: one plus the CSR entry in each place, 0 for padding.
+    `far_slots`: slots in neither registers nor shared memory.
 
     `columns` and `entry` are on the device where they were found there.
     """
@@ -177,27 +134,16 @@ class Parts:
 
     def values(self, data: NDArray[Any]) -> NDArray[Any]:
         """The values in their places."""
-        padded = np.concatenate([np.zeros(1, dtype=data.dtype), data])
-        placed: NDArray[Any] = padded[self.entry]
-        return placed
+        return placed(data, self.entry)
 
 
 @dataclass(frozen=True)
 class Slots:
     """Which slots each slice has: all of a layout but what is in them.
 
-    Attributes
-    ----------
-    nodes : Nodes
-    shape : Shape
-    first : (parts+1,) array of int64
-        Where each part's slices begin.
-    held, nears, slots : (slices,) arrays of int64
-        Slots in registers, in shared memory, and all of a slice.
-    parts, slices : arrays of PART and of SLICE
-        But for the bases of columns.
-    count, far_slots : int
-        Slots of all parts, and those in neither registers nor shared memory.
+    `first` (parts+1,) int64: where each part's slices begin. `held`, `nears`, `slots` (slices,) int64: slots in
+    registers, in shared memory, and all of a slice. `parts`, `slices` (PART, SLICE): but for the bases of
+    columns. `count`, `far_slots`: slots of all parts, and those in neither registers nor shared memory.
     """
 
     nodes: Nodes
@@ -225,9 +171,7 @@ def slice_widths(nodes: Nodes, pattern: Pattern, shape: Shape) -> tuple[NDArray[
     per = shape.bc // shape.br
     of_nodes = (pattern.indptr, nodes.rows, nodes.ptr, nodes.computed, first)
 
-    def work(begin: int, end: int) -> None:
-        find_widths(*of_nodes, height, per, shape.lanes, width, begin, end)
-
+    work = partial(find_widths, of_nodes, height, per, shape.lanes, width)
     in_pieces(work, per_part.size, _FEWER * _least_parts(nodes))
     return width, first
 
@@ -248,30 +192,13 @@ def lay_out(
     *,
     local: bool,
 ) -> Parts:
-    """Lay a pattern out.
+    """Lay a matrix of so many `entries` out.
 
-    Parameters
-    ----------
-    entries : int
-        Of the matrix.
-    blocked : Blocked
-        The matrix in blocks of ``shape.bc`` columns.
-    nodes : Nodes
-    shape : Shape
-    widths : (array, array)
-        Of :func:`slice_widths`.
-    room : (parts,) array of int64
-        Slots that fit the shared memory of each part.
-    fill : callable
-        Finds what is in slots: :func:`filled`, or a function that does so on a device.
-    local : bool
-        Columns are numbers in the part's list; otherwise nodes of the matrix relative to a base per slice, or the first
-        rows that blocks multiply (:attr:`Blocked.begin`) where rows are listed.
-
-    Raises
-    ------
-    InfeasibleError
-        Where 16 bits do not hold the columns, or a number does not fit.
+    `blocked`: the matrix in blocks of ``shape.bc`` columns. `widths` (array, array): of :func:`slice_widths`. `room`
+    (parts,) int64: slots that fit the shared memory of each part. `fill`: finds what is in slots: :func:`filled`, or a
+    function that does so on a device. `local`: columns are numbers in the part's list; otherwise nodes of the matrix
+    relative to a base per slice, or the first rows that blocks multiply (:attr:`Blocked.begin`) where rows are listed.
+    Raises :class:`InfeasibleError` where 16 bits do not hold the columns, or a number does not fit.
     """
     longest = int(np.diff(nodes.ptr).max(initial=0))
     if local and longest > 2**16:
@@ -290,13 +217,7 @@ def lay_out(
     )
 
 
-def _slots(
-    entries: int,
-    nodes: Nodes,
-    shape: Shape,
-    widths: tuple[NDArray[np.int64], NDArray[np.int64]],
-    room: NDArray[np.int64],
-) -> Slots:
+def _slots(entries: int, nodes: Nodes, shape: Shape, widths: tuple[Any, Any], room: Any) -> Slots:
     width, first = widths
     count = nodes.computed.size
     part_of = np.repeat(np.arange(count), np.diff(first))
@@ -349,35 +270,14 @@ def filled(pattern: Pattern) -> Fill:
         shifted = np.zeros(node.rows, dtype=np.int64)
         if listed and not local:
             shifted = blocked.rows[:, 0].astype(np.int64) - begin  # of the last nodes, whose blocks begin earlier
+        places = parts["held"], parts["near"], slices["near"], slices["far"]
         given = (
-            pattern.indptr,
-            pattern.indices,
-            node.indptr,
-            node.indices,
-            blocked.rows,
-            blocked.of,
-            blocked.at,
-            begin,
-            shifted,
-            nodes.rows,
-            nodes.ptr,
-            nodes.computed,
-            slots.first,
-            parts["held"].astype(np.int64),
-            parts["near"].astype(np.int64),
-            slices["near"].astype(np.int64),
-            slices["far"].astype(np.int64),
-            slots.nears,
-            slots.held,
-            slots.slots,
-            shape.br,
-            shape.bc,
-            shape.lanes,
-            shape.held_slots,
-            local,
-            base,
-            columns,
-            entry,
+            (pattern.indptr, pattern.indices, node.indptr, node.indices),
+            (blocked.rows, blocked.of, blocked.at, begin, shifted),
+            (nodes.rows, nodes.ptr, nodes.computed, slots.first),
+            (*(one.astype(np.int64) for one in places), slots.nears, slots.held, slots.slots),
+            (shape.br, shape.bc, shape.lanes, shape.held_slots, local),
+            (base, columns, entry),
         )
         works = in_pieces(lambda begin, end: bool(fill_slots(*given, begin, end)), parts.size, _least_parts(nodes))
         return (columns, entry, base) if all(works) else None

@@ -13,20 +13,9 @@ __all__ = ["fill_slots", "find_widths"]
 
 
 @njit(cache=True, nogil=True)
-def find_widths(
-    indptr: Any,
-    rows: Any,
-    ptr: Any,
-    computed: Any,
-    first: Any,
-    height: int,
-    per: int,
-    lanes: int,
-    width: Any,
-    begin_part: int,
-    end_part: int,
-) -> None:
+def find_widths(of_nodes: Any, height: int, per: int, lanes: int, width: Any, begin_part: int, end_part: int) -> None:
     """Slots of each slice of parts from one to another."""
+    indptr, rows, ptr, computed, first = of_nodes
     for g in range(begin_part, end_part):
         for i in range(computed[g]):
             node = rows[ptr[g] + i]
@@ -62,41 +51,18 @@ def _number_slots(slots: Any, held: int, nears: int, held_at: int, near_at: int,
 
 @njit(cache=True, nogil=True)
 def fill_slots(
-    indptr: Any,
-    indices: Any,
-    node_ptr: Any,
-    node_columns: Any,
-    listed: Any,
-    of: Any,
-    within: Any,
-    named: Any,
-    shifted: Any,
-    rows: Any,
-    ptr: Any,
-    computed: Any,
-    first: Any,
-    part_held: Any,
-    part_near: Any,
-    slice_near: Any,
-    slice_far: Any,
-    nears: Any,
-    held: Any,
-    many_of: Any,
-    br: int,
-    bc: int,
-    lanes: int,
-    held_slots: int,
-    local: bool,
-    base: Any,
-    columns: Any,
-    entry: Any,
-    begin_part: int,
-    end_part: int,
+    patterns: Any, blocked: Any, of_nodes: Any, places: Any, shape: Any, found: Any, begin_part: int, end_part: int
 ) -> bool:
     """Columns and entries of parts from one to another.
 
     A column is `named` so where it is not local, with `shifted` columns of zeros first.
     """
+    indptr, indices, node_ptr, node_columns = patterns
+    listed, of, within, named, shifted = blocked
+    rows, ptr, computed, first = of_nodes
+    part_held, part_near, slice_near, slice_far, nears, held, many_of = places
+    br, bc, lanes, held_slots, local = shape
+    base, columns, entry = found
     height, per, area = 32 // lanes, bc // br, br * bc
     where, place_of = np.zeros(node_ptr.size, np.int64), np.zeros(node_ptr.size, np.int64)
     slots = np.zeros(many_of.max() if many_of.size else 0, np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.formats.base import Pattern
+from akx.formats.base import Pattern, even_pieces
 from akx.formats.natural_blocks import MOST
 from akx.formats.supervariables import Supervariables
 
@@ -27,16 +27,9 @@ NOWHERE = np.uint32(0xFFFFFFFF)
 class Blocked:
     """A matrix as dense blocks of its nodes.
 
-    Attributes
-    ----------
-    pattern : Pattern
-        Of the nodes: which blocks there are.
-    bc : int
-        Most rows of a node.
-    n : int
-        Rows of the matrix.
-    listed : (nodes, bc) array of uint32, optional
-        The rows of each node, ascending, then :data:`NOWHERE`. By default rows i*bc .. are those of node i.
+    `pattern`: of the nodes: which blocks there are. `bc`: most rows of a node. `n`: rows of the matrix. `listed`
+    (nodes, bc) uint32, optional: the rows of each node, ascending, then :data:`NOWHERE`. By default rows i*bc .. are
+    those of node i.
     """
 
     pattern: Pattern
@@ -52,21 +45,21 @@ class Blocked:
     @cached_property
     def of(self) -> NDArray[np.int32]:
         """Node of each row."""
-        if self.listed is None:
-            return np.repeat(np.arange(self.pattern.rows, dtype=np.int32), self.bc)
-        found = np.empty(self.n, dtype=np.int32)
-        node, at = np.nonzero(self.rows != NOWHERE)
-        found[self.rows[node, at]] = node
-        return found
+        return self._by_row(0, np.int32)
 
     @cached_property
     def at(self) -> NDArray[np.uint8]:
         """Place of each row in its node."""
+        return self._by_row(1, np.uint8)
+
+    def _by_row(self, axis: int, kind: type[Any]) -> NDArray[Any]:
+        """Of each row where it is in `rows`, along an axis."""
         if self.listed is None:
-            return np.tile(np.arange(self.bc, dtype=np.uint8), self.pattern.rows)
-        found = np.empty(self.n, dtype=np.uint8)
-        node, at = np.nonzero(self.rows != NOWHERE)
-        found[self.rows[node, at]] = at
+            nodes, places = np.arange(self.pattern.rows, dtype=kind), np.arange(self.bc, dtype=kind)
+            return np.tile(places, nodes.size) if axis else np.repeat(nodes, self.bc)
+        found = np.empty(self.n, dtype=kind)
+        where = np.nonzero(self.listed != NOWHERE)
+        found[self.listed[where]] = where[axis]
         return found
 
     @cached_property
@@ -125,10 +118,8 @@ def blocks_of(sets: Supervariables, bc: int) -> int:
 def cut_blocks(pattern: Pattern, sets: Supervariables, bc: int) -> Blocked:
     """Nodes from sets of rows, cut evenly into pieces of at most bc."""
     sizes = sets.sizes
-    pieces = -(-sizes // bc)
-    of = np.repeat(np.arange(sizes.size), pieces)
-    piece = np.arange(of.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    begin = sets.cuts[:-1][of] + piece * sizes[of] // pieces[of]
+    of, at = even_pieces(sizes, bc)
+    begin = sets.cuts[:-1][of] + at
     cuts = np.append(begin, pattern.rows)
     at = begin[:, None] + np.arange(bc)
     there = at < cuts[1:, None]

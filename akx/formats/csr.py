@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.formats.base import Format, Pattern, index_dtype
+from akx.formats.base import Format, Pattern, column_range, fits_bits, index_dtype
 
 __all__ = ["GROUP", "CsrAheadArrays", "CsrArrays", "csr_fits", "from_csr"]
 
@@ -41,8 +41,8 @@ class CsrAheadArrays(NamedTuple):
 
 def csr_fits(pattern: Pattern, bits: int) -> bool:
     """Whether the columns of every group of rows lie within 2**bits of each other."""
-    low, high = _group_range(pattern.indptr, pattern.indices, GROUP)
-    return bool(np.all(high - low < np.uint64(2) ** np.uint64(bits))) if bits < 64 else True
+    low, high = column_range(pattern.indptr, pattern.indices, np.arange(pattern.rows), GROUP)
+    return fits_bits(low, high, bits)
 
 
 def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, bits: int, ahead: bool = False) -> Format:
@@ -54,31 +54,13 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, bits: int, ahead: bool =
         low = np.zeros(-(-pattern.rows // GROUP), dtype=np.uint64)
         index = pattern.indices.astype(index_dtype(bits), copy=False)  # the matrix's own array where the width allows
     else:
-        low, _ = _group_range(pattern.indptr, pattern.indices, GROUP)
+        low, _ = column_range(pattern.indptr, pattern.indices, np.arange(pattern.rows), GROUP)
         index = np.empty(pattern.nnz, dtype=index_dtype(bits))
         _relative(pattern.indptr, pattern.indices, low, GROUP, index)
     index.flags.writeable = False
     values = np.zeros(pattern.nnz, dtype=dtype)
     arrays = (CsrAheadArrays if ahead else CsrArrays)(pattern.indptr, low, index, values)
     return Format(arrays, None, 1, pattern.nnz, 1)
-
-
-@njit(nogil=True, cache=True)
-def _group_range(indptr: Any, indices: Any, group: Any) -> Any:
-    """The least and the greatest column of each group of rows; rows are sorted. (0, 0) where a group is empty."""
-    rows = indptr.size - 1
-    groups = (rows + group - 1) // group
-    low, high = np.zeros(groups, np.uint64), np.zeros(groups, np.uint64)
-    for g in range(groups):
-        least, most = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
-        for i in range(g * group, min(rows, (g + 1) * group)):
-            first, stop = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
-            if stop > first:
-                least = min(least, np.uint64(indices[first]))
-                most = max(most, np.uint64(indices[stop - np.uint64(1)]))
-        if least <= most:
-            low[g], high[g] = least, most
-    return low, high
 
 
 @njit(nogil=True, cache=True)

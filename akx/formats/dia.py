@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.formats.base import Format, Pattern, aligned_zeros, in_parallel, lanes_of
+from akx.formats.base import Format, Pattern, aligned_zeros, in_parallel, lanes_of, pointers_of
 
 __all__ = ["DiaArrays", "dia_reach", "dia_slots", "from_csr", "slice_rows"]
 
@@ -37,12 +37,7 @@ def slice_rows(dtype: np.dtype[Any]) -> int:
 
 
 def dia_slots(
-    pattern: Pattern,
-    dtype: np.dtype[Any],
-    limit: int,
-    *,
-    counts: NDArray[np.uint64] | None = None,
-    threads: int = 1,
+    pattern: Pattern, dtype: np.dtype[Any], limit: int, *, counts: NDArray[np.uint64] | None = None, threads: int = 1
 ) -> int:
     """Slots that :func:`from_csr` would store; counting stops, and the count so far is given, beyond `limit`.
 
@@ -66,16 +61,9 @@ def from_csr(
 ) -> Format:
     """Lay `pattern` out; the values are zero until :meth:`Format.fill`.
 
-    Parameters
-    ----------
-    origin : (slices,) array of int64, optional
-        Subtracted from the row number to give the row's own column, for matrices made of stacked local blocks.
-    columns : (slices,) array of int64, optional
-        Columns that exist for each slice; ``pattern.columns`` for all by default.
-    counts : (slices,) array of uint64, optional
-        Diagonals of each slice, from :func:`dia_slots`, where they are known.
-    threads : int
-        That lay out.
+    For matrices made of stacked local blocks `origin` (slices,), int64, is subtracted from the row number to give the
+    row's own column, and `columns` (slices,) are those that exist for each slice, ``pattern.columns`` by default.
+    `counts` (slices,), uint64, are the diagonals of each slice, from :func:`dia_slots`, where they are known.
     """
     height = slice_rows(dtype)
     slices = -(-pattern.rows // height)
@@ -83,18 +71,15 @@ def from_csr(
         origin = np.zeros(slices, dtype=np.int64)
     if columns is None:
         columns = np.full(slices, pattern.columns, dtype=np.int64)
-    start = np.zeros(slices + 1, dtype=np.uint64)
     if counts is None:
-        most = int(np.iinfo(np.int64).max)
-        in_parallel(_count, slices, threads, pattern.indptr, pattern.indices, height, origin, most, start[1:])
-    else:
-        start[1:] = counts
-    np.cumsum(start, out=start)
+        counts, most = np.zeros(slices, dtype=np.uint64), int(np.iinfo(np.int64).max)
+        in_parallel(_count, slices, threads, pattern.indptr, pattern.indices, height, origin, most, counts)
+    start = pointers_of(counts).view(np.uint64)
     diagonals = int(start[-1])
     offset = np.zeros(diagonals, dtype=np.int64)
     slot = np.empty(pattern.nnz, dtype=np.uint32 if diagonals * height < 2**32 else np.uint64)
     edge = np.zeros(slices, dtype=np.bool_)
-    known = pattern.indptr, pattern.indices, height, origin, columns, start, offset, slot, edge
+    known = pattern.indptr, pattern.indices, height, (origin, columns, start), (offset, slot, edge)
     in_parallel(_lay_out, slices, threads, *known)
     values = aligned_zeros(diagonals * height, dtype)
     return Format(
@@ -174,20 +159,10 @@ def _count(indptr: Any, indices: Any, height: Any, origin: Any, limit: Any, coun
 
 
 @njit(nogil=True, cache=True)
-def _lay_out(
-    indptr: Any,
-    indices: Any,
-    height: Any,
-    origin: Any,
-    columns: Any,
-    start: Any,
-    offset: Any,
-    slot: Any,
-    edge: Any,
-    begin: Any,
-    end: Any,
-) -> None:
+def _lay_out(indptr: Any, indices: Any, height: Any, of_slices: Any, places: Any, begin: Any, end: Any) -> None:
     """Place every entry of slices begin..end-1."""
+    origin, columns, start = of_slices
+    offset, slot, edge = places
     rows = indptr.size - 1
     spare = np.empty(offset.size, np.int64)
     for s in range(begin, end):

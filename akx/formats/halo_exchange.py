@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.formats.base import pointers_of
 from akx.formats.block_local import NOWHERE, WARP, Parts
 
 __all__ = ["Published", "published"]
@@ -23,15 +24,9 @@ __all__ = ["Published", "published"]
 class Published:
     """Places of what parts publish.
 
-    Attributes
-    ----------
-    parts : (parts,) array of PART
-        With `given`, `givens`, `halo` and `halos`.
-    halo : array of uint32
-        Part after part the places of its halo, bc for each node, :data:`~akx.formats.block_local.NOWHERE` for what
-        fills a node up; then of what it only waits for.
-    places : int
-        Of all parts, for one vector.
+    `parts` (parts,) PART: with `given`, `givens`, `halo` and `halos`. `halo` (uint32): part after part the places of
+    its halo, bc for each node, :data:`~akx.formats.block_local.NOWHERE` for what fills a node up; then of what it only
+    waits for. `places`: of all parts, for one vector.
     """
 
     parts: NDArray[Any]
@@ -44,8 +39,8 @@ def published(parts: Parts) -> Published:
     table, shape, count = parts.parts.copy(), parts.shape, parts.parts.size
     nodes, own, border = (table[name].astype(np.int64) for name in ("nodes", "own", "border"))
     givens = np.minimum(border * (WARP // shape.lanes) * shape.br, own * shape.bc)
-    given = np.concatenate([[0], np.cumsum(givens)])
-    ptr, rows, listed = np.concatenate([[0], np.cumsum(nodes)]), parts.rows, parts.blocked.listed
+    given = pointers_of(givens)
+    ptr, rows, listed = pointers_of(nodes), parts.rows, parts.blocked.listed
     place = np.full(parts.blocked.pattern.rows, NOWHERE)  # of all parts
     reads = np.zeros((count, count), dtype=bool)
     for g in range(count):

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from akx.core.canonical import read_only
 from akx.core.numba_jit import njit
-from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
-from akx.formats.csr import GROUP, csr_fits
+from akx.formats.base import Format, Pattern, aligned_zeros, column_range, index_dtype, lanes_of, same_columns
+from akx.formats.csr import GROUP
 
-__all__ = ["InodeArrays", "Inodes", "from_csr", "inode_fits", "inodes"]
+__all__ = ["InodeArrays", "Inodes", "from_csr", "inodes"]
 
 #: Most rows of a node.
 MOST = 8
@@ -58,23 +58,20 @@ def inodes(pattern: Pattern, dtype: np.dtype[Any]) -> Inodes:
     return Inodes(read_only(start), read_only(height), int(columns))
 
 
-def inode_fits(pattern: Pattern, bits: int) -> bool:
-    """Whether the columns of every group of 64 rows lie within 2**bits of each other."""
-    return csr_fits(pattern, bits)
-
-
 def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, bits: int, nodes: Inodes | None = None) -> Format:
-    """Lay `pattern` out; the values are zero until :meth:`Format.fill`. The caller has checked :func:`inode_fits`.
+    """Lay `pattern` out; the values are zero until :meth:`Format.fill`. The caller has checked :func:`csr_fits`.
 
     `nodes` are those of :func:`inodes` for this pattern and dtype, where they are known.
     """
     start, height, columns = nodes or inodes(pattern, dtype)
     first = pattern.indptr[np.minimum(np.arange(start.size - 1) * GROUP, pattern.rows)].astype(np.uint64)
     base = np.zeros(start.size - 1, np.uint64)
+    if bits < 32:
+        base, _ = column_range(pattern.indptr, pattern.indices, np.arange(pattern.rows), GROUP)
     pointer = np.zeros(height.size + 1, np.uint32 if columns < 2**32 else np.uint64)
     column = np.empty(columns, index_dtype(bits))
     slot = np.empty(pattern.nnz, dtype=np.uint32 if pattern.nnz < 2**32 else np.uint64)
-    _lay_out(pattern.indptr, pattern.indices, start, height, bits < 32, base, pointer, column, slot)
+    _lay_out(pattern.indptr, pattern.indices, start, height, base, pointer, column, slot)
     values = aligned_zeros(pattern.nnz + lanes_of(dtype), dtype)
     for array in (start, first, base, pointer, height, column, slot):
         array.flags.writeable = False
@@ -92,7 +89,7 @@ def _nodes(indptr: Any, indices: Any, most: Any) -> Any:
         i, last = g * GROUP, min(rows, (g + 1) * GROUP)
         while i < last:
             end = i + 1
-            while end < last and _alike(indptr, indices, i, end):
+            while end < last and same_columns(indptr, indices, i, end):
                 end += 1
             pieces = (end - i + most - 1) // most
             length = np.int64(indptr[i + 1]) - np.int64(indptr[i])
@@ -106,40 +103,16 @@ def _nodes(indptr: Any, indices: Any, most: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _alike(indptr: Any, indices: Any, i: Any, j: Any) -> bool:
-    """Whether rows i and j have the same columns."""
-    a, b = np.int64(indptr[i]), np.int64(indptr[j])
-    length = np.int64(indptr[i + 1]) - a
-    if np.int64(indptr[j + 1]) - b != length:
-        return False
-    for e in range(length - 1, -1, -1):  # rows that differ mostly do at their ends  # noqa: SIM110
-        if indices[a + e] != indices[b + e]:
-            return False
-    return True
-
-
-@njit(nogil=True, cache=True)
 def _lay_out(
-    indptr: Any, indices: Any, start: Any, height: Any, relative: Any, base: Any, pointer: Any, column: Any, slot: Any
+    indptr: Any, indices: Any, start: Any, height: Any, base: Any, pointer: Any, column: Any, slot: Any
 ) -> None:
     place, i = np.int64(0), np.int64(0)
     for g in range(start.size - 1):
-        low = np.uint64(0)
-        if relative:
-            low = np.uint64(0xFFFFFFFFFFFFFFFF)
-            row = i
-            for q in range(np.int64(start[g]), np.int64(start[g + 1])):
-                if indptr[row + 1] > indptr[row]:
-                    low = min(low, np.uint64(indices[np.int64(indptr[row])]))
-                row += np.int64(height[q])
-            if low == np.uint64(0xFFFFFFFFFFFFFFFF):
-                low = np.uint64(0)
-        base[g] = low
         for q in range(np.int64(start[g]), np.int64(start[g + 1])):
             begin, rows = np.int64(indptr[i]), np.int64(height[q])
             length = np.int64(indptr[i + 1]) - begin
             for e in range(length):
-                column[place + e] = np.uint64(indices[begin + e]) - low
+                column[place + e] = np.uint64(indices[begin + e]) - base[g]
                 for r in range(rows):
                     slot[begin + r * length + e] = begin + e * rows + r
             place += length

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.formats.base import Pattern
+from akx.formats.base import Pattern, even_pieces
 
 __all__ = ["INDEX_BYTES", "MOST", "VALUE_BYTES", "Nodes", "alike_rows", "compared_rows", "natural_nodes"]
 
@@ -30,7 +30,7 @@ __all__ = ["INDEX_BYTES", "MOST", "VALUE_BYTES", "Nodes", "alike_rows", "compare
 MOST = 6
 #: Share of all columns of two rows that both have, from which on they may be of one node though they are not the same.
 _ALIKE = 0.7
-#: Bytes of a value and of the index of a block, by which nodes are chosen.
+#: bytes of a value and of the index of a block, by which nodes are chosen.
 VALUE_BYTES, INDEX_BYTES = 8, 4
 #: Pieces of the matrix that are looked at first, and rows of each.
 _PIECES, _PIECE = 64, 64
@@ -40,18 +40,9 @@ _PIECES, _PIECE = 64, 64
 class Nodes:
     """Runs of rows, and the dense blocks that they cut a pattern into.
 
-    Attributes
-    ----------
-    cuts : (nodes+1,) array of int64
-        First row of each node, and the number of rows.
-    of : (rows,) array of int32
-        Node of each row.
-    counts : (nodes, 6) array of int32
-        Blocks of each node with 1 to 6 columns.
-    blocks : int
-        Blocks in all.
-    slots : int
-        Values of all blocks: entries, and zeros that fill them up.
+    `cuts` (nodes+1,) int64: first row of each node, and the number of rows. `of` (rows,) int32: node of each row.
+    `counts` (nodes, 6) int32: blocks of each node with 1 to 6 columns. `blocks`: blocks in all. `slots`: values of all
+    blocks: entries, and zeros that fill them up.
     """
 
     cuts: NDArray[np.int64]
@@ -87,12 +78,7 @@ def _pieces(rows: int) -> NDArray[np.int64]:
 def natural_nodes(pattern: Pattern, value_bytes: int = VALUE_BYTES, index_bytes: int = INDEX_BYTES) -> Nodes:
     """The nodes with which values and an index for each block take the fewest bytes.
 
-    Parameters
-    ----------
-    pattern : Pattern
-        Square, rows sorted.
-    value_bytes, index_bytes : int
-        Of a value, and of the index of a block.
+    `pattern`: square, rows sorted. `value_bytes`, `index_bytes`: of a value, and of the index of a block.
     """
     alike = _likeness(pattern.indptr, pattern.indices)
     exact = _nodes(pattern, (alike == 1.0) & _same_columns(pattern.indptr, pattern.indices))
@@ -118,11 +104,8 @@ def _nodes(pattern: Pattern, joined: NDArray[np.bool_]) -> Nodes:
 def _cuts(joined: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Where nodes begin: at rows that are not joined to the one before; runs that are too long are cut evenly."""
     begin = np.flatnonzero(~joined)
-    length = np.diff(np.append(begin, joined.size))
-    pieces = -(-length // MOST)
-    run = np.repeat(np.arange(begin.size), pieces)
-    piece = np.arange(run.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    return np.append(begin[run] + piece * length[run] // pieces[run], joined.size).astype(np.int64)
+    run, at = even_pieces(np.diff(np.append(begin, joined.size)), MOST)
+    return np.append(begin[run] + at, joined.size).astype(np.int64)
 
 
 @njit(nogil=True, cache=True)

@@ -27,17 +27,10 @@ PARTITION = 256
 class PcsrArrays(NamedTuple):
     """A pattern in padded CSR.
 
-    Attributes
-    ----------
-    start : (rows+1,) array of uint32
-        First slot of each row.
-    column : (slots,) array of uint32
-        Padding repeats the last column of its row, or is the row's own number where the row is empty.
-    values : (slots,) array
-    row : (partitions+1,) array of uint32
-        The row of the first slot of each partition; `rows` at the end, and for a partition of padding alone.
-    split, begin, end : (splits,) arrays of uint32
-        The rows that are split, with their first and their last partition.
+    `start` (rows+1,) uint32: first slot of each row. `column` (slots,) uint32: padding repeats the last column of its
+    row, or is the row's own number where the row is empty. `values` (slots,). `row` (partitions+1,) uint32: the row of
+    the first slot of each partition; `rows` at the end, and for a partition of padding alone. `split`, `begin`, `end`
+    (splits,) uint32: the rows that are split, with their first and their last partition.
     """
 
     start: NDArray[np.uint32]

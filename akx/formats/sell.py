@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
+from akx.formats.base import Format, Pattern, aligned_zeros, column_range, fits_bits, index_dtype, lanes_of, pointers_of
 
 __all__ = ["SellArrays", "from_csr", "order_of", "sell_fits", "sell_slots", "starts_of"]
 
@@ -51,15 +51,11 @@ def order_of(pattern: Pattern, sigma: int) -> NDArray[np.int64]:
 def _chunk_width(pattern: Pattern, order: NDArray[np.int64], chunk: int) -> NDArray[np.int64]:
     lengths = np.zeros(-(-pattern.rows // chunk) * chunk, dtype=np.int64)
     lengths[: pattern.rows] = np.diff(pattern.indptr.astype(np.int64))[order]
-    width: NDArray[np.int64] = lengths.reshape(-1, chunk).max(axis=1)
-    return width
+    return np.asarray(lengths.reshape(-1, chunk).max(axis=1))
 
 
 def _starts(pattern: Pattern, order: NDArray[np.int64], chunk: int) -> NDArray[np.uint64]:
-    width = _chunk_width(pattern, order, chunk)
-    start = np.zeros(width.size + 1, dtype=np.uint64)
-    np.cumsum(width * chunk, out=start[1:].view(np.int64))
-    return start
+    return pointers_of(_chunk_width(pattern, order, chunk) * chunk).view(np.uint64)
 
 
 def starts_of(pattern: Pattern, sigma: int, chunk: int) -> NDArray[np.uint64]:
@@ -76,8 +72,8 @@ def sell_slots(pattern: Pattern, dtype: np.dtype[Any], sigma: int, *, chunk: int
 def sell_fits(pattern: Pattern, dtype: np.dtype[Any], sigma: int, bits: int, *, chunk: int | None = None) -> bool:
     """Whether the columns of every chunk lie within 2**bits of each other."""
     chunk, order = chunk or lanes_of(dtype), order_of(pattern, sigma)
-    low, high = _chunk_range(pattern.indptr, pattern.indices, order, chunk)
-    return bool(np.all(high - low < np.uint64(2) ** np.uint64(bits))) if bits < 64 else True
+    low, high = column_range(pattern.indptr, pattern.indices, order, chunk)
+    return fits_bits(low, high, bits)
 
 
 def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int, chunk: int | None = None) -> Format:
@@ -88,7 +84,7 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int, c
     chunk, order = chunk or lanes_of(dtype), order_of(pattern, sigma)
     start = _starts(pattern, order, chunk)
     slots, chunks = int(start[-1]), start.size - 1
-    least, _ = _chunk_range(pattern.indptr, pattern.indices, order, chunk)
+    least, _ = column_range(pattern.indptr, pattern.indices, order, chunk)
     low = np.zeros_like(least) if bits >= 32 else least
     index = aligned_zeros(slots, index_dtype(bits))
     slot = np.empty(pattern.nnz, dtype=np.uint32 if slots < 2**32 else np.uint64)
@@ -100,22 +96,6 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int, c
     values = aligned_zeros(slots, dtype)
     arrays = SellArrays(start, low, index, values, row, pattern.rows, chunk)
     return Format(arrays, slot, chunk if sigma == 1 else sigma, slots, chunk)
-
-
-@njit(nogil=True, cache=True)
-def _chunk_range(indptr: Any, indices: Any, order: Any, chunk: Any) -> Any:
-    chunks = (order.size + chunk - 1) // chunk
-    low, high = np.zeros(chunks, np.uint64), np.zeros(chunks, np.uint64)
-    for c in range(chunks):
-        least, most = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
-        for s in range(c * chunk, min(order.size, (c + 1) * chunk)):
-            first, stop = np.uint64(indptr[order[s]]), np.uint64(indptr[order[s] + 1])
-            if stop > first:
-                least = min(least, np.uint64(indices[first]))
-                most = max(most, np.uint64(indices[stop - np.uint64(1)]))
-        if least <= most:
-            low[c], high[c] = least, most
-    return low, high
 
 
 @njit(nogil=True, cache=True)

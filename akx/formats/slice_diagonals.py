@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.formats.base import Pattern
+from akx.formats.base import Pattern, pointers_of
 
 __all__ = ["WARP", "Diagonals", "Extents", "diagonals_of"]
 
@@ -48,21 +48,11 @@ class Extents(NamedTuple):
 class Diagonals:
     """The diagonals of every slice, whatever the parts are.
 
-    Attributes
-    ----------
-    rows : int
-    ptr : (slices+1,) array of int64
-        Into `offset`: the uniform slots of each slice.
-    offset, later : arrays of int64
-        column - row, of the rows before the cut and of the others; increasing in each slice, then 0 where one has less.
-    cut : (slices,) array of int64
-        Rows before the cut; 32 where there is none.
-    scattered : (slices,) array of int64
-        Scattered slots, which come behind the uniform ones.
-    slot : (nnz,) array of uint16
-        Slot of each entry in its slice.
-    low, high : (slices,) arrays of int64
-        The rows of x that a slice reads, from `low` to `high` - 1, padding included.
+    `ptr` (slices+1,) int64: into `offset`: the uniform slots of each slice. `offset`, `later` (int64): column - row, of
+    the rows before the cut and of the others; increasing in each slice, then 0 where one has less. `cut` (slices,)
+    int64: rows before the cut; 32 where there is none. `scattered` (slices,) int64: scattered slots, which come behind
+    the uniform ones. `slot` (nnz,) uint16: slot of each entry in its slice. `low`, `high` (slices,) int64: the rows of
+    x that a slice reads, from `low` to `high` - 1, padding included.
     """
 
     rows: int
@@ -95,28 +85,16 @@ def diagonals_of(pattern: Pattern) -> Diagonals:
     low, high = np.zeros(slices, dtype=np.int64), np.zeros(slices, dtype=np.int64)
     offset, later = (np.zeros(slices * _MOST_DIAGONALS, dtype=np.int32) for _ in range(2))
     cut = np.zeros(slices, dtype=np.int64)
-    _choose(pattern.indptr, pattern.indices, uniform, scattered, offset, later, cut, slot, low, high)
-    ptr = np.zeros(slices + 1, dtype=np.int64)
-    np.cumsum(uniform, out=ptr[1:])
+    _choose(pattern.indptr, pattern.indices, (uniform, scattered, offset, later, cut, slot, low, high))
     kept = np.arange(_MOST_DIAGONALS) < uniform[:, None]
     first, second = (a.reshape(slices, -1)[kept].astype(np.int64) for a in (offset, later))
-    return Diagonals(pattern.rows, ptr, first, second, cut, scattered, slot, low, high)
+    return Diagonals(pattern.rows, pointers_of(uniform), first, second, cut, scattered, slot, low, high)
 
 
 @njit(nogil=True, cache=True)
-def _choose(
-    indptr: Any,
-    indices: Any,
-    uniform: Any,
-    scattered: Any,
-    offset: Any,
-    later: Any,
-    cut: Any,
-    slot: Any,
-    low: Any,
-    high: Any,
-) -> None:
+def _choose(indptr: Any, indices: Any, found: Any) -> None:
     """Of each slice its diagonals, where it is cut, how many slots are scattered, and the slot of each entry."""
+    uniform, scattered, offset, later, cut, slot, low, high = found
     rows, most = indptr.size - 1, _MOST_DIAGONALS
     known, mask = np.empty(most, np.int64), np.empty(most, np.uint32)
     left, taken, chosen = np.empty(WARP, np.int64), np.empty(most, np.bool_), np.empty(most, np.bool_)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.formats.base import Pattern
+from akx.formats.base import Pattern, even_pieces, same_columns
 from akx.formats.natural_blocks import MOST, Nodes
 
 __all__ = ["Supervariables", "looked_at", "of_nodes", "supervariables", "twins"]
@@ -33,16 +33,9 @@ _SOME = 256
 class Supervariables:
     """Sets of at most six rows, and the dense blocks that they cut a pattern into.
 
-    Attributes
-    ----------
-    rows : (n,) array of int64
-        Rows, set after set; ascending in each, and the first rows of the sets ascending.
-    cuts : (sets+1,) array of int64
-        Where each set begins in `rows`, and n.
-    counts : (sets, 6) array of int32
-        Blocks of each set with 1 to 6 columns.
-    exact : bool
-        The rows of each set are known to have the same columns.
+    `rows` (n,) int64: rows, set after set; ascending in each, and the first rows of the sets ascending. `cuts`
+    (sets+1,) int64: where each set begins in `rows`, and n. `counts` (sets, 6) int32: blocks of each set with 1 to 6
+    columns. `exact`: the rows of each set are known to have the same columns.
     """
 
     rows: NDArray[np.int64]
@@ -75,10 +68,7 @@ def looked_at(rows: int) -> NDArray[np.int64]:
 def supervariables(pattern: Pattern) -> Supervariables:
     """The sets of rows that have the same columns and the same rows as columns.
 
-    Parameters
-    ----------
-    pattern : Pattern
-        Square, rows sorted.
+    `pattern`: square, rows sorted.
     """
     n = pattern.rows
     numbers = np.random.default_rng(0).integers(1, 2**63, n, dtype=np.uint64)
@@ -88,11 +78,8 @@ def supervariables(pattern: Pattern) -> Supervariables:
     joined = np.append(False, names[order][1:] == names[order][:-1])[:n]
     _compare(pattern.indptr, pattern.indices, order, joined)
     begin = np.flatnonzero(~joined)
-    length = np.diff(np.append(begin, n))
-    pieces = -(-length // MOST)
-    run = np.repeat(np.arange(begin.size), pieces)
-    piece = np.arange(run.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    cuts = np.append(begin[run] + piece * length[run] // pieces[run], n)
+    run, at = even_pieces(np.diff(np.append(begin, n)), MOST)
+    cuts = np.append(begin[run] + at, n)
     # By their first rows, so that what was near stays near.
     first = np.argsort(order[cuts[:-1]], kind="stable")
     sizes = np.diff(cuts)[first]
@@ -107,25 +94,12 @@ def supervariables(pattern: Pattern) -> Supervariables:
 
 
 @njit(nogil=True, cache=True)
-def _same(indptr: Any, indices: Any, i: int, j: int) -> bool:
-    p, q, end = np.int64(indptr[i]), np.int64(indptr[j]), np.int64(indptr[i + 1])
-    if end - p != np.int64(indptr[j + 1]) - q:
-        return False
-    while p < end:
-        if indices[p] != indices[q]:
-            return False
-        p += 1
-        q += 1
-    return True
-
-
-@njit(nogil=True, cache=True)
 def _twins(indptr: Any, indices: Any, rows: Any) -> int:
     found = 0
     for i in rows:
         for p in range(np.int64(indptr[i]), np.int64(indptr[i + 1])):
             j = np.int64(indices[p])
-            if j != i and _same(indptr, indices, i, j):
+            if j != i and same_columns(indptr, indices, i, j):
                 found += 1
                 break
     return found
@@ -150,7 +124,7 @@ def _compare(indptr: Any, indices: Any, order: Any, joined: Any) -> None:
     for place in range(1, order.size):
         i = order[place]
         if joined[place]:
-            joined[place] = indptr[i] < indptr[i + 1] and _same(indptr, indices, order[place - 1], i)
+            joined[place] = indptr[i] < indptr[i + 1] and same_columns(indptr, indices, order[place - 1], i)
 
 
 @njit(nogil=True, cache=True)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
-from akx.formats.base import Pattern
+from akx.formats.base import Pattern, pointers_of
 from akx.formats.natural_blocks import MOST, Nodes
 
 __all__ = ["HEAD", "NOWHERE", "WINDOW", "Shape", "VbellArrays", "lay_out", "sizes_of", "slots_of"]
@@ -39,14 +39,8 @@ HEAD, NOWHERE = 12, np.uint32(0xFFFFFFFF)
 class Shape:
     """What a slice has.
 
-    Attributes
-    ----------
-    width : int
-        Lanes of a slice, for whole nodes; at least six.
-    lanes : int
-        Lanes that share a row, where so many fit.
-    nodes : int
-        Most nodes of a slice.
+    `width`: lanes of a slice, for whole nodes; at least six. `lanes`: lanes that share a row, where so many fit.
+    `nodes`: most nodes of a slice.
     """
 
     width: int
@@ -66,17 +60,11 @@ class Shape:
 class VbellArrays:
     """A pattern in slices.
 
-    Attributes
-    ----------
-    head : (slices, 12) array of uint32
-        Of a slice the place of its first node, of its first index, of its first value, r, N, L, and how many steps it
-        has with blocks of 6, 5, ..., 1 columns.
-    first : (places,) array of uint32
-        First row of each node, 2**32 - 1 for none.
-    column : (indices,) array of uint32
-        First column of each block; of padding, that of the node's last block of the width, or about that of its last.
-    entry : (slots,) array of uint32
-        One plus the CSR entry in each place, 0 for padding.
+    `head` (slices, 12) uint32: of a slice the place of its first node, of its first index, of its first value, r, N, L,
+    and how many steps it has with blocks of 6, 5, ..., 1 columns. `first` (places,) uint32: first row of each node,
+    2**32 - 1 for none. `column` (indices,) uint32: first column of each block; of padding, that of the node's last
+    block of the width, or about that of its last. `entry` (slots,) uint32: one plus the CSR entry in each place, 0 for
+    padding.
     """
 
     head: NDArray[np.uint32]
@@ -119,7 +107,8 @@ def lay_out(pattern: Pattern, nodes: Nodes, shape: Shape) -> VbellArrays:
     head[:, 6:] = at.steps[:, ::-1]
     first = np.full(int(at.places[-1]), NOWHERE, np.uint32)
     column, entry = np.zeros(int(at.indices[-1]), np.uint32), np.zeros(int(at.values[-1]), np.uint32)
-    _place(pattern.indptr, pattern.indices, nodes.cuts, nodes.of, at.order, at.begin, head, first, column, entry)
+    of_nodes = nodes.cuts, nodes.of, at.order, at.begin
+    _place(pattern.indptr, pattern.indices, of_nodes, (head, first, column, entry))
     return VbellArrays(head, first, column, entry)
 
 
@@ -146,30 +135,17 @@ def _slices(nodes: Nodes, shape: Shape) -> _Slices:
         np.append(begin, size.size),
         r,
         steps,
-        _sums(per_slice[r - 1]),
-        _sums(steps.sum(axis=1) * each),
-        _sums((steps @ np.arange(1, MOST + 1)) * each * r),
+        pointers_of(per_slice[r - 1]),
+        pointers_of(steps.sum(axis=1) * each),
+        pointers_of((steps @ np.arange(1, MOST + 1)) * each * r),
     )
 
 
-def _sums(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(lengths)])
-
-
 @njit(nogil=True, cache=True)
-def _place(
-    indptr: Any,
-    indices: Any,
-    cuts: Any,
-    of: Any,
-    order: Any,
-    begin: Any,
-    head: Any,
-    first: Any,
-    column: Any,
-    entry: Any,
-) -> None:
+def _place(indptr: Any, indices: Any, of_nodes: Any, found: Any) -> None:
     """Indices and entries; the blocks of a node come in the order in which its rows have them."""
+    cuts, of, order, begin = of_nodes
+    head, first, column, entry = found
     seen = np.full(cuts.size - 1, -1, np.int64)
     number = np.zeros(cuts.size - 1, np.int64)
     # Of the widths 1 to 6: blocks met so far, the last one's column, first index, first value.

@@ -24,12 +24,8 @@ def unsigned_pattern(indptr: IndexArray, indices: IndexArray) -> tuple[NDArray[A
 
     They may not be written to, nor may those of :func:`symmetrized`: compiled code is for one kind.
 
-    Raises
-    ------
-    ArgumentTypeError
-        Where they are not one-dimensional integer arrays.
-    ArgumentError
-        Where they are not the CSR pattern of a square matrix.
+    Raises :class:`ArgumentTypeError` where they are not one-dimensional integer arrays. Raises :class:`ArgumentError`
+    where they are not the CSR pattern of a square matrix.
     """
     pointer: NDArray[Any] = np.asarray(indptr)
     columns: NDArray[Any] = np.asarray(indices)

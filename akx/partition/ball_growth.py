@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
 
-__all__ = ["ball_sizes", "closure_and_work"]
+__all__ = ["ball_sizes", "closure_and_work", "grow"]
 
 #: Rows that balls are grown around.
 _SAMPLES = 8
@@ -31,18 +31,12 @@ _FAR = 100.0
 def ball_sizes(indptr: NDArray[Any], indices: NDArray[Any], most: int) -> NDArray[np.float64]:
     """Mean |B(r)| over rows at even distances in the order given, for r = 0, 1, ... until one ball has `most` rows.
 
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of unsigned integers
-        CSR pattern, n at least 1.
-    most : int
-        Rows from which on a ball grows no further.
+    `indptr` (n+1,) and `indices` (nnz,), unsigned, are a CSR pattern, n at least 1.
     """
     n = indptr.size - 1
     centres = (np.arange(_SAMPLES) * n + n // 2) // _SAMPLES
-    found = [_grow(indptr, indices, int(centre), int(most)) for centre in centres]
-    shortest = min(sizes.size for sizes in found if sizes[-1] >= most) if any(s[-1] >= most for s in found) else 0
-    radii = shortest or max(sizes.size for sizes in found)
+    found = [grow(indptr, indices, int(centre), int(most), n) for centre in centres]
+    radii = min((s.size for s in found if s[-1] >= most), default=max(s.size for s in found))
     # A ball that has taken all it can reach stays as it is.
     full = [np.append(sizes, np.full(max(0, radii - sizes.size), sizes[-1]))[:radii] for sizes in found]
     return np.asarray(np.mean(full, axis=0), dtype=np.float64)
@@ -65,7 +59,8 @@ def closure_and_work(sizes: NDArray[np.float64], rows: float, k: int) -> tuple[f
 
 
 @njit(cache=True, nogil=True)
-def _grow(indptr: Any, indices: Any, centre: int, most: int) -> Any:
+def grow(indptr: Any, indices: Any, centre: int, most: int, depth: int) -> Any:
+    """Rows within r steps of a row, for r = 0, 1, ... until there are `most`, or r is `depth`, or there are no more."""
     n = indptr.size - 1
     seen = np.zeros(n, np.bool_)
     queue = np.empty(n, np.int64)
@@ -74,7 +69,7 @@ def _grow(indptr: Any, indices: Any, centre: int, most: int) -> Any:
     seen[centre] = True
     head, tail, radius = 0, 1, 0
     sizes[0] = 1.0
-    while tail < most:
+    while tail < most and radius < depth:
         end = tail
         for t in range(head, end):
             row = queue[t]

@@ -38,7 +38,7 @@ class Partition:
     Raises
     ------
     ArgumentError
-        Where `cuts` is not such an array or `permutation` is not a permutation of 0 .. n-1.
+        Where they are not.
     """
 
     permutation: NDArray[np.int64] | None
@@ -47,11 +47,9 @@ class Partition:
     def __post_init__(self) -> None:
         cuts = _int64(self.cuts, "cuts")
         if cuts.size < 2 or cuts[0] != 0 or np.any(cuts[1:] < cuts[:-1]):
-            raise ArgumentError(
-                "cuts of a partition are malformed",
-                expected="at least two non-decreasing row numbers from 0 to n",
-                found=np.array2string(cuts, threshold=8),
-            )
+            expected = "at least two non-decreasing row numbers from 0 to n"
+            found = np.array2string(cuts, threshold=8)
+            raise ArgumentError("cuts of a partition are malformed", expected=expected, found=found)
         object.__setattr__(self, "cuts", cuts)
         if self.permutation is None:
             return
@@ -105,14 +103,9 @@ def order_by_part(part: ArrayLike, parts: int | None = None, order: ArrayLike | 
     order : (n,) array of integers, optional
         A permutation (``order[new] = old``) that says in which order the rows of one part follow each other, such as
         one of reduced bandwidth; default: the natural order.
-
-    Returns
-    -------
-    Partition
     """
     numbers = _int64(part, "part numbers")
-    least = int(numbers.min(initial=0))
-    most = int(numbers.max(initial=-1))
+    least, most = int(numbers.min(initial=0)), int(numbers.max(initial=-1))
     count = most + 1 if parts is None else int(parts)
     if least < 0 or most >= count or count < 1:
         raise ArgumentError("part numbers are out of range", expected=f"0 .. {count - 1}", found=f"{least} .. {most}")
@@ -123,7 +116,6 @@ def order_by_part(part: ArrayLike, parts: int | None = None, order: ArrayLike | 
     if order is None:
         return Partition(np.argsort(narrow, kind="stable").astype(np.int64, copy=False), cuts)
     first = _int64(order, "order")
-    inverse_permutation(first)
     if first.size != numbers.size:
         raise ArgumentError("order does not fit the parts", expected=f"{numbers.size} rows", found=f"{first.size}")
     return Partition(first[np.argsort(narrow[first], kind="stable")], cuts)

@@ -56,7 +56,7 @@ def split_to_budget(
     model: BlockBytes | None = None,
     seed: int = 0,
 ) -> Partition:
-    """A partition into few blocks, each of which fits the budget together with its k-step ghost zone.
+    """A partition into few blocks, none empty, each of which fits the budget together with its k-step ghost zone.
 
     Parameters
     ----------
@@ -65,19 +65,10 @@ def split_to_budget(
     k : int
         Steps, at least 1.
     budget : float
-        The most bytes a block with its ghost zone may take.
+        The most bytes a block with its ghost zone may take, by `model` (default: float64 with 32-bit indices).
     method : str
         One of :data:`METHODS`: stretches of the natural, reverse Cuthill-McKee or breadth-first order, or the parts of
-        a partitioner.
-    model : BlockBytes, optional
-        Bytes of a block; default: float64 with 32-bit indices.
-    seed : int
-        Of the partitioners.
-
-    Returns
-    -------
-    Partition
-        Without empty blocks.
+        a partitioner, with this `seed`.
 
     Raises
     ------

@@ -41,24 +41,14 @@ _NONE = 255
 class Clusters:
     """The blocks of clusters; block p is number p % size of cluster p // size.
 
-    Attributes
-    ----------
-    size : int
-        Blocks of a cluster.
-    rows : (total,) array of uint32
-        Row numbers, block after block, in the order above.
-    ptr : (blocks+1,) array of int64
-    before, own, border, computed : (blocks,) arrays of int64
-        Ghosts before the own rows, own rows, border rows (ghosts before the own ones among them), computed rows.
-    low, high : (blocks, k) arrays of int64
-        Where the rows computed in each step begin and end in the block's list.
-    sends : (m, 2) array of uint32
-        What each block gives to others of its cluster after each step: its own number of the row, and the other's
-        number of it plus 2^16 times the other's place in the cluster. Who is given something gives something back, if
-        only a row that the other puts after the end of its list: so no block gets ahead of one that it gives to.
-    send_ptr : (blocks+1,) array of int64
-    taken : (blocks,) array of int64
-        How many rows each block is given.
+    `size`: blocks of a cluster. `rows` (total,) uint32: row numbers, block after block, in the order above. `ptr`
+    (blocks+1,) int64. `before`, `own`, `border`, `computed` (blocks,) int64: ghosts before the own rows, own rows,
+    border rows (ghosts before the own ones among them), computed rows. `low`, `high` (blocks, k) int64: where the rows
+    computed in each step begin and end in the block's list. `sends` (m, 2) uint32: what each block gives to others of
+    its cluster after each step: its own number of the row, and the other's number of it plus 2^16 times the other's
+    place in the cluster. Who is given something gives something back, if only a row that the other puts after the end
+    of its list: so no block gets ahead of one that it gives to. `send_ptr` (blocks+1,) int64. `taken` (blocks,) int64:
+    how many rows each block is given.
     """
 
     size: int
@@ -76,18 +66,9 @@ class Clusters:
 
 
 def clusters(indptr: NDArray[Any], indices: NDArray[Any], zones: GhostZones, size: int, *, metis: bool) -> Clusters:
-    """Deal the closures of clusters to their blocks.
+    """Deal the closures of clusters, whose ghost zones are `zones`, to `size` blocks of each, at most 8.
 
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of unsigned integers
-        CSR pattern.
-    zones : GhostZones
-        Of the clusters.
-    size : int
-        Blocks of a cluster, at most 8.
-    metis : bool
-        Deal by METIS; otherwise in the order given.
+    `indptr` (n+1,) and `indices` (nnz,), unsigned, are the CSR pattern. They are dealt by METIS, or in the order given.
     """
     k, count = zones.k, zones.blocks
     rows = zones.rows.astype(np.int64)
@@ -107,7 +88,7 @@ def clusters(indptr: NDArray[Any], indices: NDArray[Any], zones: GhostZones, siz
         block[inside] = _even(cluster[inside] * k + ring[inside], lengths[inside] + _ROW_WORK, count * k, size)
     needed, reads = np.zeros(rows.size, dtype=np.uint8), np.zeros(rows.size, dtype=np.uint8)
     _needs(indptr, indices, rows, start, zones.ptr[:, k].astype(np.int64), block, needed, reads)
-    return _listed(k, size, count, rows, ring, cluster, lengths, block, needed, reads > 0)
+    return _listed(k, size, count, (rows, ring, cluster, lengths, block), needed, reads > 0)
 
 
 def _even(group: NDArray[np.int64], work: NDArray[np.int64], groups: int, size: int) -> NDArray[np.uint8]:
@@ -119,19 +100,9 @@ def _even(group: NDArray[np.int64], work: NDArray[np.int64], groups: int, size: 
     return np.asarray(np.minimum(middle * size / total[group], size - 1), dtype=np.uint8)
 
 
-def _listed(
-    k: int,
-    size: int,
-    count: int,
-    rows: NDArray[np.int64],
-    ring: NDArray[np.int64],
-    cluster: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    block: NDArray[np.uint8],
-    needed: NDArray[np.uint8],
-    reads: NDArray[np.bool_],
-) -> Clusters:
+def _listed(k: int, size: int, count: int, of_places: tuple[Any, ...], needed: Any, reads: Any) -> Clusters:
     """The lists of the blocks, once it is known who computes a row and who needs it (bit b of `needed`: block b)."""
+    rows, ring, cluster, lengths, block = of_places
     computed = np.flatnonzero(ring < k)
     by = block[computed].astype(np.int64)
     border = reads[computed] | ((needed[computed] & ~(1 << by)) > 0)

@@ -45,7 +45,7 @@ def cut_rows(
     blocks : int
         Blocks wanted, at least 1; there are fewer where there are fewer rows (or boundaries).
     k : int
-        Steps each block does alone. Matters only together with `indices`.
+        Steps each block does alone.
     indices : (nnz,) array, optional
         CSR columns. With k > 1, the redundant flops of each block's ghost zone are balanced too.
     boundaries : (m,) sorted array of integers, optional
@@ -80,37 +80,29 @@ def cut_rows(
 
 
 def cut_rows_by_bytes(
-    indptr: IndexArray,
-    bytes_per_entry: float,
-    bytes_per_row: float,
-    target: float,
-    *,
-    boundaries: NDArray[Any] | None = None,
+    indptr: IndexArray, bytes_per_entry: float, bytes_per_row: float, target: float, *, boundaries: Any = None
 ) -> NDArray[np.int64]:
-    """Cut the rows into as few contiguous blocks of equal bytes as fit a target.
+    """Cut the rows into as few contiguous blocks of equal bytes as fit a target; see :func:`cut_rows`.
 
     Parameters
     ----------
-    indptr : (n+1,) array of int32 or int64
-        CSR row pointers, in the order to be cut.
     bytes_per_entry, bytes_per_row : float
         Bytes a block takes for each entry (value and index) and for each row (pointer, vectors).
     target : float
         The most bytes a block may take. A single row (or stretch between boundaries) that takes more is a block alone.
-    boundaries : (m,) sorted array of integers, optional
-        The only row numbers where a cut may be, such as the pointers of levels; 0 and n are understood.
-
-    Returns
-    -------
-    cuts : (blocks + 1,) array of int64
-        Increasing, from 0 to n; no block is empty.
     """
     if not target > 0:
         raise ArgumentError("target of a block is out of range", expected="bytes > 0", found=repr(target))
     pointer = np.asarray(indptr)
     size = bytes_per_entry * pointer.astype(np.float64) + bytes_per_row * np.arange(pointer.size)
     # As few blocks as a greedy filling needs, first of even size; the greedy ones where an even one is too large.
-    greedy = _greedy_cuts(size, target, boundaries)
+    places = _places(size.size - 1, boundaries)
+    prefix, last = size[places], max(places.size - 1, 1)
+    chosen = [0]
+    while chosen[-1] < last:
+        fit = int(np.searchsorted(prefix, prefix[chosen[-1]] + target, side="right")) - 1
+        chosen.append(min(max(fit, chosen[-1] + 1), last))
+    greedy = places[np.array(chosen)]
     even = even_cuts(size, greedy.size - 1, boundaries=boundaries)
     bytes_of = np.diff(size[even])
     return even if float(bytes_of.max()) <= max(target, float(np.diff(size[greedy]).max())) else greedy
@@ -129,16 +121,10 @@ def even_cuts(
     ----------
     work : (n+1,) array of float64
         ``work[i]`` is the work of rows 0 .. i-1.
-    blocks : int
-        Blocks wanted, at least 1; there are fewer where there are fewer places for cuts.
+    blocks, boundaries
+        As of :func:`cut_rows`.
     shares : (blocks,) array of float64, optional
         The work of each block, up to a common factor. Only where all `blocks` blocks can be had.
-    boundaries : (m,) sorted array of integers, optional
-        The only row numbers where a cut may be.
-
-    Returns
-    -------
-    cuts : (blocks' + 1,) array of int64
     """
     if isinstance(blocks, bool) or int(blocks) != blocks or blocks < 1:
         raise ArgumentError("number of blocks is out of range", expected="an integer >= 1", found=repr(blocks))
@@ -176,19 +162,6 @@ def even_cuts_of(work: Callable[[NDArray[np.int64]], NDArray[np.float64]], rows:
     last, following = around
     right += before
     return _apart(np.where(ends - last < following - ends, right - 1, right), count, rows)
-
-
-def _greedy_cuts(size: NDArray[np.float64], target: float, boundaries: NDArray[Any] | None) -> NDArray[np.int64]:
-    places = _places(size.size - 1, boundaries)
-    prefix = size[places]
-    last = places.size - 1
-    chosen = [0]
-    while chosen[-1] < last:
-        at = chosen[-1]
-        fit = int(np.searchsorted(prefix, prefix[at] + target, side="right")) - 1
-        chosen.append(min(max(fit, at + 1), last))
-    cuts: NDArray[np.int64] = places[np.array(chosen if len(chosen) > 1 else [0, last])]
-    return cuts
 
 
 def _places(n: int, boundaries: NDArray[Any] | None) -> NDArray[np.int64]:

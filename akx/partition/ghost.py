@@ -26,6 +26,7 @@ from akx.core.errors import ArgumentError, InfeasibleError
 from akx.core.numba_jit import njit
 from akx.partition.adjacency import signed, unsigned_pattern
 from akx.partition.base import IndexArray, Partition
+from akx.partition.halo import grown
 from akx.partition.permutation import permute
 
 __all__ = ["GhostZones", "ghost_zones"]
@@ -110,21 +111,12 @@ def ghost_zones(
     indptr, indices : (n+1,) and (nnz,) arrays of int32 or int64
         CSR pattern of the matrix, symmetric or not, in its original order.
     partition : Partition
-        Its blocks; with or without a permutation.
+        With or without a permutation.
     k : int
         Steps, at least 1.
     most_rows : float, optional
-        Give up as soon as the closures of all blocks together hold more than ``most_rows * n`` rows: for small blocks
-        of a graph without locality they would fill the memory.
-
-    Returns
-    -------
-    GhostZones
-
-    Raises
-    ------
-    InfeasibleError
-        Where `most_rows` is exceeded.
+        Raise :class:`InfeasibleError` as soon as the closures of all blocks together hold more than ``most_rows * n``
+        rows: for small blocks of a graph without locality they would fill the memory.
     """
     if isinstance(k, bool) or int(k) != k or k < 1:
         raise ArgumentError("number of steps k is out of range", expected="an integer >= 1", found=repr(k))
@@ -138,20 +130,16 @@ def ghost_zones(
     most = np.iinfo(np.int64).max if most_rows is None else int(most_rows * n)
     rows, ptr, entries, done = _zones(pointer, columns, partition.cuts, int(k), most)
     if not done:
-        raise InfeasibleError(
-            f"the {k}-step ghost zones are too large",
-            expected=f"at most {most} rows in the closures of all {partition.blocks} blocks",
-            hint="take fewer or larger blocks, or fewer steps per pass",
-        )
+        expected = f"at most {most} rows in the closures of all {partition.blocks} blocks"
+        hint = "take fewer or larger blocks, or fewer steps per pass"
+        raise InfeasibleError(f"the {k}-step ghost zones are too large", expected=expected, hint=hint)
     if partition.permutation is not None:
         rows = partition.permutation.astype(rows.dtype)[rows]
     return GhostZones(int(k), signed(rows)[0], ptr, entries)
 
 
 @njit(cache=True, nogil=True)
-def _zones(
-    indptr: NDArray[Any], indices: NDArray[Any], cuts: NDArray[np.int64], k: int, most: int
-) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], bool]:
+def _zones(indptr: Any, indices: Any, cuts: Any, k: int, most: int) -> tuple[Any, Any, Any, bool]:
     one = np.uint64(1)
     n = indptr.shape[0] - 1
     blocks = cuts.shape[0] - 1
@@ -163,7 +151,7 @@ def _zones(
     for b in range(blocks):
         ptr[b, 0] = tail
         if tail + (cuts[b + 1] - cuts[b]) > rows.shape[0]:
-            rows = _grown(rows, tail, tail + (cuts[b + 1] - cuts[b]))
+            rows = grown(rows, tail + (cuts[b + 1] - cuts[b]))
         for i in range(cuts[b], cuts[b + 1]):
             rows[tail] = i
             owner[i] = b
@@ -176,7 +164,7 @@ def _zones(
                 row = np.uint64(rows[t])
                 start, stop = np.uint64(indptr[row]), np.uint64(indptr[row + one])
                 if tail + np.int64(stop - start) > rows.shape[0]:
-                    rows = _grown(rows, tail, tail + np.int64(stop - start))
+                    rows = grown(rows, tail + np.int64(stop - start))
                 for e in range(start, stop):
                     j = indices[e]
                     if owner[j] != b:
@@ -190,11 +178,3 @@ def _zones(
             if tail > most:
                 return rows[:0], ptr, entries, False
     return rows[:tail].copy(), ptr, entries, True
-
-
-@njit(cache=True, nogil=True)
-def _grown(rows: NDArray[Any], used: int, needed: int) -> NDArray[Any]:
-    larger = np.empty(max(needed, rows.shape[0] + rows.shape[0] // 2), rows.dtype)
-    for i in range(used):  # a slice takes ten times as long to compile: its error would be a text
-        larger[i] = rows[i]
-    return larger

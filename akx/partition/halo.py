@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from akx.core.numba_jit import njit
 from akx.core.parallel import in_pieces
 
-__all__ = ["Halos", "halo_sizes", "halos"]
+__all__ = ["Halos", "grown", "halo_sizes", "halos"]
 
 
 #: Rows that a thread takes at least.
@@ -37,17 +37,10 @@ _BIT[((_DE_BRUIJN << np.arange(64, dtype=np.uint64)) >> np.uint64(58)).astype(in
 class Halos:
     """The rows of each part and its halo.
 
-    Attributes
-    ----------
-    rows : (total,) array of uint32
-        Part after part: own rows (border, then inner ones, each by falling length) and the halo in ascending order.
-    ptr : (parts+1,) array of int64
-        Where each part begins in `rows`.
-    own, border : (parts,) arrays of int64
-        How many of them are own rows, and how many of those are on the border.
-    neighbours : (m,) array of uint32
-        The parts that own the halo, ascending, part after part.
-    neighbour_ptr : (parts+1,) array of int64
+    `rows` (total,) uint32: part after part: own rows (border, then inner ones, each by falling length) and the halo in
+    ascending order. `ptr` (parts+1,) int64: where each part begins in `rows`. `own`, `border` (parts,) int64: how many
+    of them are own rows, and how many of those are on the border. `neighbours` (m,) uint32: the parts that own the
+    halo, ascending, part after part. `neighbour_ptr` (parts+1,) int64.
     """
 
     rows: NDArray[np.uint32]
@@ -69,24 +62,13 @@ class Halos:
 
 
 def halos(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
-    part: NDArray[Any],
-    parts: int,
-    lengths: NDArray[Any] | None = None,
+    indptr: NDArray[Any], indices: NDArray[Any], part: NDArray[Any], parts: int, lengths: NDArray[Any] | None = None
 ) -> Halos:
     """The halos of a partition.
 
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of unsigned integers
-        CSR pattern.
-    part : (n,) array of integers
-        The part of each row, 0 <= part < parts.
-    parts : int
-        Parts may be empty.
-    lengths : (n,) array of integers, optional
-        What own rows are sorted by, entries by default.
+    `indptr`, `indices` (n+1,) and (nnz,) arrays of unsigned integers: CSR pattern. `part` (n,) integers: the part of
+    each row, 0 <= part < parts. `parts`: parts may be empty. `lengths` (n,) integers, optional: what own rows are
+    sorted by, entries by default.
     """
     owner = part.astype(np.uint32, copy=False)
     border = np.zeros(owner.size, dtype=np.uint8)
@@ -113,7 +95,7 @@ def halos(
     longest = int(entries.max(initial=0))
 
     def together(first: int, last: int) -> None:
-        _by_length(members, border, entries, longest, place, ptr, rows, on_border, first, last)
+        _by_length(members, (border, entries), longest, place, ptr, rows, on_border, first, last)
         for g in range(first, last):
             rows[ptr[g] + own[g] : ptr[g + 1]] = halo[halo_ptr[g] : halo_ptr[g + 1]]
 
@@ -126,18 +108,9 @@ def halo_sizes(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """How large the halos of runs of rows are, without lists of them; one pass over the entries.
 
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of unsigned integers
-        CSR pattern.
-    cuts : (parts+1,) array of int64
-        The first row of each run, and n.
-
-    Returns
-    -------
-    halo, neighbours, span : (parts,) arrays of float64
-        Foreign rows that each part fetches, the parts that own them, and rows from the least that it has or fetches to
-        the largest.
+    `indptr` and `indices` are a CSR pattern of unsigned integers, `cuts` (parts+1,), int64, the first row of each run,
+    and n. Returns three (parts,) arrays of float64: foreign rows that each part fetches, the parts that own them, and
+    rows from the least that it has or fetches to the largest.
     """
     found: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] = _sizes(indptr, indices, cuts)
     return found
@@ -178,23 +151,15 @@ def _gather(owner: Any, following: Any, members: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _by_length(
-    members: Any,
-    border: Any,
-    lengths: Any,
-    longest: int,
-    place: Any,
-    ptr: Any,
-    rows: Any,
-    on_border: Any,
-    begin_part: int,
-    end_part: int,
+    members: Any, of_rows: Any, longest: int, place: Any, ptr: Any, rows: Any, on_border: Any, begin: int, end: int
 ) -> None:
     """Sort the members of parts from one to another by counting: those on the border first, the longest first.
 
     Ties stay as they come; `on_border` is told how many there are.
     """
+    border, lengths = of_rows
     begins = np.zeros(longest + 2, np.int64)
-    for g in range(begin_part, end_part):
+    for g in range(begin, end):
         tail = ptr[g]
         for wanted in (1, 0):
             shortest, most = np.int64(longest), np.int64(-1)
@@ -220,14 +185,7 @@ def _by_length(
 
 @njit(cache=True, nogil=True)
 def _halos(
-    indptr: Any,
-    indices: Any,
-    owner: Any,
-    members: Any,
-    place: Any,
-    border: Any,
-    begin_part: int,
-    end_part: int,
+    indptr: Any, indices: Any, owner: Any, members: Any, place: Any, border: Any, begin_part: int, end_part: int
 ) -> Any:
     """Of parts from one to another: the halos, how many rows of each, the neighbours, and how many.
 
@@ -257,7 +215,7 @@ def _halos(
             left = bits[w]
             bits[w] = 0
             if left and tail + 64 > rows.size:
-                rows = _doubled(rows)
+                rows = grown(rows, tail + 64)
             while left:
                 least_bit = left & (~left + one)
                 j = np.uint64(w) << np.uint64(6) | np.uint64(_BIT[(least_bit * _DE_BRUIJN) >> np.uint64(58)])
@@ -272,7 +230,7 @@ def _halos(
             if met[other]:
                 met[other] = False
                 if met_tail == neighbours.size:
-                    neighbours = _doubled(neighbours)
+                    neighbours = grown(neighbours, met_tail + 1)
                 neighbours[met_tail] = other
                 met_tail += 1
         counts[g - begin_part] = tail - begin
@@ -281,8 +239,9 @@ def _halos(
 
 
 @njit(cache=True, nogil=True)
-def _doubled(array: Any) -> Any:
-    larger = np.empty(2 * array.size, array.dtype)
+def grown(array: Any, least: int) -> Any:
+    """A copy with room for `least` or more, half as many again at least."""
+    larger = np.empty(max(least, array.size + array.size // 2), array.dtype)
     for i in range(array.size):  # a slice takes ten times as long to compile: its error would be a text
         larger[i] = array[i]
     return larger

@@ -32,25 +32,14 @@ def hypergraph_partition(
 ) -> NDArray[np.int32]:
     """Part numbers of the rows, by Mt-KaHyPar's deterministic preset on the column-net hypergraph.
 
+    Parameters and result are those of :func:`akx.partition.metis.metis_partition`, and:
+
     Parameters
     ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of int32 or int64
-        CSR pattern of A, symmetric or not.
-    parts : int
-        Parts wanted, at least 1. With n or more, each row is a part of its own.
-    weights : (n,) array of integers >= 0, optional
-        What is balanced; default: the flops of a row, ``2 nnz_row + 5``.
     imbalance : float
         How much heavier than the mean a part may be.
-    seed : int
-        The same seed gives the same parts, whatever the number of threads.
     threads : int
-        Threads of the partitioner.
-
-    Returns
-    -------
-    part : (n,) array of int32
-        0 <= part < parts.
+        Threads of the partitioner; the same seed gives the same parts, whatever their number.
 
     Raises
     ------

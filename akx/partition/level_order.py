@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import njit
+from akx.partition.ball_growth import grow
 from akx.partition.levels import levels
 
 __all__ = [
@@ -44,14 +45,9 @@ _NEAR = 0.75
 class LevelOrder:
     """Rows in an order of levels.
 
-    Attributes
-    ----------
-    level_ptr : (levels + 1,) array of int64
-        Level `l` is rows ``level_ptr[l] .. level_ptr[l+1] - 1`` of the order.
-    line : int
-        Rows of a line, where levels are planes of a grid, else 0.
-    permutation : (n,) array of int64, optional
-        ``permutation[new] = old``; None where the order is that of the rows.
+    `level_ptr` (levels + 1,) int64: level `l` is rows ``level_ptr[l] .. level_ptr[l+1] - 1`` of the order. `line`: rows
+    of a line, where levels are planes of a grid, else 0. `permutation` (n,) int64, optional: ``permutation[new] =
+    old``; None where the order is that of the rows.
     """
 
     level_ptr: NDArray[np.int64]
@@ -78,13 +74,9 @@ class LevelOrder:
 
 
 def level_order(indptr: NDArray[Any], indices: NDArray[Any], order: str) -> LevelOrder:
-    """Levels of the rows in the order given, or by breadth-first search.
+    """Levels of the rows in the order given, "natural", or by breadth-first search, "levels".
 
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of integers
-        CSR pattern of A, columns ascending.
-    order : {"natural", "levels"}
+    `indptr` (n+1,) and `indices` (nnz,) are the CSR pattern of A, columns ascending.
     """
     if order == "natural":
         level_ptr, line = natural_levels(indptr.astype(np.int64, copy=False), indices)
@@ -95,30 +87,8 @@ def level_order(indptr: NDArray[Any], indices: NDArray[Any], order: str) -> Leve
 
 def is_shallow(indptr: NDArray[Any], indices: NDArray[Any], depth: int) -> bool:
     """Whether breadth-first search from the first row finds half of all rows within so many levels, by one search."""
-    return bool(indptr.size > 1 and _found_within(indptr.astype(np.int64, copy=False), indices, depth))
-
-
-@njit(cache=True, nogil=True)
-def _found_within(indptr: NDArray[np.int64], indices: NDArray[Any], depth: int) -> bool:
-    n = indptr.shape[0] - 1
-    seen = np.zeros(n, np.bool_)
-    order = np.zeros(n, np.int64)
-    seen[0] = True
-    head, tail = 0, 1
-    for _ in range(depth):
-        end = tail
-        for t in range(head, end):
-            i = order[t]
-            for e in range(indptr[i], indptr[i + 1]):
-                j = np.int64(indices[e])
-                if not seen[j]:
-                    seen[j] = True
-                    order[tail] = j
-                    tail += 1
-        head = end
-        if 2 * tail >= n:
-            return True
-    return False
+    n = indptr.size - 1
+    return bool(n > 0 and 2 * grow(indptr, indices, 0, -(-n // 2), depth)[-1] >= n)
 
 
 def natural_levels(indptr: NDArray[np.int64], indices: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
@@ -145,13 +115,7 @@ def levels_of_period(
 ) -> tuple[NDArray[np.int64], int] | None:
     """As :func:`natural_levels`, where rows have a period; None where they have none.
 
-    Parameters
-    ----------
-    n : int
-    rows, counts : arrays
-        :func:`learnt_rows`, and entries of each.
-    columns : array
-        Their columns, one row after another.
+    Of n rows, `rows` are those of :func:`learnt_rows`, `counts` the entries of each, and `columns` theirs, row by row.
     """
     distance = columns.astype(np.int64) - np.repeat(rows, counts)
     values, times = np.unique(distance[distance > 0], return_counts=True)

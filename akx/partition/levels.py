@@ -36,14 +36,9 @@ _SHORT_RUN = 48
 class Levels:
     """Rows grouped by breadth-first level.
 
-    Attributes
-    ----------
-    permutation : (n,) array of int64
-        ``permutation[new] = old``; rows of a level are contiguous in the new order.
-    level_ptr : (levels + 1,) array of int64
-        Level `l` is rows ``level_ptr[l] .. level_ptr[l+1] - 1`` of the new order.
-    component_ptr : (components + 1,) array of int64
-        Component `c` is made of levels ``component_ptr[c] .. component_ptr[c+1] - 1``.
+    `permutation` (n,) int64: ``permutation[new] = old``; rows of a level are contiguous in the new order. `level_ptr`
+    (levels + 1,) int64: level `l` is rows ``level_ptr[l] .. level_ptr[l+1] - 1`` of the new order. `component_ptr`
+    (components + 1,) int64: component `c` is made of levels ``component_ptr[c] .. component_ptr[c+1] - 1``.
     """
 
     permutation: NDArray[np.int64]
@@ -55,23 +50,11 @@ class Levels:
         """Number of levels, over all components."""
         return int(self.level_ptr.size - 1)
 
-    @property
-    def width_max(self) -> int:
-        """Rows of the widest level."""
-        return int(np.diff(self.level_ptr).max(initial=0))
-
 
 def levels(indptr: IndexArray, indices: IndexArray) -> Levels:
     """Breadth-first levels of the pattern of A + A^T from a pseudo-peripheral node of each component.
 
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of int32 or int64
-        CSR pattern of A, symmetric or not.
-
-    Returns
-    -------
-    Levels
+    `indptr` (n+1,) and `indices` (nnz,), int32 or int64, are the CSR pattern of A, symmetric or not.
     """
     pointer, columns = symmetrized(*unsigned_pattern(indptr, indices))
     order, level_ptr, component_ptr = _level_all(pointer, columns, False)
@@ -79,17 +62,9 @@ def levels(indptr: IndexArray, indices: IndexArray) -> Levels:
 
 
 def rcm(indptr: IndexArray, indices: IndexArray) -> NDArray[np.int64]:
-    """Reverse Cuthill-McKee order of the pattern of A + A^T, for a small bandwidth and profile.
+    """Reverse Cuthill-McKee order, ``permutation[new] = old``, (n,), of the pattern of A + A^T, for a small bandwidth.
 
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of int32 or int64
-        CSR pattern of A, symmetric or not.
-
-    Returns
-    -------
-    permutation : (n,) array of int64
-        ``permutation[new] = old``.
+    The pattern is that of :func:`levels`.
     """
     pointer, columns = symmetrized(*unsigned_pattern(indptr, indices))
     order, _, _ = _level_all(pointer, columns, True)
@@ -98,16 +73,14 @@ def rcm(indptr: IndexArray, indices: IndexArray) -> NDArray[np.int64]:
 
 
 @njit(cache=True, nogil=True)
-def _level_all(
-    indptr: NDArray[Any], indices: NDArray[Any], by_degree: bool
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _level_all(indptr: Any, indices: Any, by_degree: bool) -> tuple[Any, Any, Any]:
     """Order of the rows, pointers of the levels, pointers of the components."""
     n = np.uint64(indptr.shape[0] - 1)
     one = np.uint64(1)
     order = np.empty(n, indices.dtype)
     level_ptr = np.zeros(n + one, np.int64)
-    component_ptr = np.zeros(n + one, np.int64)
     seen = np.zeros(n, np.uint8)
+    component_ptr = np.zeros(n + one, np.int64)
     filled, height, parts = np.uint64(0), np.uint64(0), np.uint64(0)
     for i in range(n):
         if seen[i] != 0:
@@ -124,9 +97,7 @@ def _level_all(
 
 
 @njit(cache=True, nogil=True)
-def _peripheral(
-    indptr: NDArray[Any], indices: NDArray[Any], root: Any, seen: NDArray[Any], order: NDArray[Any], filled: Any
-) -> Any:
+def _peripheral(indptr: Any, indices: Any, root: Any, seen: Any, order: Any, filled: Any) -> Any:
     """A node whose level structure is long and thin (George and Liu)."""
     one = np.uint64(1)
     scratch = np.empty(0, np.int64)
@@ -153,15 +124,15 @@ def _peripheral(
 
 @njit(cache=True, nogil=True)
 def _search(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
+    indptr: Any,
+    indices: Any,
     start: Any,
-    seen: NDArray[Any],
-    order: NDArray[Any],
+    seen: Any,
+    order: Any,
     filled: Any,
-    level_ptr: NDArray[np.int64],
+    level_ptr: Any,
     height: Any,
-    by_degree: bool,
+    by_degree: Any,
 ) -> tuple[Any, Any, Any, Any]:
     """Search one component from `start` into order[filled:].
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from akx.core.errors import ArgumentError, MissingDependencyError
+from akx.core.errors import ArgumentError
 from akx.partition.adjacency import off_diagonal, symmetrized, unsigned_pattern
 from akx.partition.base import ROW_FLOPS, IndexArray
 from akx.partition.cuts import even_cuts
@@ -44,13 +44,6 @@ def metis_partition(
     -------
     part : (n,) array of int32
         0 <= part < parts. A part may be empty. :func:`akx.partition.base.order_by_part` makes a partition of it.
-
-    Raises
-    ------
-    ArgumentError
-        For impossible arguments.
-    MissingDependencyError
-        Where pymetis is not installed.
     """
     pointer, columns = unsigned_pattern(indptr, indices)
     n = pointer.size - 1
@@ -63,10 +56,8 @@ def metis_partition(
     if 2 * count > n:
         cuts = even_cuts(np.concatenate(([0.0], np.cumsum(vertex_weights, dtype=np.float64))), count)
         return np.repeat(np.arange(count, dtype=np.int32), np.diff(cuts))
-    try:
-        import pymetis
-    except ImportError as error:  # pragma: no cover - a core dependency
-        raise MissingDependencyError("pymetis is not installed", hint="pip install pymetis") from error
+    import pymetis
+
     kind = np.dtype(pymetis.zero_copy_dtype())
     graph = off_diagonal(*symmetrized(pointer, columns))
     adjacency = pymetis.CSRAdjacency(*(np.ascontiguousarray(a.view(f"i{a.itemsize}"), dtype=kind) for a in graph))

@@ -34,19 +34,12 @@ def permute(
     indptr, indices : (n+1,) and (nnz,) arrays of int32 or int64
         CSR pattern of A. Columns need not be sorted.
     permutation : (n,) array of int64
-        ``permutation[new] = old``.
+        ``permutation[new] = old``; raises :class:`ArgumentError` where it is not one of the n rows.
 
     Returns
     -------
-    indptr_new, indices_new : arrays of the index type given
-        CSR pattern of P A P^T: entry (i, j) of it is entry (permutation[i], permutation[j]) of A.
-    entry_permutation : (nnz,) array of the same type
-        ``data_new = data[entry_permutation]``.
-
-    Raises
-    ------
-    ArgumentError
-        Where `permutation` is not a permutation of the n rows, or the pattern is malformed.
+    indptr_new, indices_new, entry_permutation : arrays of the index type given, (n+1,), (nnz,) and (nnz,)
+        Entry (i, j) is entry (permutation[i], permutation[j]) of A; ``data_new = data[entry_permutation]``.
     """
     pointer, columns = unsigned_pattern(indptr, indices)
     n = pointer.size - 1
@@ -77,8 +70,7 @@ def block_reach(
     Returns
     -------
     lo, hi : (blocks,) arrays of int64
-        ``lo[b] <= cuts[b]`` and ``hi[b] >= cuts[b+1] - 1``; both inclusive. An empty block has lo = cuts[b] and
-        hi = cuts[b] - 1.
+        Both inclusive; of an empty block cuts[b] and cuts[b] - 1.
     """
     pointer, columns = unsigned_pattern(indptr, indices)
     bounds = _cuts_of(cuts, pointer.size - 1)
@@ -90,12 +82,9 @@ def block_reach(
 def block_dependencies(
     indptr: IndexArray, indices: IndexArray, cuts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first and the last block whose rows each block reads; as :func:`block_reach`, in block numbers.
+    """The first and the last block whose rows each block reads, (blocks,) int64, inclusive; as :func:`block_reach`.
 
-    Returns
-    -------
-    first, last : (blocks,) arrays of int64
-        Both inclusive, ``first[b] <= b <= last[b]``; an empty block reads itself only.
+    ``first[b] <= b <= last[b]``; an empty block reads itself only.
     """
     lo, hi = block_reach(indptr, indices, cuts)
     bounds = _cuts_of(cuts, int(np.asarray(indptr).size) - 1)
@@ -115,13 +104,7 @@ def _cuts_of(cuts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 
 @njit(cache=True, nogil=True)
 def _permute(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
-    forward: NDArray[Any],
-    inverse: NDArray[Any],
-    new_pointer: NDArray[Any],
-    new_columns: NDArray[Any],
-    entries: NDArray[Any],
+    indptr: Any, indices: Any, forward: Any, inverse: Any, new_pointer: Any, new_columns: Any, entries: Any
 ) -> None:
     one = np.uint64(1)
     for i in range(np.uint64(forward.shape[0])):
@@ -141,24 +124,16 @@ def _permute(
                 entries[t] = source + s
         else:
             long = np.empty(length, indices.dtype)
-            ordered = True
             for s in range(length):
                 long[s] = inverse[indices[source + s]]
-                if s > np.uint64(0) and long[s] < long[s - one]:
-                    ordered = False
-            if ordered:
-                for s in range(length):
-                    new_columns[first + s] = long[s]
-                    entries[first + s] = source + s
-            else:
-                by_column = np.argsort(long, kind="mergesort")
-                for s in range(length):
-                    new_columns[first + s] = long[by_column[s]]
-                    entries[first + s] = source + np.uint64(by_column[s])
+            by_column = np.argsort(long, kind="mergesort")
+            for s in range(length):
+                new_columns[first + s] = long[by_column[s]]
+                entries[first + s] = source + np.uint64(by_column[s])
 
 
 @njit(cache=True, nogil=True)
-def _reach(indptr: NDArray[Any], indices: NDArray[Any], cuts: NDArray[Any], lo: NDArray[Any], hi: NDArray[Any]) -> None:
+def _reach(indptr: Any, indices: Any, cuts: Any, lo: Any, hi: Any) -> None:
     one = np.uint64(1)
     for b in range(np.uint64(lo.shape[0])):
         least, most = lo[b], hi[b]

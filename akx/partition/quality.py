@@ -97,23 +97,10 @@ def quality(
     model: BlockBytes | None = None,
     most_rows: float | None = None,
 ) -> Quality:
-    """Measure a partition for k steps.
+    """Measure a partition of a CSR pattern, in its original order, for k steps, at least 1.
 
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of int32 or int64
-        CSR pattern of the matrix in its original order.
-    partition : Partition
-    k : int
-        Steps, at least 1.
-    model : BlockBytes, optional
-        Bytes of a block; default: float64 with 32-bit indices.
-    most_rows : float, optional
-        As of :func:`akx.partition.ghost.ghost_zones`.
-
-    Returns
-    -------
-    Quality
+    `model` says the bytes of a block (default: float64 with 32-bit indices); `most_rows` is as of
+    :func:`akx.partition.ghost.ghost_zones`.
     """
     zones = ghost_zones(indptr, indices, partition, k, most_rows=most_rows)
     sizes = (model or BlockBytes()).of(zones)

@@ -45,17 +45,9 @@ _MOST_REACH = 16
 class Groups:
     """Levels, or even pieces of them, in kinds: those of a kind are dealt to strips alike.
 
-    Attributes
-    ----------
-    ptr : (groups + 1,) array of int64
-        Where each begins in the order.
-    kind : (groups,) array of int64
-    strip : (rows of one group of each kind,) array of uint32
-        Strip of each row, kind after kind.
-    kind_ptr : (kinds + 1,) array of int64
-        Where each kind begins in `strip`.
-    own : (kinds, parts) array of int64
-        Rows that each strip has of a group.
+    `ptr` (groups + 1,) int64: where each begins in the order. `kind` (groups,) int64. `strip` (rows of one group of
+    each kind,) uint32: strip of each row, kind after kind. `kind_ptr` (kinds + 1,) int64: where each kind begins in
+    `strip`. `own` (kinds, parts) int64: rows that each strip has of a group.
     """
 
     ptr: NDArray[np.int64]
@@ -76,15 +68,8 @@ class Groups:
 class Strips:
     """Rows dealt to strips and blocks. What each row has is made when it is asked for.
 
-    Attributes
-    ----------
-    order : LevelOrder
-    groups : Groups
-    begin : (blocks + 1,) array of int64
-        The group with which each block begins.
-    parts : int
-    ahead, behind : int
-        Blocks that a row reads before and after its own, at most.
+    `begin` (blocks + 1,) int64: the group with which each block begins. `ahead`, `behind`: blocks that a row reads
+    before and after its own, at most.
     """
 
     order: LevelOrder
@@ -124,21 +109,10 @@ class Strips:
 def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder, parts: int, room: int) -> Strips:
     """Deal the rows to `parts` strips and to blocks of at most `room` rows of each.
 
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of integers
-        CSR pattern of A, columns ascending.
-    order : {"natural", "levels"} or LevelOrder
-        Where levels come from: the order of the rows, or breadth-first search.
-    parts : int
-        Strips. Levels of fewer rows than that leave some without rows.
-    room : int
-        Rows of a block that a strip may have.
-
-    Raises
-    ------
-    InfeasibleError
-        Where rows cannot be dealt evenly, or read too far.
+    `indptr`, `indices` (n+1,) and (nnz,) integers: CSR pattern of A, columns ascending. `order` ({"natural", "levels"}
+    or LevelOrder): where levels come from: the order of the rows, or breadth-first search. `parts`: strips. Levels of
+    fewer rows than that leave some without rows. `room`: rows of a block that a strip may have. Raises
+    :class:`InfeasibleError` where rows cannot be dealt evenly, or read too far.
     """
     found = level_order(indptr, indices, order) if isinstance(order, str) else order
     pointer = indptr.astype(np.int64, copy=False)
@@ -163,11 +137,9 @@ def dealt(found: LevelOrder, parts: int, room: int, reach: Callable[[Strips], tu
             break
         rows = max(1, int(0.85 * rows))
     else:
-        raise InfeasibleError(
-            "levels cannot be dealt evenly",
-            expected=f"at most {room} rows of a block in each of {parts} strips",
-            hint="take larger blocks, or fewer strips",
-        )
+        expected = f"at most {room} rows of a block in each of {parts} strips"
+        hint = "take larger blocks, or fewer strips"
+        raise InfeasibleError("levels cannot be dealt evenly", expected=expected, hint=hint)
     made = Strips(found, groups, begin, parts)
     ahead, behind = reach(made)
     if max(ahead, behind) > _MOST_REACH:

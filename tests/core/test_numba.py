@@ -67,13 +67,6 @@ def test_a_compiler_that_is_turned_off_in_the_process_is_named(monkeypatch: pyte
         numba_jit.check_numba()
 
 
-def test_locators_that_numba_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_LOCATOR_CLASSES", "Nonsense")
-    monkeypatch.setattr(config, "CACHE_LOCATOR_CLASSES", "Nonsense", raising=False)
-    with pytest.raises(CompileError, match="unset NUMBA_CACHE_LOCATOR_CLASSES"):
-        numba_jit.check_numba()
-
-
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Neither home nor sources can be written to; returns the folder of temporary files."""

@@ -230,12 +230,12 @@ def test_sixteen_bits_are_refused_where_columns_are_far_apart() -> None:
     assert not csr.csr_fits(pattern, 16)
     assert not sell.sell_fits(pattern, F64, 1, 16)
     assert not bell.bell_fits(as_pattern(sp.kron(A, np.ones((2, 2)))), F64, 2, 16)
-    assert not inode.inode_fits(pattern, 16)
+    assert not csr.csr_fits(pattern, 16)
     B = sp.csr_array((np.ones(4), ([0, 0, 69_999, 69_999], [0, 65_535, 4_464, 69_999])), shape=(n, n))
     pattern = as_pattern(B)
     assert csr.csr_fits(pattern, 16)
     assert sell.sell_fits(pattern, F64, 1, 16)
-    assert inode.inode_fits(pattern, 16)
+    assert csr.csr_fits(pattern, 16)
     assert inode.from_csr(pattern, F64, bits=16).arrays.column.tolist() == [0, 65_535, 0, 65_535]
     assert inode.from_csr(pattern, F64, bits=16).arrays.base[-1] == 4_464
     assert csr.csr_fits(pattern, 32)

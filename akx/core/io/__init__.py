@@ -41,7 +41,7 @@ _TEXT_TIMES = 5
 
 
 def read_matrix(path: PathLike, *, variable: str | None = None) -> sp.csr_array:
-    """The sparse matrix in a file.
+    """The sparse matrix in a file: a csr_array of shape (rows, columns), which need not be square.
 
     Parameters
     ----------
@@ -54,11 +54,10 @@ def read_matrix(path: PathLike, *, variable: str | None = None) -> sp.csr_array:
         Which variable of a ``.mat`` file (``"A"``, ``"Problem.A"``), or which member of an archive. Needed only where
         there are several.
 
-    Returns
-    -------
-    scipy.sparse.csr_array, shape (rows, columns)
-        Duplicates summed, symmetric files expanded; rectangular matrices too. The dtype is that of the file, but
-        float16 becomes float32, and short integers become int64 (`Matrix` then makes that float64).
+    Notes
+    -----
+    Duplicates are summed, symmetric files expanded. The dtype is that of the file, but float16 becomes float32, and
+    short integers become int64 (`Matrix` then makes that float64).
 
     Raises
     ------
@@ -132,21 +131,16 @@ def _format(head: bytes, inner: str, name: str) -> str:
     if head.startswith(b"PK") or suffix == ".npz":
         return "npz"
     if head.startswith(b"\x93NUMPY"):
-        raise FileFormatError(
-            f"{name} is a dense NumPy array",
-            expected="a sparse matrix",
-            hint="save it with scipy.sparse.save_npz(file, scipy.sparse.csr_array(A))",
-        )
+        hint = "save it with scipy.sparse.save_npz(file, scipy.sparse.csr_array(A))"
+        raise FileFormatError(f"{name} is a dense NumPy array", expected="a sparse matrix", hint=hint)
     if head[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(b"%") or suffix == ".mtx":
         return "mtx"
     if suffix in HARWELL_BOEING or is_harwell_boeing(head):
         return "hb"
-    raise FileFormatError(
-        f"{name} is in no format that akx knows",
-        expected=".mtx, .rsa, .rua, .hb, .rb, .npz of scipy.sparse, .mat, .tar.gz or .zip",
-        found=f"content that begins with {head[:16]!r}",
-        hint="convert it with scipy.io.mmwrite",
-    )
+    expected = ".mtx, .rsa, .rua, .hb, .rb, .npz of scipy.sparse, .mat, .tar.gz or .zip"
+    found = f"content that begins with {head[:16]!r}"
+    hint = "convert it with scipy.io.mmwrite"
+    raise FileFormatError(f"{name} is in no format that akx knows", expected=expected, found=found, hint=hint)
 
 
 def _needs(name: str, head: bytes, inner: str) -> tuple[int | None, int]:

@@ -16,18 +16,6 @@ from typing import Any, cast
 
 from akx.core.errors import AkxError, ArgumentError, FileFormatError, FileMissingError, brief, listed, shown
 from akx.core.io import stream
-from akx.core.io.stream import (
-    AGAIN,
-    Needs,
-    PathLike,
-    Stream,
-    decompressed,
-    in_words,
-    name_of,
-    suffix_of,
-    whole,
-    zip_member,
-)
 
 __all__ = ["HARWELL_BOEING", "read_content"]
 
@@ -40,25 +28,25 @@ _REASON = 160
 
 
 def read_content(
-    path: PathLike, needs: Needs, *, archives: bool = False, member: str | None = None
+    path: stream.PathLike, needs: stream.Needs, *, archives: bool = False, member: str | None = None
 ) -> tuple[bytes, str, bool]:
     """The content of a file, its name, and whether it is a member of an archive.
 
     With `archives` that of a tar or zip archive is the matrix in it: of several the one that is called `member`.
     """
-    name = name_of(path)
+    name = stream.name_of(path)
     try:
         with Path(name).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            source, inner, is_compressed = decompressed(file.read, name)
+            source, inner, is_compressed = stream.decompressed(file.read, name)
             head = source.peek(stream.HEAD)
             if not head:
                 found = "0 bytes after decompression" if is_compressed else "0 bytes"
-                raise FileFormatError(f"{name} is empty", found=found, hint=AGAIN)
+                raise FileFormatError(f"{name} is empty", found=found, hint=stream.AGAIN)
             untold = max(stream.UNTOLD_BYTES, stream.UNTOLD_TIMES * size)
-            if archives and (head[257:262] == b"ustar" or suffix_of(inner) in (".tar", ".tgz")):
+            if archives and (head[257:262] == b"ustar" or stream.suffix_of(inner) in (".tar", ".tgz")):
                 return *_tar_member(source, member, name, needs, untold), True
-            content = whole(source, inner, name, needs, None if is_compressed else size, untold)
+            content = stream.whole(source, inner, name, needs, None if is_compressed else size, untold)
     except AkxError:
         raise
     except FileNotFoundError as error:
@@ -132,7 +120,7 @@ class _Choice:
 class _Headers:
     """What tarfile reads of an archive: its headers, and no more of them than an archive can need."""
 
-    def __init__(self, source: Stream) -> None:
+    def __init__(self, source: stream.Stream) -> None:
         self.tell, self.seek = source.tell, source.seek
         self.last = b""
         self.left_of_one = stream.PIECE  # of the member's that comes next
@@ -141,7 +129,7 @@ class _Headers:
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= min(self._left, self.left_of_one):
             raise tarfile.ReadError(
-                f"headers of more than {in_words(stream.PIECE if size <= self._left else stream.HEADER_BYTES)}"
+                f"headers of more than {stream.in_words(stream.PIECE if size <= self._left else stream.HEADER_BYTES)}"
             )
         self._left -= size
         self.left_of_one -= size
@@ -149,7 +137,9 @@ class _Headers:
         return self.last
 
 
-def _tar_member(source: Stream, wanted: str | None, name: str, needs: Needs, untold: int) -> tuple[bytes, str]:
+def _tar_member(
+    source: stream.Stream, wanted: str | None, name: str, needs: stream.Needs, untold: int
+) -> tuple[bytes, str]:
     """The matrix in a tar archive, and its name there. The archive is read once, and at most one member is kept."""
     choice, headers = _Choice(wanted), _Headers(source)
     content, others = b"", 0
@@ -167,8 +157,8 @@ def _tar_member(source: Stream, wanted: str | None, name: str, needs: Needs, unt
                 if others > untold:
                     raise FileFormatError(
                         f"{name} holds more beside its matrix than an archive of its size should",
-                        expected=f"at most {in_words(untold)}",
-                        found=f"{in_words(others)} up to {shown(member.name)}",
+                        expected=f"at most {stream.in_words(untold)}",
+                        found=f"{stream.in_words(others)} up to {shown(member.name)}",
                         hint="unpack it, and read the matrix in it",
                     )
         if headers.last.strip(b"\0"):  # no header, where tarfile takes it for the end
@@ -177,28 +167,28 @@ def _tar_member(source: Stream, wanted: str | None, name: str, needs: Needs, unt
         raise
     except Exception as error:  # whatever headers that lie lead tarfile to
         raise FileFormatError(
-            f"{name} is truncated or damaged", found=f"tar says: {shown(str(error), _REASON)}", hint=AGAIN
+            f"{name} is truncated or damaged", found=f"tar says: {shown(str(error), _REASON)}", hint=stream.AGAIN
         ) from error
     return content, choice.result(name)
 
 
-def _tar_content(source: Stream, member: tarfile.TarInfo, name: str, needs: Needs, untold: int) -> bytes:
+def _tar_content(source: stream.Stream, member: tarfile.TarInfo, name: str, needs: stream.Needs, untold: int) -> bytes:
     if member.issparse():
         raise FileFormatError(
             f"{name} holds {shown(member.name)} as a sparse file",
             expected="files as they are",
-            found=f"{in_words(member.size)} of which holes are left out",
+            found=f"{stream.in_words(member.size)} of which holes are left out",
             hint="make the archive without --sparse",
         )
     begin, size = source.tell(), member.size
-    part = Stream(lambda most: source.read(min(most, begin + size - source.tell())))
-    content = whole(part, member.name, name, needs, size, untold)
+    part = stream.Stream(lambda most: source.read(min(most, begin + size - source.tell())))
+    content = stream.whole(part, member.name, name, needs, size, untold)
     if len(content) < size:
         raise tarfile.ReadError("unexpected end of data")
     return content
 
 
-def _zip_member(raw: bytes, wanted: str | None, name: str, needs: Needs) -> tuple[bytes, str] | None:
+def _zip_member(raw: bytes, wanted: str | None, name: str, needs: stream.Needs) -> tuple[bytes, str] | None:
     """The matrix in a zip archive, and its name there; None where it is one of arrays, as NumPy writes it."""
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
@@ -207,7 +197,7 @@ def _zip_member(raw: bytes, wanted: str | None, name: str, needs: Needs) -> tupl
             for key in members:
                 choice.add(key)
             if not choice.names:
-                if suffix_of(name) == ".npz" or any(suffix_of(key) == ".npy" for key in members):
+                if stream.suffix_of(name) == ".npz" or any(stream.suffix_of(key) == ".npy" for key in members):
                     return None
                 raise FileFormatError(
                     f"{name} is a zip archive without a matrix",
@@ -216,15 +206,17 @@ def _zip_member(raw: bytes, wanted: str | None, name: str, needs: Needs) -> tupl
                     hint="unpack it, and read the matrix in it",
                 )
             member = members[choice.result(name)]
-            content = whole(zip_member(archive, member, name), member.filename, name, needs, member.file_size, 0)
+            content = stream.whole(
+                stream.zip_member(archive, member, name), member.filename, name, needs, member.file_size, 0
+            )
             if len(content) != member.file_size or zlib.crc32(content) != member.CRC:
                 raise zipfile.BadZipFile(f"{shown(member.filename)} is not what the table says")
             return content, member.filename
     except AkxError:
         raise
     except Exception as error:
-        if suffix_of(name) == ".npz":
+        if stream.suffix_of(name) == ".npz":
             return None  # whose reader says what is wrong
         raise FileFormatError(
-            f"{name} is truncated or damaged", found=f"zip says: {shown(str(error), _REASON)}", hint=AGAIN
+            f"{name} is truncated or damaged", found=f"zip says: {shown(str(error), _REASON)}", hint=stream.AGAIN
         ) from error

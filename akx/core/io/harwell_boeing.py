@@ -19,7 +19,6 @@ the file must be where the formats and the count of right-hand sides put it.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import Any
 
@@ -81,12 +80,8 @@ class _Lines:
         # There are no more fields than characters, whatever a header claims
         lines = layout.count_lines(count) if count <= self.octets.size else self.left + 1
         if lines > self.left:
-            raise FileFormatError(
-                f"{self.name} is truncated",
-                expected=f"{count} {what} from line {first + 1} on",
-                found=f"{self.left} lines",
-                hint=_AGAIN,
-            )
+            expected, found = f"{count} {what} from line {first + 1} on", f"{self.left} lines"
+            raise FileFormatError(f"{self.name} is truncated", expected=expected, found=found, hint=_AGAIN)
         self.next += lines
         line, start, width, digits, scale = layout.place(count)
         line += first
@@ -128,11 +123,8 @@ def harwell_boeing_bytes(head: bytes) -> int:
 def read_harwell_boeing(raw: bytes, name: str) -> sp.csr_array:
     """The matrix in the text `raw` of the file `name`, symmetric ones expanded; float64, complex128 or int64.
 
-    Raises
-    ------
-    FileFormatError
-        Truncated, a line too many, a malformed header, numbers that are none, indices out of range, unassembled
-        elements.
+    Raises :class:`FileFormatError`: truncated, a line too many, a malformed header, numbers that are none, indices out
+    of range, unassembled elements.
     """
     lines = _Lines(raw, name)
     lines.take()  # title and key
@@ -152,23 +144,21 @@ def read_harwell_boeing(raw: bytes, name: str) -> sp.csr_array:
     indices = _read_indices(lines.fields(entries, formats[1], "row indices"), f"{name}: a row index")
     if entries and not 0 <= indices.min() <= indices.max() < rows:
         place = int(np.argmax((indices < 0) | (indices >= rows)))
+        found = str(int(indices[place]) + 1)
         raise FileFormatError(
-            f"{name}: row index of entry {place + 1} is out of range",
-            expected=f"1 to {rows}",
-            found=str(int(indices[place]) + 1),
-            hint=_AGAIN,
+            f"{name}: row index of entry {place + 1} is out of range", expected=f"1 to {rows}", found=found, hint=_AGAIN
         )
     values: NDArray[Any] = np.ones(entries)
     if has_values:
         if entries and not value_lines:
-            raise FileFormatError(
-                f"{name} holds no values",
-                expected=f"lines of values in line 2, for type {kind}",
-                found="0",
-                hint="for a matrix of ones, make P the first letter of the type in line 3",
-            )
+            expected = f"lines of values in line 2, for type {kind}"
+            hint = "for a matrix of ones, make P the first letter of the type in line 3"
+            raise FileFormatError(f"{name} holds no values", expected=expected, found="0", hint=hint)
         fields = lines.fields(2 * entries if kind[0] == "C" else entries, formats[2], "values")
-        values = _read_values(fields, formats[2], f"{name}: a value")
+        try:
+            values = (read_integers if formats[2].integer else read_reals)(fields, f"{name}: a value")
+        except OverflowError:  # integers beyond 64 bits
+            values = read_reals(fields, f"{name}: a value")
         if kind[0] == "C":
             values = values.astype(np.float64).view(np.complex128)
     _check_end(lines, total, side_lines, sides, formats[3:], rows * (2 if kind[0] == "C" else 1))
@@ -183,13 +173,6 @@ def _read_indices(fields: Fields, what: str) -> NDArray[np.int64]:
         return read_integers(fields, what) - 1
     except OverflowError as error:
         raise FileFormatError(f"{what} is out of range", found="a number beyond 64 bits", hint=_AGAIN) from error
-
-
-def _read_values(fields: Fields, layout: Format, what: str) -> NDArray[Any]:
-    with contextlib.suppress(OverflowError):  # beyond 64 bits
-        if layout.integer:
-            return read_integers(fields, what)
-    return read_reals(fields, what)
 
 
 def _check_end(lines: _Lines, total: int, announced: int, sides: str, formats: list[Format], rows: int) -> None:

@@ -23,11 +23,12 @@ import subprocess
 import sys
 import zlib
 from multiprocessing.spawn import get_executable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 import scipy.io
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from akx.core import process
 from akx.core.errors import AkxError, ArgumentError, FileFormatError, brief, listed, shown
@@ -64,10 +65,7 @@ def is_mat_file(raw: bytes) -> bool:
 def read_mat_file(raw: bytes, name: str, variable: str | None) -> Any:
     """The variable called `variable` (``"field"`` of a structure: ``"Problem.A"``), or the only sparse one.
 
-    Returns
-    -------
-    scipy.sparse matrix or array
-        A dense two-dimensional numeric variable is taken where it is asked for by name.
+    A dense two-dimensional numeric variable is taken where it is asked for by name.
     """
     variables, columns = _read(raw, name, {"variable": variable})
     _chosen(variables, variable, name)
@@ -92,11 +90,8 @@ def _chosen(variables: dict[str, _Variable], wanted: str | None, name: str) -> s
             hint=f"choose one of: {listed(found)}" if found else "the file holds no sparse variable",
         )
     if wanted is not None:
-        raise ArgumentError(
-            f"{name} has no variable {brief(wanted)}",
-            expected=listed(found or variables) or None,
-            hint="choose one of these",
-        )
+        expected = listed(found or variables) or None
+        raise ArgumentError(f"{name} has no variable {brief(wanted)}", expected=expected, hint="choose one of these")
     if len(found) == 1 or _COLLECTION in found:
         return found[0] if len(found) == 1 else _COLLECTION
     texts = listed(f"{key} ({variables[key].text})" for key in found or variables)
@@ -123,24 +118,17 @@ def _content_bytes(raw: bytes, name: str) -> int:
         kind, size = struct.unpack_from(f"{order}II", raw, place)
         place += 8
         if size > len(raw) - place:
-            raise FileFormatError(
-                f"{name} is truncated or damaged",
-                expected=f"an element of {size} bytes from byte {place} on",
-                found=f"{len(raw) - place}",
-                hint=_AGAIN,
-            )
+            expected, found = f"an element of {size} bytes from byte {place} on", f"{len(raw) - place}"
+            raise FileFormatError(f"{name} is truncated or damaged", expected=expected, found=found, hint=_AGAIN)
         claimed = size
         if kind == _COMPRESSED:
             with contextlib.suppress(zlib.error, struct.error):  # SciPy's reader will say so
                 inside = zlib.decompressobj().decompress(raw[place : place + min(size, 4096)], 8)
                 claimed = 8 + struct.unpack(f"{order}II", inside)[1]
             if claimed > INFLATION * size + 8:
-                raise FileFormatError(
-                    f"{name} is damaged",
-                    expected=f"at most {INFLATION * size} bytes from the {size} compressed ones at byte {place}",
-                    found=f"a tag that says {claimed}",
-                    hint=_AGAIN,
-                )
+                expected = f"at most {INFLATION * size} bytes from the {size} compressed ones at byte {place}"
+                found = f"a tag that says {claimed}"
+                raise FileFormatError(f"{name} is damaged", expected=expected, found=found, hint=_AGAIN)
         total += claimed
         place += size
     return total
@@ -161,30 +149,23 @@ def _read(raw: bytes, name: str, asked: dict[str, Any]) -> tuple[dict[str, _Vari
     memory = _OWN_BYTES + len(raw) + _BYTES_PER_BYTE * content
     limit = min(memory, room) if room else memory
     asked |= {"bytes": limit, "seconds": _OWN_SECONDS + content // _BYTES_PER_SECOND}
-    output, place, end = _answered(os.fsdecode(executable), json.dumps(asked).encode() + b"\n", raw)
-    stop = output.find(b"\n", place)
-    if stop < 0:
-        _fail(name, end)
-    answer = json.loads(output[place:stop])
+    answer, arrays, end = _answered(os.fsdecode(executable), json.dumps(asked).encode() + b"\n", raw)
     if "memory" in answer:
         _fail_for_memory(name, f"a reader that asks for more ({answer['memory']})", limit)
-    if "error" in answer:
-        _fail(name, answer["error"])
+    if "variables" not in answer:
+        _fail(name, answer.get("error", end))
     variables = {key: _Variable(tuple(shape), *rest) for key, (shape, *rest) in answer["variables"].items()}
-    if "shape" not in answer:
-        return variables, None
-    arrays, place = [], stop + 1
-    for dtype, size in answer["arrays"]:
-        if place + size * np.dtype(dtype).itemsize > len(output):
-            _fail(name, end)
-        arrays.append(np.frombuffer(output, dtype, size, place))
-        place += arrays[-1].nbytes
-    return variables, sp.csc_array(tuple(arrays), shape=tuple(answer["shape"]))
+    return variables, sp.csc_array(tuple(arrays), shape=tuple(answer["shape"])) if arrays else None
 
 
-def _answered(executable: str, asked: bytes, raw: bytes) -> tuple[bytes, int, str]:
-    """All that a process that runs :func:`main` says, where in it the answer begins, and what it has ended with."""
-    end = "a reader that says no more"
+def _answered(executable: str, asked: bytes, raw: bytes) -> tuple[dict[str, Any], list[NDArray[Any]], str]:
+    """What a process that runs :func:`main` answers, the arrays behind it, and how it has ended.
+
+    The answer is empty where the process ends before it has said everything.
+    """
+    said, line, end = b"", b"", "a reader that says no more"
+    answer: dict[str, Any] = {}
+    arrays: list[NDArray[Any]] = []
     try:
         with subprocess.Popen(
             process.command(__name__, executable),
@@ -194,13 +175,20 @@ def _answered(executable: str, asked: bytes, raw: bytes) -> tuple[bytes, int, st
             env=process.environment() | {"OPENBLAS_NUM_THREADS": "1"},
         ) as reader:
             assert reader.stdin is not None
-            assert reader.stdout is not None
+            out = cast(io.BufferedReader, reader.stdout)
             try:
                 with contextlib.suppress(OSError):  # one that has ended reads no more
                     reader.stdin.write(asked)
                     reader.stdin.write(raw)
                     reader.stdin.close()
-                output = reader.stdout.read()
+                while (line := out.readline()) and not line.endswith(_READY):
+                    said = line if line.strip() else said
+                text = out.readline()
+                if text.endswith(b"\n"):
+                    answer = json.loads(text)
+                    arrays = [np.empty(size, dtype) for dtype, size in answer.get("arrays", ())]
+                if any(array.size and out.readinto(array.view(np.uint8).data) < array.nbytes for array in arrays):
+                    answer, arrays = {}, []
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     end = f"a reader that ended with {reader.wait(timeout=_PATIENCE)}"
                 with contextlib.suppress(ValueError):
@@ -208,17 +196,15 @@ def _answered(executable: str, asked: bytes, raw: bytes) -> tuple[bytes, int, st
             finally:
                 reader.kill()
     except (OSError, ValueError) as error:
-        output, end = b"", str(error)
-    begin = output.find(_READY)
-    if begin < 0:
-        said = [line for line in output.decode("utf-8", "replace").split("\n") if line.strip()]
+        end = str(error)
+    if not line:
         raise AkxError(
             "the process that reads .mat files does not start",
             expected=f"a Python with SciPy at {executable}",
-            found=said[-1] if said else end,
+            found=said.decode("utf-8", "replace").strip() or end,
             hint="name one by multiprocessing.set_executable(path), or save the matrix as .npz",
         )
-    return output, begin + len(_READY), end
+    return answer, arrays, end
 
 
 def _fail(name: str, found: str) -> NoReturn:
@@ -226,12 +212,9 @@ def _fail(name: str, found: str) -> NoReturn:
 
 
 def _fail_for_memory(name: str, found: str, room: int) -> NoReturn:
-    raise FileFormatError(
-        f"{name} does not fit the memory",
-        expected=f"at most {room} bytes for reading it",
-        found=found,
-        hint="save the one variable alone, or read it where more memory is free",
-    )
+    expected = f"at most {room} bytes for reading it"
+    hint = "save the one variable alone, or read it where more memory is free"
+    raise FileFormatError(f"{name} does not fit the memory", expected=expected, found=found, hint=hint)
 
 
 def main(parent: int) -> None:

@@ -56,10 +56,7 @@ def read_matrix_market(raw: bytes, name: str) -> sp.csr_array:
 
     The dtype is float64, complex128 or (integer files) int64 or uint64. Array files become sparse by their non-zeros.
 
-    Raises
-    ------
-    FileFormatError
-        With the line where the text goes wrong.
+    Raises :class:`FileFormatError` with the line where the text goes wrong.
     """
     raw = raw.removeprefix(_BOM)
     if b"\n" not in raw:
@@ -131,19 +128,15 @@ def _read_header(raw: bytes, name: str) -> _Header:
             hint="put that line, with the right field and symmetry, before the first line",
         )
     if len(words) < 5:
+        expected, found = f"five words as in {_EXAMPLE}", _quote(banner)
         raise FileFormatError(
-            f"{name}, line 1: banner is not complete",
-            expected=f"five words as in {_EXAMPLE}",
-            found=_quote(banner),
-            hint="correct the first line",
+            f"{name}, line 1: banner is not complete", expected=expected, found=found, hint="correct the first line"
         )
     for (what, known), word in zip(_WORDS.items(), words[1:], strict=False):
         if word not in known:
+            wanted, advice = " or ".join(known), f"correct the first line; a usual one is {_EXAMPLE}"
             raise FileFormatError(
-                f"{name}, line 1: unknown {what} in the banner",
-                expected=" or ".join(known),
-                found=_quote(word),
-                hint=f"correct the first line; a usual one is {_EXAMPLE}",
+                f"{name}, line 1: unknown {what} in the banner", expected=wanted, found=_quote(word), hint=advice
             )
     layout, field, symmetry = words[2:5]
     problem = None
@@ -169,11 +162,8 @@ def _read_sizes(raw: bytes, begin: int, layout: str, field: str, symmetry: str, 
     text, number = raw[begin:end].decode("latin-1").strip(), raw.count(b"\n", 0, begin) + 1
     names = "rows columns entries" if layout == "coordinate" else "rows columns"
     if not text or text.startswith("%"):
-        raise FileFormatError(
-            f"{name} ends before the size line",
-            expected=f'"{names}" after the comments',
-            hint=f"the file is truncated: {AGAIN}",
-        )
+        hint = f"the file is truncated: {AGAIN}"
+        raise FileFormatError(f"{name} ends before the size line", expected=f'"{names}" after the comments', hint=hint)
     words = text.partition("%")[0].split()
     correct = f"correct line {number}"
     if len(words) != len(names.split()) or not all(re.fullmatch(r"[0-9]+", word) for word in words):
@@ -185,11 +175,8 @@ def _read_sizes(raw: bytes, begin: int, layout: str, field: str, symmetry: str, 
         raise FileFormatError(f"{name}, line {number}: sizes are too large", found=_quote(text), hint=correct)
     rows, columns = int(words[0]), int(words[1])
     if symmetry != "general" and rows != columns:
-        raise FileFormatError(
-            f"{name}, line {number}: a {symmetry} matrix must be square",
-            found=f"{rows} x {columns}",
-            hint="correct the sizes, or say general in the first line",
-        )
+        found, hint = f"{rows} x {columns}", "correct the sizes, or say general in the first line"
+        raise FileFormatError(f"{name}, line {number}: a {symmetry} matrix must be square", found=found, hint=hint)
     entries = {"general": rows * columns, "skew-symmetric": rows * (rows - 1) // 2}.get(
         symmetry, rows * (rows + 1) // 2
     )
@@ -217,12 +204,9 @@ def _checked_body(body: bytes, header: _Header, name: str) -> tuple[str, bytes]:
         _fail_at_line(body, line, len(kinds), entries, header, name, ended)
     if entries != header.entries:
         what = "is truncated" if entries < header.entries else "has more entries than its size line says"
-        raise FileFormatError(
-            f"{name} {what}",
-            expected=f"{header.entries} entries (line {header.size_line})",
-            found=str(entries),
-            hint=AGAIN if entries < header.entries else "correct the size line",
-        )
+        expected = f"{header.entries} entries (line {header.size_line})"
+        hint = AGAIN if entries < header.entries else "correct the size line"
+        raise FileFormatError(f"{name} {what}", expected=expected, found=str(entries), hint=hint)
     return field, _plain_spelling(body)
 
 
@@ -284,10 +268,7 @@ def _fail_as_scipy(error: Exception, header: _Header, name: str) -> NoReturn:
 def expand(half: sp.coo_array, symmetry: str, name: str) -> sp.csr_array:
     """All entries of the matrix of which the file `name` lists one triangle (or all, if general), duplicates summed.
 
-    Raises
-    ------
-    FileFormatError
-        Entries that contradict the symmetry, or a matrix that does not fit the memory.
+    Raises :class:`FileFormatError` for entries that contradict the symmetry, or a matrix that does not fit the memory.
     """
     row, column, value = half.row, half.col, half.data
     if symmetry != "general":

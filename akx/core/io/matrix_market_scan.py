@@ -104,21 +104,8 @@ def _scan(octets: NDArray[np.uint8], kinds: NDArray[np.int64], table: NDArray[np
 def scan_body(body: bytes, kinds: tuple[int, ...]) -> tuple[int, int, int]:
     """Check that every line but blanks and comments holds one number of each of `kinds`, in that order.
 
-    Parameters
-    ----------
-    body : bytes
-        Must end with a newline.
-    kinds : tuple of int
-        ``INDEX``, ``INTEGER`` or ``REAL`` for each number of a line.
-
-    Returns
-    -------
-    problem : int
-        0, ``BAD_TOKEN`` (not a number of the kind) or ``BAD_COUNT`` (too few or too many numbers).
-    line : int
-        Where the problem is, from 0.
-    entries : int
-        Good lines before the problem.
+    `body` ends with a newline; `kinds` are ``INDEX``, ``INTEGER`` or ``REAL``. Returns the problem: 0, ``BAD_TOKEN``
+    (not a number of the kind) or ``BAD_COUNT`` (too few or too many numbers); its line, from 0; good lines before it.
     """
     octets, wanted = np.frombuffer(body, dtype=np.uint8), np.array(kinds, dtype=np.int64)
     parts = max(1, min(_MOST_PARTS, os.cpu_count() or 1, len(body) // _PART_BYTES))

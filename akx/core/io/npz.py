@@ -9,14 +9,13 @@ from __future__ import annotations
 import io
 import math
 import zipfile
-import zlib
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from akx.core.errors import AkxError, FileFormatError, listed, shown
-from akx.core.io.stream import BINARY_TIMES, PIECE, in_words, zip_member
+from akx.core.io.stream import BINARY_TIMES, in_words, zip_member
 from akx.core.process import available_bytes
 
 __all__ = ["read_npz"]
@@ -40,17 +39,20 @@ def read_npz(raw: bytes, name: str) -> Any:
 
 
 def _checked_npz(raw: bytes, name: str) -> io.BytesIO:
-    """The archive for SciPy; arrays that are not there as their headers say, or do not go together, are refused.
-
-    What is compressed in a way whose size :mod:`zipfile` does not bound is unpacked first.
-    """
+    """The archive for SciPy; arrays that are not there as their headers say, or do not go together, are refused."""
     lengths: dict[str, int] = {}
-    total, wrong, is_unbounded = 0, "", False
+    total, wrong = 0, ""
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
         for member in archive.infolist():
             key = member.filename.removesuffix(".npy")
             if key not in _NPZ_ARRAYS:
                 continue
+            if member.compress_type not in (
+                zipfile.ZIP_STORED,
+                zipfile.ZIP_DEFLATED,
+            ):  # zipfile bounds the size of these
+                found, hint = f"compression method {member.compress_type}", "unpack it, and read the matrix in it"
+                raise FileFormatError(f"{name} is packed in a way that akx does not read", found=found, hint=hint)
             stream: Any = zip_member(archive, member, name)
             version, _ = np.lib.format.read_magic(stream)
             shape, _, dtype = (
@@ -59,7 +61,6 @@ def _checked_npz(raw: bytes, name: str) -> io.BytesIO:
                 else np.lib.format.read_array_header_2_0(stream)
             )
             claimed, held = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
-            is_unbounded |= member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
             if not dtype.hasobject and claimed != held:
                 wrong = f"{key} of {claimed} bytes, where the archive has {min(held, member.compress_size)}"
             total += claimed
@@ -73,30 +74,10 @@ def _checked_npz(raw: bytes, name: str) -> io.BytesIO:
         )
     room = available_bytes() // BINARY_TIMES
     if room and total > room:
-        raise FileFormatError(
-            f"{name} does not fit the memory",
-            expected=f"at most {in_words(room)} of arrays, half of what is free",
-            found=in_words(total),
-            hint="free some, or read it on a machine with more",
-        )
-    return _unpacked(raw, name) if is_unbounded else io.BytesIO(raw)
-
-
-def _unpacked(raw: bytes, name: str) -> io.BytesIO:
-    """The archive with its arrays as they are."""
-    plain = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(raw)) as archive, zipfile.ZipFile(plain, "w") as stored:
-        for member in archive.infolist():
-            if member.filename.removesuffix(".npy") in _NPZ_ARRAYS:
-                stream, checksum = zip_member(archive, member, name), 0
-                with stored.open(member.filename, "w", force_zip64=True) as copy:
-                    while piece := stream.read(min(PIECE, member.file_size - stream.tell())):
-                        checksum = zlib.crc32(piece, checksum)
-                        copy.write(piece)
-                if checksum != member.CRC or stream.peek(1):
-                    raise zipfile.BadZipFile(f"{member.filename} is not what the table says")
-    plain.seek(0)
-    return plain
+        expected = f"at most {in_words(room)} of arrays, half of what is free"
+        advice = "free some, or read it on a machine with more"
+        raise FileFormatError(f"{name} does not fit the memory", expected=expected, found=in_words(total), hint=advice)
+    return io.BytesIO(raw)
 
 
 def _npz_names(raw: bytes) -> str:

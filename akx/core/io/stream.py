@@ -88,12 +88,10 @@ def check_rows(rows: int, name: str) -> None:
     need = (4 if rows < 2**31 else 8) * (rows + 1)
     room = available_bytes() // 2
     if room and need > room:
-        raise FileFormatError(
-            f"{name} does not fit the memory",
-            expected=f"at most {in_words(room)} for its rows, half of what is free",
-            found=f"{rows} rows, which take {in_words(need)}",
-            hint="correct the sizes, or read it on a machine with more",
-        )
+        expected = f"at most {in_words(room)} for its rows, half of what is free"
+        found = f"{rows} rows, which take {in_words(need)}"
+        hint = "correct the sizes, or read it on a machine with more"
+        raise FileFormatError(f"{name} does not fit the memory", expected=expected, found=found, hint=hint)
 
 
 class Stream:
@@ -137,10 +135,8 @@ def decompressed(read: Callable[[int], bytes], name: str) -> tuple[Stream, str, 
             inner = name[: -len(suffix)] if name.lower().endswith(suffix) else name
             return _unpacked(unpack(stream), kind, name), inner, True
         if mark and name.lower().endswith((suffix, ".tgz") if kind == "gzip" else suffix):
-            raise FileFormatError(
-                f"{name} is named {suffix} but is not compressed by {kind}",
-                hint=f"rename it without {suffix}, or {AGAIN}",
-            )
+            hint = f"rename it without {suffix}, or {AGAIN}"
+            raise FileFormatError(f"{name} is named {suffix} but is not compressed by {kind}", hint=hint)
     return stream, name, False
 
 
@@ -161,12 +157,8 @@ def _unpacked(content: Any, kind: str, name: str) -> Stream:
 def zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> Stream:
     """The content of a member of a zip archive, unpacked piece by piece; zipfile does so with what is deflated alone.
 
-    Raises
-    ------
-    zipfile.BadZipFile
-        It cannot be as long as the table says.
-    FileFormatError
-        It needs a password, or another reader.
+    Raises :class:`zipfile.BadZipFile` where it cannot be as long as the table says, :class:`FileFormatError` where it
+    needs a password, or another reader.
     """
     method = member.compress_type
     most = {zipfile.ZIP_STORED: member.compress_size, zipfile.ZIP_DEFLATED: INFLATION * (member.compress_size + 1)}
@@ -219,19 +211,14 @@ def _allowed(have: int, name: str, most: int | None, times: int, size: int | Non
     found = in_words(size) if size else "more"
     room = available_bytes() // times or sys.maxsize
     if max(have, size or 0) > room:
-        raise FileFormatError(
-            f"{name} does not fit the memory",
-            expected=f"at most {in_words(room)}, as reading takes {times} times that",
-            found=found,
-            hint="free some, or read it on a machine with more",
-        )
+        expected = f"at most {in_words(room)}, as reading takes {times} times that"
+        advice = "free some, or read it on a machine with more"
+        raise FileFormatError(f"{name} does not fit the memory", expected=expected, found=found, hint=advice)
     if most is None:
         if have > HEADER_BYTES:
-            raise FileFormatError(
-                f"{name} has no end of its header",
-                expected=f"the sizes of the matrix within {in_words(HEADER_BYTES)}",
-                hint=f"shorten its comments, or {AGAIN}",
-            )
+            expected = f"the sizes of the matrix within {in_words(HEADER_BYTES)}"
+            advice = f"shorten its comments, or {AGAIN}"
+            raise FileFormatError(f"{name} has no end of its header", expected=expected, hint=advice)
         return min(HEADER_BYTES, room)
     reason, hint = "a matrix of the sizes in its header can need", f"correct the sizes, or {AGAIN}"
     if most == sys.maxsize and size is None:

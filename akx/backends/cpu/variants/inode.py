@@ -11,7 +11,7 @@ from akx.backends.cpu.variants.base import Given, Layout
 from akx.backends.variant import VariantTraits
 from akx.formats import inode
 from akx.formats.base import Format
-from akx.formats.csr import GROUP
+from akx.formats.csr import GROUP, csr_fits
 from akx.formats.inode import InodeArrays
 
 __all__ = ["LAYOUTS", "VARIANTS", "Inode"]
@@ -75,7 +75,7 @@ class Inode(Layout):
         return None
 
     def is_near(self, given: Given) -> bool:
-        return inode.inode_fits(given.pattern, given.bits)
+        return csr_fits(given.pattern, given.bits)
 
     def lay_out(self, given: Given) -> Format:
         return inode.from_csr(given.pattern, given.dtype, bits=given.bits, nodes=self._nodes(given))
