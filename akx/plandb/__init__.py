@@ -8,7 +8,6 @@ from akx.plandb.file import PlanDatabaseWarning
 from akx.plandb.folder import ShippedPlans
 from akx.plandb.key import FIELD_MEANINGS, PlanKey, key_of_plan, made_with, make_key, revisions_of
 from akx.plandb.layers import (
-    PlanLayer,
     project_directory,
     project_plans,
     shipped_plans,
@@ -18,21 +17,17 @@ from akx.plandb.layers import (
 from akx.plandb.lookup import Lookup
 from akx.plandb.place import database_path
 from akx.plandb.record import PlanRecord, aged, mismatch, stale_fields
-from akx.plandb.status import DatabaseStatus, LayerStatus, database_status
 from akx.plandb.timing import SolverTiming, TimingKey
 from akx.plandb.trial import TrialRecord
 
 __all__ = [
     "FIELD_MEANINGS",
     "Bundle",
-    "DatabaseStatus",
     "ImportReport",
-    "LayerStatus",
     "Lookup",
     "PlanDatabase",
     "PlanDatabaseWarning",
     "PlanKey",
-    "PlanLayer",
     "PlanRecord",
     "ShippedPlans",
     "SolverTiming",
@@ -41,7 +36,6 @@ __all__ = [
     "aged",
     "database_of",
     "database_path",
-    "database_status",
     "default_database",
     "key_of_plan",
     "made_with",

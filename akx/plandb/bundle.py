@@ -10,14 +10,15 @@ Text is deterministic (sorted, indented), so that two exports of the same plans 
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from akx.core.atomic_files import write_in_one_step
 from akx.core.errors import DatabaseError, FileFormatError, PlanError, brief
 from akx.core.process import user_folder
 from akx.plandb.record import PlanRecord, now
@@ -43,22 +44,12 @@ BUNDLE_SCHEMA = 1
 PROJECT_FOLDER = Path(".akx", "plans")
 
 _KIND = "plans"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a bundle holds.
-
-    Attributes
-    ----------
-    records : tuple of PlanRecord
-        Those that are valid.
-    problems : tuple of str
-        What is wrong with the others, one line each.
-    created, description : str
-    timings : tuple of SolverTiming
-        Those that are valid; what is wrong with the others is in `problems`, too.
-    """
+    """What a bundle holds: plans and timings that are valid, and what is wrong with the others, one line each."""
 
     records: tuple[PlanRecord, ...]
     problems: tuple[str, ...] = ()
@@ -118,53 +109,42 @@ def bundle_text(records: Iterable[PlanRecord], timings: Iterable[SolverTiming] =
 def parse_bundle(text: str | bytes, source: str = "bundle", *, fingerprint: str | None = None) -> Bundle:
     """Read the text of a bundle; given a fingerprint, of its plans those under it, and nothing of the others.
 
-    Returns
-    -------
-    Bundle
-        With every valid record; a record that is not valid is in its ``problems``.
-
-    Raises
-    ------
-    FileFormatError
-        Where the text is no bundle, or one of a newer schema.
+    A record that is not valid is in its ``problems``. Raises :class:`FileFormatError` where the text is no bundle, or
+    one of a newer schema.
     """
     expected = f'a JSON object with "akx": "{_KIND}" and "schema": {BUNDLE_SCHEMA}'
+    what = f"{source} is not a bundle of plans"
     try:
         content = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{source} is not a bundle of plans", expected=expected, found=f"{error}") from error
+        raise FileFormatError(what, expected=expected, found=f"{error}") from error
     if not isinstance(content, dict) or content.get("akx") != _KIND:
         found = f'"akx": {brief(content.get("akx"))}' if isinstance(content, dict) else type(content).__name__
-        raise FileFormatError(f"{source} is not a bundle of plans", expected=expected, found=found)
-    schema = content.get("schema")
+        raise FileFormatError(what, expected=expected, found=found)
+    schema, listed, timed = content.get("schema"), content.get("records"), content.get("timings", [])
     if schema != BUNDLE_SCHEMA or isinstance(schema, bool):
         hint = "upgrade akx" if isinstance(schema, int) and schema > BUNDLE_SCHEMA else None
-        raise FileFormatError(
-            f"{source} is of another schema", expected=str(BUNDLE_SCHEMA), found=brief(schema), hint=hint
-        )
-    listed = content.get("records")
+        what = f"{source} is of another schema"
+        raise FileFormatError(what, expected=str(BUNDLE_SCHEMA), found=brief(schema), hint=hint)
     if not isinstance(listed, list):
         raise FileFormatError(f"{source} has no list of records", found=type(listed).__name__)
-    timed = content.get("timings", [])
     if not isinstance(timed, list):
         raise FileFormatError(f"{source} has timings that are no list", found=type(timed).__name__)
-    records: list[PlanRecord] = []
-    timings: list[SolverTiming] = []
     problems: list[str] = []
-    for number, data in enumerate(listed):
-        if fingerprint is not None and not _is_under(fingerprint, data):
-            continue
-        try:
-            records.append(PlanRecord.from_json(data))
-        except (PlanError, TypeError) as error:
-            problems.append(f"record {number}: {error}")
-    for number, data in enumerate(timed):
-        try:
-            timings.append(SolverTiming.from_json(data))
-        except (PlanError, TypeError) as error:
-            problems.append(f"timing {number}: {error}")
+
+    def parsed(kind: str, parse: Callable[[Any], _T], given: list[Any]) -> Iterator[_T]:
+        for number, data in enumerate(given):
+            if fingerprint is not None and kind == "record" and not _is_under(fingerprint, data):
+                continue
+            try:
+                yield parse(data)
+            except (PlanError, TypeError) as error:
+                problems.append(f"{kind} {number}: {error}")
+
+    records = tuple(parsed("record", PlanRecord.from_json, listed))
+    timings = tuple(parsed("timing", SolverTiming.from_json, timed))
     created, description = (str(content.get(name, "")) for name in ("created", "description"))
-    return Bundle(tuple(records), tuple(problems), created, description, tuple(timings))
+    return Bundle(records, tuple(problems), created, description, timings)
 
 
 def _is_under(fingerprint: str, data: Any) -> bool:
@@ -206,38 +186,21 @@ def write_bundle(path: Path, text: str) -> None:
             raise DatabaseError(
                 "plans cannot be exported over a file that is no bundle", found=str(path), hint="pass another file name"
             ) from error
-    import tempfile
-
-    temporary: str | None = None
+    is_project = path.absolute().parent.parts[-2:] == PROJECT_FOLDER.parts
+    hint = "pass a file in a writable directory"
     try:
-        if path.absolute().parent.parts[-2:] == PROJECT_FOLDER.parts:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        hint = "pass a file in a writable directory"
-        if isinstance(error, FileNotFoundError):
+        if not is_project and not path.parent.exists():
             hint = f"make its folder first: mkdir -p {path.parent}"
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        write_in_one_step(path, text.encode(), mode=0o644)
+    except OSError as error:
         raise DatabaseError(f"plans cannot be exported: {error.strerror}", found=str(path), hint=hint) from error
 
 
 def keep_aside(record: PlanRecord) -> Path | None:
     """Write a plan that its database cannot take as a bundle of its own, to be imported later.
 
-    It goes to ``unsaved`` in the user's data directory, else to a new folder for temporary files.
-
-    Returns
-    -------
-    Path or None
-        The bundle; None where there is no place for it either.
+    It goes to ``unsaved`` in the user's data directory, else to a new folder for temporary files; None: neither.
     """
     import tempfile
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from akx.core.errors import ArgumentError, ArgumentTypeError, DatabaseError, FileFormatError
 from akx.plandb.bundle import ImportReport, bundle_text, read_bundle, write_bundle
-from akx.plandb.folder import ShippedPlans
 from akx.plandb.key import PlanKey, search_key
 from akx.plandb.layers import USER
 from akx.plandb.lookup import PlanFinder
@@ -40,12 +39,12 @@ class PlanDatabase(PlanFinder):
     path : path-like or str, optional
         The file, or the URL of a PostgreSQL server, such as ``"postgresql://user@host/database"``; by default
         ``AKX_DB``, else ``plans.sqlite`` in the user's data directory.
-    layers : sequence of PlanLayer, optional
+    layers : sequence of ShippedPlans, optional
         Read-only layers below the user's plans, first wins; by default those of the system and the plans shipped with
         akx (:mod:`akx.plandb.layers`).
     timeout : float
         Seconds to wait for another process's lock.
-    above : sequence of PlanLayer, optional
+    above : sequence of ShippedPlans, optional
         Read-only layers that go before the user's plans, first wins; by default that of the project, or none where
         `layers` are given.
 
@@ -117,10 +116,11 @@ class PlanDatabase(PlanFinder):
         layer, found = self._resolve(identifier, {entry[1].id: entry for entry in entries}.values())
         if layer != USER:
             kind = "plan" if isinstance(found, PlanRecord) else "timing"
+            file = next(filter(None, (one.place_of(found.id) for one in (*self.above, *self.layers))), None)
             raise ArgumentError(
                 f"{kind} is read-only",
                 found=f"{kind} {found.id[:12]} of the {layer} layer",
-                hint=self._way_out(found),
+                hint=None if file is None else f"it is in {file}",
             )
         self._change(lambda tables: remove_with(tables, found))
         return found
@@ -145,12 +145,6 @@ class PlanDatabase(PlanFinder):
         if self._read(stale_ones):
             self._change(remove_them)
         return tuple(removed.values())
-
-    def _way_out(self, one: Kept) -> str | None:
-        """How to get rid of a plan or timing of a layer."""
-        folders = (layer for layer in (*self.above, *self.layers) if isinstance(layer, ShippedPlans))
-        file = next((file for file in (layer.place_of(one.id) for layer in folders) if file is not None), None)
-        return None if file is None else f"it is in {file}"
 
     def put_timing(self, timing: SolverTiming) -> None:
         """Keep a timing in place of the one that its key had. Raises :class:`DatabaseError`."""

@@ -204,24 +204,20 @@ class ShippedPlans:
             stamps, fault = _look(self.directory)
             is_same = fault == before.fault and stamps == {name: file.stamp for name, file in before.files.items()}
             if is_first or not is_same or not all(map(_is_settled, stamps.values())):
-                self._contents = self._read(before, stamps, fault)
+                files = {name: self._file(name, stamp) for name, stamp in stamps.items()}
+                if is_first or (files, fault) != (before.files, before.fault):
+                    self._contents = _Contents(next(_VERSIONS), fault, files)
+                    if not self._is_ours:
+                        self._report(self._contents.problems)
             end = time.monotonic()
             self._next = end + min(max(_GLANCE, _SHARE * (end - begin)), _LONG_GLANCE)
         return self._contents
 
-    def _read(self, before: _Contents, stamps: dict[str, _Stamp], fault: str | None) -> _Contents:
-        """The contents with the files of these stamps, those read anew that may have changed."""
-        files: dict[str, _File] = {}
-        for name, stamp in stamps.items():
-            known = before.files.get(name)
-            unchanged = known is not None and known.stamp == stamp and _is_settled(stamp)
-            files[name] = known if known is not None and unchanged else _read_file(self.directory / name, stamp)
-        if before.version and (files, fault) == (before.files, before.fault):
-            return before
-        contents = _Contents(next(_VERSIONS), fault, files)
-        if not self._is_ours:
-            self._report(contents.problems)
-        return contents
+    def _file(self, name: str, stamp: _Stamp) -> _File:
+        """A file as it is now, read anew where it may have changed."""
+        known = self._contents.files.get(name)
+        is_known = known is not None and known.stamp == stamp and _is_settled(stamp)
+        return known if known is not None and is_known else _read_file(self.directory / name, stamp)
 
     def _report(self, problems: Iterable[str]) -> None:
         """Warn of each problem once."""

@@ -10,7 +10,7 @@ are as they are declared. So a new schedule, or another revision of one, leaves 
 
 A plan is a choice: the code that runs it is compiled from the sources of today. So kernel sources and versions of the
 compiler are no part of its key. They are kept beside it (:func:`made_with`), and where they differ from those of today
-it is *aged* (:func:`aged_by`). Nothing here imports a compiler.
+it is *aged* (:func:`aged_of`). Nothing here imports a compiler.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from akx.backends.revisions import ALL, revision, sources, variant_revision
 from akx.backends.selection import BACKENDS, HOST, backend_of
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIELD_MEANINGS",
+    "Key",
     "PlanKey",
-    "aged_by",
     "aged_of",
     "build_of",
+    "check_name",
+    "check_number",
     "device_distance",
     "difference",
-    "digest",
     "key_of_plan",
     "made_of",
     "made_with",
@@ -73,8 +74,64 @@ _LARGEST = 2**31 - 1
 _LONGEST = 1000
 
 
+def check_number(what: str, value: Any, least: int, largest: int) -> None:
+    """Raise :class:`PlanError` where `value` is no integer of this range."""
+    if type(value) is not int or not least <= value <= largest:
+        expected = f"an integer from {least} to {largest}"
+        raise PlanError(f"{what} is out of range", expected=expected, found=brief(value))
+
+
+def check_name(what: str, value: Any, *, empty: bool = False) -> None:
+    """Raise :class:`PlanError` where `value` is no text that UTF-8 can hold, too long, or empty where it may not be."""
+    if not isinstance(value, str) or not (value or empty) or not _is_unicode(value):
+        raise PlanError(f"{what} is not a name", expected="a non-empty string", found=brief(value))
+    if len(value) > _LONGEST:
+        most = f"at most {_LONGEST} characters"
+        raise PlanError(f"{what} is too long", expected=most, found=str(len(value)))
+
+
+class Key:
+    """What names one plan, or one timing: a frozen dataclass of names and numbers."""
+
+    _WHAT: ClassVar[str]
+    device_class: str
+
+    @property
+    def backend(self) -> str:
+        """The backend of the device."""
+        return self.device_class.partition("/")[0]
+
+    @cached_property
+    def id(self) -> str:
+        """32 hexadecimal digits that stand for the whole key; also the id of what is stored under it."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types, without what is as by default: a key stays the same when there is more to ask for."""
+        kind: Any = type(self)
+        values = ((name, default, getattr(self, name)) for name, default in _defaults(kind).items())
+        return {name: value for name, default, value in values if value != default}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Make a key from :meth:`to_json`'s dict. Raises :class:`PlanError` on any unknown, missing or wrong field."""
+        if not isinstance(data, Mapping):
+            raise PlanError(f"{cls._WHAT} is not a JSON object", found=type(data).__name__)
+        kind: Any = cls
+        defaults = _defaults(kind)
+        optional = {name for name, default in defaults.items() if default is not MISSING}
+        check_fields(cls._WHAT, data, set(defaults), optional=optional)
+        return cls(**data)
+
+
+@lru_cache
+def _defaults(kind: Any) -> dict[str, Any]:
+    return {field.name: field.default for field in fields(kind)}
+
+
 @dataclass(frozen=True)
-class PlanKey:
+class PlanKey(Key):
     """What a plan is valid for.
 
     Attributes
@@ -118,70 +175,26 @@ class PlanKey:
     transpose: bool = False
     ranks: int = 1
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in ("k", "start_vectors", "ranks"):
-                if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
-                    raise PlanError(
-                        f"plan key field '{field.name}' is out of range",
-                        expected=f"an integer from 1 to {_LARGEST}",
-                        found=brief(value),
-                    )
-            elif field.name == "transpose":
-                if not isinstance(value, bool):
-                    raise PlanError("plan key field 'transpose' is not true or false", found=brief(value))
-            elif not isinstance(value, str) or (not value and field.name != "revisions") or not _is_unicode(value):
-                raise PlanError(
-                    f"plan key field '{field.name}' is not a name",
-                    expected="a non-empty string",
-                    found=brief(value),
-                )
-            elif len(value) > _LONGEST:
-                most = f"at most {_LONGEST} characters"
-                raise PlanError(f"plan key field '{field.name}' is too long", expected=most, found=str(len(value)))
+    _WHAT: ClassVar[str] = "plan key"
 
-    @property
-    def backend(self) -> str:
-        """The backend of the device."""
-        return self.device_class.partition("/")[0]
+    def __post_init__(self) -> None:
+        for name, value in self.__dict__.items():
+            what = f"plan key field '{name}'"
+            if name in ("k", "start_vectors", "ranks"):
+                check_number(what, value, 1, _LARGEST)
+            elif name != "transpose":
+                check_name(what, value, empty=name == "revisions")
+            elif not isinstance(value, bool):
+                raise PlanError(f"{what} is not true or false", found=brief(value))
 
     @property
     def value_kind(self) -> str:
         """``"float"`` or ``"complex"``, whatever the precision."""
         return self.dtype.rstrip("0123456789")
 
-    @cached_property
-    def id(self) -> str:
-        """32 hexadecimal digits that stand for the whole key; also the id of the plan stored under it."""
-        return digest(self.to_json())
-
     def mismatch(self, other: PlanKey) -> list[str]:
         """Names of the fields in which two keys differ, in the order of declaration; empty where they are equal."""
         return [field.name for field in fields(self) if getattr(self, field.name) != getattr(other, field.name)]
-
-    def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types, without what is as by default: a key stays the same when there is more to ask for."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> PlanKey:
-        """Make a key from :meth:`to_json`'s dict. Raises :class:`PlanError` on any unknown, missing or wrong field."""
-        if not isinstance(data, Mapping):
-            raise PlanError("plan key is not a JSON object", found=type(data).__name__)
-        names = {field.name for field in fields(PlanKey)}
-        check_fields("plan key", data, names, optional=set(_DEFAULTS))
-        return PlanKey(**data)
-
-
-#: Fields that may be left out.
-_DEFAULTS = {field.name: field.default for field in fields(PlanKey) if field.default is not MISSING}
-
-
-def digest(key: Mapping[str, Any]) -> str:
-    """The id of a key, of its JSON form."""
-    return hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
 def make_key(
@@ -317,16 +330,11 @@ def build_of(plan: Plan) -> str:
     return ", ".join([revisions_of(plan), f"kernels {'unknown' if known is None else known.tokens}", *versions])
 
 
-def aged_by(plan: Plan, provenance: Mapping[str, Any]) -> list[str]:
-    """Why a plan with this provenance is aged, in words; empty where nothing has changed since, or nobody knows.
-
-    Nobody knows of the versions of a compiler that is not installed here.
-    """
-    return aged_of(plan.backend, plan.schedule, provenance)
-
-
 def aged_of(backend: str, schedule: str, provenance: Mapping[str, Any]) -> list[str]:
-    """The same of what was measured of a schedule, or of the vector work of solvers."""
+    """Why what was measured of a schedule, or of solvers, with this provenance is aged, in words.
+
+    Empty where nothing has changed since, or nobody knows, as of the versions of a compiler that is not installed here.
+    """
     known, kernels = sources(backend, schedule), provenance.get("kernels")
     found = [] if known is None or kernels is None or known.are(kernels) else ["other kernel sources"]
     then = provenance.get("versions")

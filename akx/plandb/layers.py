@@ -16,15 +16,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Hashable
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 from akx.plandb.bundle import PROJECT_FOLDER
 from akx.plandb.folder import SHIPPED, ShippedPlans
-from akx.plandb.record import PlanRecord
-from akx.plandb.timing import SolverTiming
 
 __all__ = [
     "PROJECT",
@@ -33,7 +29,6 @@ __all__ = [
     "SYSTEM",
     "SYSTEM_VARIABLE",
     "USER",
-    "PlanLayer",
     "origin",
     "project_directory",
     "project_plans",
@@ -63,35 +58,6 @@ _ORIGINS = {
 def origin(layer: str) -> str:
     """Where a plan of that layer comes from, for the end of a sentence: ``"shipped with akx"``."""
     return _ORIGINS.get(layer, f"from the {layer} plans")
-
-
-class PlanLayer(Protocol):
-    """A read-only source of plans."""
-
-    @property
-    def name(self) -> str:
-        """What the layer is called in lists."""
-        ...
-
-    def stamp(self) -> Hashable:
-        """What differs after the plans have changed; cheap enough to ask at every lookup."""
-        ...
-
-    def records(self) -> tuple[PlanRecord, ...]:
-        """Every plan there is, one per key, in the order of their ids."""
-        ...
-
-    def get(self, identifier: str) -> PlanRecord | None:
-        """The plan with this full id."""
-        ...
-
-    def with_fingerprint(self, fingerprint: str) -> tuple[PlanRecord, ...]:
-        """The plans for one pattern."""
-        ...
-
-    def timings(self) -> tuple[SolverTiming, ...]:
-        """Every timing of solvers there is."""
-        ...
 
 
 def project_directory() -> Path | None:

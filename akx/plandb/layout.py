@@ -57,14 +57,8 @@ TIMING_COLUMNS = (
 
 @dataclass(frozen=True)
 class Dialect:
-    """Where the SQL of a file and that of a server differ.
-
-    Attributes
-    ----------
-    prefix : str
-        What the names of tables and indexes begin with.
-    real, serial : str
-        The types of a float of 64 bits, and of a number that counts the rows.
+    """Where the SQL of a file and that of a server differ: what names of tables and indexes begin with, the types of a
+    float of 64 bits and of a number that counts the rows.
     """
 
     prefix: str
@@ -78,17 +72,7 @@ POSTGRES = Dialect("akx_", "DOUBLE PRECISION", "BIGINT GENERATED ALWAYS AS IDENT
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a file is.
-
-    Attributes
-    ----------
-    version : int
-        Its layout; 0 where it is an empty database.
-    oldest_reader : int
-        The oldest layout whose readers understand it.
-    fault : str or None
-        Why it is none of ours; None where it is.
-    """
+    """What a file is: its layout (0: empty), the oldest layout whose readers understand it, and why it is foreign."""
 
     version: int = 0
     oldest_reader: int = 0

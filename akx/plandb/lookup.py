@@ -108,20 +108,19 @@ class PlanFinder(PlanReader):
             if found is not None:
                 return Lookup(found, [], layer.name), True
 
-        def query(tables: Tables) -> tuple[int, list[PlanRecord]]:
+        def query(tables: Tables) -> tuple[int, list[PlanRecord], bool]:
             rows = tables.under(key)
             records = decode(rows)
-            if _answer(key, records) is None:
-                rows = tables.of_pattern(key.fingerprint, NEIGHBOURS)
-                records = decode(rows)
-            return len(rows), records
+            if _answer(key, records) is not None:
+                return len(rows), records, False
+            rows = tables.of_pattern(key.fingerprint, NEIGHBOURS)
+            return len(rows), decode(rows), tables.has_former()
 
         try:
-            number, neighbours = self._read(query, self._patience) or (0, [])
+            number, neighbours, may_be_former = self._read(query, self._patience) or (0, [], False)
+            if may_be_former and self._adopt(key.fingerprint):
+                number, neighbours, _ = self._read(query, self._patience) or (0, [], False)
             found = _answer(key, neighbours)
-            if found is None and self._adopt(key.fingerprint):
-                number, neighbours = self._read(query, self._patience) or (0, [])
-                found = _answer(key, neighbours)
         except (DatabaseError, MissingDependencyError) as error:
             warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=4)
             found, neighbours, is_sound = None, [], False

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from akx.core.errors import DatabaseError, brief
@@ -28,38 +26,43 @@ _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 _EXAMPLE = "postgresql://user@host/database"
 _SECRET_OPTIONS = frozenset({"password", "sslpassword"})
 _MASK = "***"
+_ESCAPES = "write / ? # @ : % in a user's name or password as %2F %3F %23 %40 %3A %25, or keep it in ~/.pgpass"
 
 
-@dataclass(frozen=True)
 class ServerAddress:
     """A database on a PostgreSQL server. As text it is its URL without passwords.
 
-    Attributes
-    ----------
-    url : str
-        The URL as it was given. May hold a password: not for messages.
-    user, password, host, database : str or None
-    port : int or None
-    options : tuple of (str, str)
-        The URL's query, for libpq.
-
-    Raises
-    ------
-    DatabaseError
-        Where `url` is none of a PostgreSQL server; the message shows nothing that may be a password.
+    `url` may hold a password: not for messages. Its parts are `user`, `password`, `host`, `port` and `database`, None
+    where it has none, and `options`, the query for libpq. Raises :class:`DatabaseError` where it is none of a
+    PostgreSQL server; the message shows nothing that may be a password.
     """
 
-    url: str = field(repr=False)
-    user: str | None = field(init=False, compare=False)
-    password: str | None = field(init=False, compare=False, repr=False)
-    host: str | None = field(init=False, compare=False)
-    port: int | None = field(init=False, compare=False)
-    database: str | None = field(init=False, compare=False)
-    options: tuple[tuple[str, str], ...] = field(init=False, compare=False, repr=False)
+    def __init__(self, url: str) -> None:
+        self.url = url
+        scheme = url.partition("://")[0]
+        if scheme not in _SCHEMES:
+            is_file = scheme in ("sqlite", "file")
+            hint = "for a file, pass its path" if is_file else "pass the path of a file, or such a URL"
+            found = f"a URL with {scheme}://"
+            raise DatabaseError("plan database cannot be of this kind", expected=_EXAMPLE, found=found, hint=hint)
+        try:
+            parts = urlsplit(url)
+            self.port = parts.port
+        except ValueError:
+            parts = urlsplit(f"{scheme}:///@")
+        if parts.fragment or "@" in parts.path or "@" in parts.query:
+            raise DatabaseError("URL of the plan database cannot be read", expected=_EXAMPLE, hint=_ESCAPES)
+        self.user = unquote(parts.username) if parts.username else None
+        self.password = None if parts.password is None else unquote(parts.password)
+        self.host = unquote(parts.hostname) if parts.hostname else None
+        self.database = unquote(parts.path.lstrip("/")) or None
+        self.options = tuple(parse_qsl(parts.query, keep_blank_values=True))
 
-    def __post_init__(self) -> None:
-        for name, value in _parse(self.url).items():
-            object.__setattr__(self, name, value)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ServerAddress) and self.url == other.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
 
     def __str__(self) -> str:
         login = "" if self.user is None else self.user + ("" if self.password is None else f":{_MASK}") + "@"
@@ -68,6 +71,9 @@ class ServerAddress:
         shown = [(name, _MASK if name in _SECRET_OPTIONS else value) for name, value in self.options]
         query = f"?{urlencode(shown, safe='/*')}" if shown else ""
         return f"postgresql://{login}{host}{port}/{self.database or ''}{query}"
+
+    def __repr__(self) -> str:
+        return f"ServerAddress({str(self)!r})"
 
     @property
     def name(self) -> str:
@@ -117,31 +123,3 @@ def database_path(path: str | os.PathLike[str] | None = None) -> Path:
     except RuntimeError as error:
         raise DatabaseError(f"path of the plan database: {error}", found=given, hint="give it in full") from error
     return Path(os.path.realpath(expanded))
-
-
-def _parse(url: str) -> dict[str, Any]:
-    scheme = url.partition("://")[0]
-    if scheme not in _SCHEMES:
-        hint = "for a file, pass its path" if scheme in ("sqlite", "file") else "pass the path of a file, or such a URL"
-        raise DatabaseError(
-            "plan database cannot be of this kind", expected=_EXAMPLE, found=f"a URL with {scheme}://", hint=hint
-        )
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        parts, port = urlsplit(f"{scheme}://"), -1
-    if port == -1 or parts.fragment or "@" in parts.path or "@" in parts.query:
-        raise DatabaseError(
-            "URL of the plan database cannot be read",
-            expected=_EXAMPLE,
-            hint="write / ? # @ : % in a user's name or password as %2F %3F %23 %40 %3A %25, or keep it in ~/.pgpass",
-        )
-    return {
-        "user": None if not parts.username else unquote(parts.username),
-        "password": None if parts.password is None else unquote(parts.password),
-        "host": None if not parts.hostname else unquote(parts.hostname),
-        "port": port,
-        "database": unquote(parts.path.lstrip("/")) or None,
-        "options": tuple(parse_qsl(parts.query, keep_blank_values=True)),
-    }

@@ -14,12 +14,13 @@ from typing import Any, Self, TypeVar
 from akx.core.errors import ArgumentError, DatabaseError, MissingDependencyError, brief
 from akx.core.fingerprint import known_pattern
 from akx.core.fork_safety import ForkSafeLock
+from akx.plandb.folder import ShippedPlans
 from akx.plandb.key import PlanKey
-from akx.plandb.layers import USER, PlanLayer, project_plans, shipped_plans, system_plans
+from akx.plandb.layers import USER, project_plans, shipped_plans, system_plans
 from akx.plandb.layout import Inspection
 from akx.plandb.merge import NEIGHBOURS, Kept, rename_pattern
 from akx.plandb.place import ServerAddress, database_place
-from akx.plandb.record import PlanRecord, Sketch
+from akx.plandb.record import PlanRecord
 from akx.plandb.server import ServerStore
 from akx.plandb.store import Store
 from akx.plandb.tables import Tables, decode
@@ -32,7 +33,7 @@ _One = TypeVar("_One", bound=Kept)
 #: Changes by this process, the stamp of the place, and those of the layers.
 State = tuple[Any, ...]
 #: Plans of other patterns that are looked at for similar matrices.
-_SKETCHED = 256
+_MOST_OTHERS = 256
 #: How often this process has changed the plans of the file, or on the server, at a place.
 _CHANGES: Counter[Hashable] = Counter()
 _LOCK = ForkSafeLock()
@@ -51,9 +52,9 @@ class PlanReader:
         self,
         path: str | os.PathLike[str] | ServerAddress | None = None,
         *,
-        layers: Sequence[PlanLayer] | None = None,
+        layers: Sequence[ShippedPlans] | None = None,
         timeout: float = 10.0,
-        above: Sequence[PlanLayer] | None = None,
+        above: Sequence[ShippedPlans] | None = None,
     ) -> None:
         self.path: Path | ServerAddress = database_place(path)
         self._layers = None if layers is None else tuple(layers)
@@ -83,12 +84,12 @@ class PlanReader:
         return (partial(type(self), layers=self._layers, timeout=self._store.timeout, above=self._above), (self.path,))
 
     @property
-    def above(self) -> tuple[PlanLayer, ...]:
+    def above(self) -> tuple[ShippedPlans, ...]:
         """The read-only layers that go before the user's plans, first wins."""
         return project_plans() if self._above is None else self._above
 
     @property
-    def layers(self) -> tuple[PlanLayer, ...]:
+    def layers(self) -> tuple[ShippedPlans, ...]:
         """The read-only layers below the user's plans, first wins."""
         return (*system_plans(), shipped_plans()) if self._layers is None else self._layers
 
@@ -117,11 +118,10 @@ class PlanReader:
         around = [layer.with_fingerprint(fingerprint) for layer in (*self.above, *self.layers)]
         return (*own, *(record for records in around for record in records))
 
-    def sketches(self, key: PlanKey, *, backend: str, least: int, most: int) -> tuple[Sketch, ...]:
-        """Plans for other patterns at a glance, of every layer: those whose records tell features of their matrices.
+    def with_features(self, key: PlanKey, *, backend: str, least: int, most: int) -> tuple[PlanRecord, ...]:
+        """Plans of every layer for other patterns whose records tell the features of their matrices.
 
-        Of the user's the newest 256 of those that fit are looked at, in one pass over the table: some 20 ms for 10,000
-        plans. Raises :class:`DatabaseError`.
+        Of the user's the newest 256 of those that fit are looked at. Raises :class:`DatabaseError`.
 
         Parameters
         ----------
@@ -135,26 +135,18 @@ class PlanReader:
         kind, device = key.value_kind, f"{backend}/"
         wanted = {"least": least, "most": most, "fingerprint": key.fingerprint}
         wanted |= {"dtype": f"{kind}%", "device": f"{device}%"}
-        rows = self._read(lambda tables: tables.sketches(wanted, _SKETCHED)) or []
-        found = [Sketch.of_row(tuple(row)) for row in rows]
-        for layer in (*self.above, *self.layers):
-            for record in layer.records():
+        found = {}
+        for layer in (*reversed(self.layers), None, *reversed(self.above)):
+            if layer is None:
+                records = decode(self._read(lambda tables: tables.of_others(wanted, _MOST_OTHERS)) or [], quietly=True)
+            else:
+                records = list(layer.records())
+            for record in records:
                 its = record.key
                 is_near = least <= its.k <= most and its.fingerprint != key.fingerprint
-                if is_near and its.dtype.startswith(kind) and its.device_class.startswith(device):
-                    found.append(Sketch.of_record(record))
-        return tuple({sketch.id: sketch for sketch in reversed(found) if sketch is not None}.values())
-
-    def with_ids(self, identifiers: Iterable[str]) -> tuple[PlanRecord, ...]:
-        """The plans with these full ids, of the first layer that has each. Raises :class:`DatabaseError`."""
-        wanted = tuple(identifiers)
-        rows = self._read(lambda tables: [tables.plan(identifier) for identifier in wanted]) or []
-        own = {record.id: record for record in decode([row for row in rows if row is not None])}
-        found = []
-        for identifier in wanted:
-            above, below = ([layer.get(identifier) for layer in layers] for layers in (self.above, self.layers))
-            found += [record for record in (*above, own.get(identifier), *below) if record is not None][:1]
-        return tuple(found)
+                if is_near and its.dtype.startswith(kind) and its.device_class.startswith(device) and record.features:
+                    found[record.id] = record
+        return tuple(found.values())
 
     def list(self) -> list[PlanRecord]:
         """The user's plans, by name of the matrix, k and id. Raises :class:`DatabaseError`."""
@@ -173,7 +165,7 @@ class PlanReader:
             self._adopt(fingerprint)
         own = [record for record in self.list() if fingerprint in (None, record.key.fingerprint)]
 
-        def of(layers: Iterable[PlanLayer]) -> Iterator[tuple[str, PlanRecord]]:
+        def of(layers: Iterable[ShippedPlans]) -> Iterator[tuple[str, PlanRecord]]:
             for layer in layers:
                 records = layer.records() if fingerprint is None else layer.with_fingerprint(fingerprint)
                 yield from ((layer.name, record) for record in records)

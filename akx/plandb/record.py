@@ -2,20 +2,12 @@
 
 A record is frozen, checked when made, and equal to itself after a round trip through JSON or the database: floats are
 kept to the last bit.
-
-A sketch is what is known at a glance of many plans, for those who look for similar matrices. The features of a matrix
-are kept with its plan, first in ``provenance``, as one flat object of numbers::
-
-    {"features": {"rows": 1000, "nnz": 4920, ...}, "machine": ...}
-
-so that they are found in the text of a row without parsing the rest of it. Some microseconds a plan.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -24,15 +16,13 @@ from typing import Any, Protocol
 
 from akx.core.errors import PlanError, brief
 from akx.core.plan import Plan, check_fields
-from akx.plandb.key import PlanKey, aged_by, key_of_plan, revisions_of
+from akx.plandb.key import PlanKey, aged_of, key_of_plan, revisions_of
 
 __all__ = [
     "FEATURES",
     "LONGEST_NAME",
     "RECORD_SCHEMA",
-    "SKETCH_COLUMNS",
     "PlanRecord",
-    "Sketch",
     "aged",
     "break_even_calls",
     "check_plan",
@@ -58,9 +48,8 @@ _MOST_STATES = 100
 #: What a search says in the provenance where it did not come to a sound end, and the words for it.
 _PROVISIONAL = {"interrupted": "interrupted", "disturbed": "disturbed", "starved": "too little time"}
 
-#: Where features are in the provenance of a record, and columns of a plan that a sketch is made of.
-FEATURES, SKETCH_COLUMNS = "features", ("id", "k", "start_vectors", "device_class", "provenance")
-_BEGIN = re.compile(r'\{"features": (\{[^{}]*\})')
+#: Where the provenance has the features of the matrix.
+FEATURES = "features"
 
 
 def now() -> str:
@@ -176,6 +165,17 @@ class PlanRecord:
         """Why the next tuning searches on, from this plan; "" where it takes the plan as it is."""
         return ", ".join(why for name, why in _PROVISIONAL.items() if self.provenance.get(name))
 
+    @property
+    def features(self) -> dict[str, float] | None:
+        """Those of the matrix, by which similar ones are found; None where they are none of finite numbers."""
+        given = self.provenance.get(FEATURES)
+        if not isinstance(given, Mapping) or not given:
+            return None
+        plain = all(type(value) in (int, float) for value in given.values())
+        if not plain or not all(abs(value) < 2**63 and math.isfinite(value) for value in given.values()):
+            return None
+        return {name: float(value) for name, value in given.items()}
+
     def better_than(self, other: PlanRecord) -> bool:
         """Whether this record should replace `other`, of the same key and of another search.
 
@@ -219,48 +219,6 @@ class PlanRecord:
         return record
 
 
-@dataclass(frozen=True)
-class Sketch:
-    """A plan at a glance.
-
-    Attributes
-    ----------
-    id : str
-        Of the plan.
-    k, start_vectors : int
-    device_class : str
-    features : mapping of str to float
-        Of its matrix.
-    """
-
-    id: str
-    k: int
-    start_vectors: int
-    device_class: str
-    features: Mapping[str, float]
-
-    @staticmethod
-    def of_row(row: tuple[Any, ...]) -> Sketch | None:
-        """From the columns :data:`SKETCH_COLUMNS`; None where they have no features, or are no columns of ours."""
-        identifier, k, start_vectors, device_class, provenance = row
-        found = _BEGIN.match(provenance) if isinstance(provenance, str) else None
-        if found is None or not isinstance(k, int) or not isinstance(start_vectors, int):
-            return None
-        try:
-            features = _numbers(json.loads(found[1]))
-        except ValueError:
-            return None
-        return None if features is None else Sketch(str(identifier), k, start_vectors, str(device_class), features)
-
-    @staticmethod
-    def of_record(record: PlanRecord) -> Sketch | None:
-        """From a record in memory; None where it has no features."""
-        features = _numbers(record.provenance.get(FEATURES))
-        if features is None:
-            return None
-        return Sketch(record.id, record.key.k, record.key.start_vectors, record.key.device_class, features)
-
-
 def stale_fields(record: PlanRecord) -> list[str]:
     """Fields of the record's key that differ from what its schedule and variant declare now; empty where none does."""
     return [] if record.key.revisions == revisions_of(record.plan) else ["revisions"]
@@ -277,7 +235,7 @@ class _Made(Protocol):
 
 def aged(record: _Made) -> list[str]:
     """Why a plan, or a trial, is aged: made with other kernel sources or versions than those of today, in words."""
-    return aged_by(record.plan, record.provenance)
+    return aged_of(record.plan.backend, record.plan.schedule, record.provenance)
 
 
 def mismatch(key: PlanKey, record: PlanRecord) -> list[str]:
@@ -305,16 +263,6 @@ def check_plan(plan: Plan, key: PlanKey | None = None) -> None:
     for name, option in plan.options.items():
         if isinstance(option, float) and not math.isfinite(option):
             raise PlanError(f"plan option {brief(name)} is not finite", found=brief(option))
-
-
-def _numbers(given: Any) -> dict[str, float] | None:
-    """The features as finite numbers; None where they are something else."""
-    if not isinstance(given, Mapping) or not given:
-        return None
-    plain = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in given.values())
-    if not plain or not all(abs(value) < 2**63 and math.isfinite(value) for value in given.values()):
-        return None
-    return {str(name): float(value) for name, value in given.items()}
 
 
 # --------------------------------------------- checks of what a record holds, from wherever it comes

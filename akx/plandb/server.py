@@ -23,10 +23,9 @@ from akx.core.errors import DatabaseError, MissingDependencyError
 from akx.core.fork_safety import ForkSafeLock
 from akx.plandb.layout import POSTGRES, SCHEMA_VERSION, TIMED, Inspection, check_layout, make_tables
 from akx.plandb.place import ServerAddress
-from akx.plandb.server_faults import may_pass, server_errors, translate
 from akx.plandb.tables import Tables
 
-__all__ = ["ServerStore", "connecting"]
+__all__ = ["ServerStore", "connecting", "server_errors", "translate"]
 
 _T = TypeVar("_T")
 _PREFIX = POSTGRES.prefix
@@ -43,16 +42,39 @@ _SILENCE_MS = 60_000
 #: Least seconds for a connection: libpq takes less for two.
 _CONNECT_SECONDS = 2
 
+_ELSEWHERE = "pass --db PATH or set AKX_DB to a file to go on without it"
+#: What a server says that is starting, stopping or recovering from a crash: worth waiting for.
+_AT_REST = ("is starting up", "is shutting down", "in recovery mode", "not yet accepting connections")
+#: Errors by the code (SQLSTATE) of the server, or its first digits, or by its words where it gave none: what and hint.
+_FAULTS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
+    (("55P03", "57014"), (), "plan database is locked by another process", "wait until the other process has finished"),
+    (("53100",), (), "plan database cannot be written: the server's disk is full", "tell its administrator"),
+    (
+        ("53300",), ("too many clients", "too many connections", "connection slots are reserved"),
+        "the server of the plan database has too many connections", "try again later",
+    ),
+    (("25006",), (), "the server of the plan database is read-only", "name the primary server in the URL"),
+    (
+        ("42501",), (), "no right to use the plan database so",
+        "ask its owner for GRANT SELECT, INSERT, UPDATE, DELETE ON akx_plans, akx_trials, akx_timings, akx_changes, "
+        "and SELECT ON akx_schema_version; to make the tables, CREATE on the schema",
+    ),
+    (
+        ("28",), ("authentication failed", "no password supplied", "no pg_hba.conf entry", 'FATAL: role "'),
+        "the server of the plan database refuses the user or the password",
+        "put the password in ~/.pgpass (host:port:database:user:password, mode 0600) or PGPASSWORD, and check the user",
+    ),
+    (
+        ("3D000",), ('FATAL: database "',), "there is no such database on the server",
+        "make it with createdb, or correct the name in the URL",
+    ),
+)  # fmt: skip
+
 
 class ServerStore:
     """The tables at `address`; see the module for the rules.
 
-    Parameters
-    ----------
-    address : ServerAddress
-        Where they are.
-    timeout : float
-        Seconds to wait for another process's lock, and for a server that is starting.
+    `timeout`: seconds to wait for another process's lock, and for a server that is starting.
     """
 
     prefix = _PREFIX
@@ -73,14 +95,9 @@ class ServerStore:
     def read(self, action: Callable[[Tables], _T], patience: float | None = None) -> _T | None:
         """`action` on the tables, or None where there are none yet.
 
-        With `patience`, in seconds, a server that could not be reached a moment ago is not asked again.
-
-        Raises
-        ------
-        DatabaseError
-            Where the server cannot be reached, refuses, or has the tables of an akx that is too new or too old.
-        MissingDependencyError
-            Where the driver is not installed.
+        With `patience`, in seconds, a server that could not be reached a moment ago is not asked again. Raises
+        :class:`DatabaseError` where the server cannot be reached, refuses, or has tables that are too new or too old,
+        :class:`MissingDependencyError` where the driver is not installed.
         """
 
         def attempt(connection: _ServerConnection) -> _T | None:
@@ -200,7 +217,7 @@ class ServerStore:
                         transaction.commit()
                     return result
             except errors as error:
-                if may_pass(error, stage, patient=verb == "written") and time.monotonic() < deadline:
+                if _may_pass(error, stage, patient=verb == "written") and time.monotonic() < deadline:
                     time.sleep(_PAUSE)
                     continue
                 raise translate(error, self.address, verb, stage) from None
@@ -231,12 +248,8 @@ class ServerStore:
 
 
 def connecting(address: ServerAddress, timeout: float) -> tuple[Any, dict[str, Any]]:
-    """SQLAlchemy's URL for a server, and the options for an engine.
-
-    Raises
-    ------
-    MissingDependencyError
-        Where SQLAlchemy or the driver is not installed.
+    """SQLAlchemy's URL for a server, and the options for an engine. Raises :class:`MissingDependencyError` without
+    driver.
     """
     try:
         import psycopg  # noqa: F401
@@ -247,20 +260,12 @@ def connecting(address: ServerAddress, timeout: float) -> tuple[Any, dict[str, A
             found=str(address),
             hint="pip install 'akx[postgres]'",
         ) from error
-    options: dict[str, Any] = {"connect_timeout": max(_CONNECT_SECONDS, round(timeout)), "application_name": "akx"}
-    options |= {"client_encoding": "utf8", "tcp_user_timeout": _SILENCE_MS}
-    given = dict(address.options)
-    url = sqlalchemy.URL.create(
-        "postgresql+psycopg",
-        address.user,
-        address.password,
-        address.host,
-        address.port,
-        address.database,
-        given,
-    )
+    given, login = dict(address.options), (address.user, address.password, address.host, address.port)
+    url = sqlalchemy.URL.create("postgresql+psycopg", *login, address.database, given)
+    arguments: dict[str, Any] = {"connect_timeout": max(_CONNECT_SECONDS, round(timeout)), "application_name": "akx"}
+    arguments |= {"client_encoding": "utf8", "tcp_user_timeout": _SILENCE_MS}
     # Statements are not prepared on the server: a pool before it (pgbouncer) would lose them.
-    arguments = {name: value for name, value in options.items() if name not in given} | {"prepare_threshold": None}
+    arguments = {name: value for name, value in arguments.items() if name not in given} | {"prepare_threshold": None}
     return url, {"poolclass": sqlalchemy.NullPool, "hide_parameters": True, "connect_args": arguments}
 
 
@@ -291,6 +296,63 @@ class _ServerConnection:
 
 def _storable(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters without what PostgreSQL's text cannot hold: the null character, shown as ``\\x00``."""
-    return {
-        name: value.replace("\0", r"\x00") if isinstance(value, str) else value for name, value in parameters.items()
-    }
+    return {n: value.replace("\0", r"\x00") if isinstance(value, str) else value for n, value in parameters.items()}
+
+
+def server_errors() -> tuple[type[Exception], ...]:
+    """What using an engine can raise because of the server, the network or the URL."""
+    import psycopg
+    import sqlalchemy.exc
+
+    return sqlalchemy.exc.SQLAlchemyError, psycopg.Error
+
+
+def _may_pass(error: Exception, stage: str, *, patient: bool) -> bool:
+    """Whether it is worth trying again in a moment; where `patient`, also to reach a server that may be restarting."""
+    at_rest = _code(error)[:4] == "57P0" or any(words in _words(error) for words in _AT_REST)
+    if stage == "connecting":
+        return at_rest or (patient and _fault(error, stage) is None)
+    return at_rest or bool(getattr(error, "connection_invalidated", False))
+
+
+def translate(error: Exception, address: ServerAddress, action: str, stage: str) -> DatabaseError:
+    """The typed error for one of the server, with a hint that names the cure.
+
+    `action` is what was tried: ``"read"`` or ``"written"``; `stage` how far it came: ``"connecting"``, ``"working"``,
+    or ``"ending"``, which is when a change is committed.
+    """
+    code, known = _code(error), _fault(error, stage)
+    if known is not None:
+        what, hint = known[0], f"{known[1]}; or {_ELSEWHERE}"
+    elif stage == "connecting":
+        what = "the server of the plan database cannot be reached"
+        hint = f"check the URL and that the server runs; or {_ELSEWHERE}"
+    elif code and code[:2] not in ("08", "57"):
+        what, hint = f"plan database cannot be {action}", _ELSEWHERE
+    elif stage == "ending":
+        what = "the connection to the plan database was lost while a change was being stored"
+        hint = "look whether it is there before you try again: akx plans list"
+    else:
+        what = f"the connection to the plan database was lost before it was {action}"
+        hint = f"try again; or {_ELSEWHERE}"
+    return DatabaseError(what, found=address.without_secrets(f"{address} ({_words(error)})"), hint=hint)
+
+
+def _fault(error: Exception, stage: str) -> tuple[str, str] | None:
+    """What is wrong and what to do, where the server said which of the known faults it is."""
+    code, words = _code(error), _words(error)
+    for codes, phrases, what, hint in _FAULTS:
+        spoken = stage == "connecting" and any(phrase in words for phrase in phrases)
+        if code.startswith(codes) if code else spoken:
+            return what, hint
+    return None
+
+
+def _code(error: Exception) -> str:
+    """The server's code for an error, "" where it gave none."""
+    return str(getattr(getattr(error, "orig", None) or error, "sqlstate", None) or "")
+
+
+def _words(error: Exception) -> str:
+    """What the server or the driver says, in one line."""
+    return " ".join(str(getattr(error, "orig", None) or error).split())[:300]

@@ -83,11 +83,7 @@ class _ChangedError(Exception):
 class Store:
     """The file at `path`; see the module for what reading and writing do to it.
 
-    Parameters
-    ----------
-    path : Path
-    timeout : float
-        Seconds to wait for another process's lock.
+    `timeout`: seconds to wait for another process's lock.
     """
 
     prefix = SQLITE.prefix
@@ -160,13 +156,18 @@ class Store:
         """`action` in one transaction, begun anew while another process has a lock; None where there is no file."""
         if self._pid != os.getpid():
             self.close()
-        deadline = time.monotonic() + (self.timeout if patience is None else patience)
+        limit = self.timeout if patience is None else patience
+        deadline = time.monotonic() + limit
         verb, is_fresh = "written" if to_write else "read", False
         with self._lock:
             while True:
                 try:
                     connection = self._opened(to_write=to_write)
-                    return None if connection is None else self._transaction(connection, action, to_write=to_write)
+                    if connection is None:
+                        return None
+                    if to_write:
+                        connection.execute(f"PRAGMA busy_timeout = {round(1000 * min(_WAIT, limit))}")
+                    return self._transaction(connection, action, to_write=to_write)
                 except _ChangedError:
                     self.close()
                 except (_UselessError, *SQLITE_ERRORS) as error:

@@ -19,7 +19,7 @@ from akx.core.plan import Plan
 from akx.plandb.file import PlanDatabaseWarning
 from akx.plandb.key import FIELD_MEANINGS, PlanKey, search_key
 from akx.plandb.layout import PLAN_COLUMNS, TIMING_COLUMNS, TRIAL_COLUMNS
-from akx.plandb.record import SKETCH_COLUMNS, PlanRecord
+from akx.plandb.record import PlanRecord
 from akx.plandb.trial import TrialRecord
 
 __all__ = [
@@ -48,16 +48,9 @@ class Connection(Protocol):
 
 
 class Tables:
-    """The tables behind a connection.
+    """The tables behind a connection, which is within a transaction where they are changed.
 
-    Parameters
-    ----------
-    connection : Connection
-        Within a transaction, where they are changed.
-    prefix : str
-        What the names of the tables begin with.
-    has_timings : bool
-        Whether timings of solvers have a table: not in layout 4.
+    Their names begin with `prefix`. `has_timings`: whether timings of solvers have a table: not in layout 4.
     """
 
     def __init__(self, connection: Connection, prefix: str = "", *, has_timings: bool = True) -> None:
@@ -93,18 +86,17 @@ class Tables:
         condition = f"WHERE fingerprint = :fingerprint ORDER BY created DESC{limit}"
         return self._rows(f"{self._select} {condition}", {"fingerprint": fingerprint})
 
-    def sketches(self, conditions: Mapping[str, Any], most: int) -> list[Row]:
-        """The newest plans, as :data:`akx.plandb.record.SKETCH_COLUMNS`, of those that may be of similar matrices.
+    def of_others(self, conditions: Mapping[str, Any], most: int) -> list[Row]:
+        """The newest plans of other patterns than ``fingerprint``, of k from ``least`` to ``most``, so many at most.
 
-        `conditions` are ``least`` and ``most`` for k, the beginnings ``dtype`` and ``device`` with a ``%`` behind them,
-        and the ``fingerprint`` that is left out.
+        ``dtype`` and ``device`` are the beginnings of those, with a ``%`` behind them.
         """
         newest = (  # what is sorted is narrow: provenance is most of a row
             f"SELECT id FROM {self._plans} WHERE k BETWEEN :least AND :most"
             " AND dtype LIKE :dtype AND device_class LIKE :device AND fingerprint <> :fingerprint"
             f" ORDER BY created DESC, id LIMIT {most}"
         )
-        return self._rows(f"SELECT {', '.join(SKETCH_COLUMNS)} FROM {self._plans} WHERE id IN ({newest})", conditions)
+        return self._rows(f"{self._select} WHERE id IN ({newest})", conditions)
 
     def has_former(self) -> bool:
         """Whether there are plans under digests of patterns as they were formed once."""

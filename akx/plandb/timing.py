@@ -15,37 +15,25 @@ import json
 import math
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from functools import cached_property
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from akx.backends.revisions import SOLVERS, revision
 from akx.core.errors import PlanError, brief, shown
 from akx.core.plan import check_fields
 from akx.plandb.file import PlanDatabaseWarning
-from akx.plandb.key import aged_of, digest, made_of
+from akx.plandb.key import Key, aged_of, check_name, check_number, made_of
 from akx.plandb.layout import TIMING_COLUMNS
-from akx.plandb.record import (
-    LONGEST_NAME,
-    PlanRecord,
-    check_time,
-    checked_object,
-    checked_seconds,
-    checked_text,
-    now,
-)
+from akx.plandb.record import LONGEST_NAME, PlanRecord, check_time, checked_object, checked_seconds, checked_text, now
 
 __all__ = ["SolverTiming", "TimingKey", "decode_timings", "encode_timing"]
 
 _LARGEST = 2**63 - 1
-#: The most characters of a name in a key.
-_LONGEST = 1000
-_NUMBERS = ("asked_s", "restart", "revision")
 
 
 @dataclass(frozen=True)
-class TimingKey:
+class TimingKey(Key):
     """What a step of a solver depends on.
 
     Attributes
@@ -82,44 +70,18 @@ class TimingKey:
     preconditioner: str = ""
     revision: int = 1
 
+    _WHAT: ClassVar[str] = "timing key"
+
     def __post_init__(self) -> None:
         for name, value in self.__dict__.items():
-            if name in _NUMBERS:
-                least = 1 if name == "revision" else 0
-                if type(value) is not int or not least <= value <= _LARGEST:
-                    expected = f"an integer from {least} to {_LARGEST}"
-                    raise PlanError(f"timing key field '{name}' is out of range", expected=expected, found=brief(value))
-            elif not isinstance(value, str) or not _is_name(value, empty=name == "preconditioner"):
-                expected = f"a non-empty string of at most {_LONGEST} characters"
-                raise PlanError(f"timing key field '{name}' is not a name", expected=expected, found=brief(value))
-
-    @property
-    def backend(self) -> str:
-        """The backend of the device."""
-        return self.device_class.partition("/")[0]
-
-    @cached_property
-    def id(self) -> str:
-        """32 hexadecimal digits that stand for the whole key."""
-        return digest(self.to_json())
-
-    def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types, without what is as by default."""
-        values = {name: getattr(self, name) for name in _KEY_FIELDS}
-        return {name: value for name, value in values.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> TimingKey:
-        """Make a key from :meth:`to_json`'s dict. Raises :class:`PlanError` on any unknown, missing or wrong field."""
-        if not isinstance(data, Mapping):
-            raise PlanError("timing key is not a JSON object", found=type(data).__name__)
-        check_fields("timing key", data, set(_KEY_FIELDS), optional=set(_DEFAULTS))
-        return TimingKey(**data)
+            what = f"timing key field '{name}'"
+            if name in ("asked_s", "restart", "revision"):
+                check_number(what, value, 1 if name == "revision" else 0, _LARGEST)
+            else:
+                check_name(what, value, empty=name == "preconditioner")
 
 
-#: Fields of a key, and those that may be left out.
 _KEY_FIELDS = tuple(one.name for one in fields(TimingKey))
-_DEFAULTS = {one.name: one.default for one in fields(TimingKey) if one.default is not MISSING}
 
 
 @dataclass(frozen=True)
@@ -171,15 +133,12 @@ class SolverTiming:
             for name in names
         }
         object.__setattr__(self, "seconds", MappingProxyType(steps))
-        if isinstance(self.best_s, bool) or not isinstance(self.best_s, int) or not 0 <= self.best_s <= _LARGEST:
-            expected = f"an integer from 0 to {_LARGEST}"
-            raise PlanError("timing field 'best_s' is out of range", expected=expected, found=brief(self.best_s))
+        check_number("timing field 'best_s'", self.best_s, 0, _LARGEST)
         check_time("timing field 'created'", self.created)
         if self.is_choice or self.plan_created:
             check_time("timing field 'plan_created'", self.plan_created)
-        object.__setattr__(
-            self, "matrix_name", checked_text("timing field 'matrix_name'", self.matrix_name, LONGEST_NAME)
-        )
+        name = checked_text("timing field 'matrix_name'", self.matrix_name, LONGEST_NAME)
+        object.__setattr__(self, "matrix_name", name)
         made = self.provenance or made_of(self.key.backend, SOLVERS)
         object.__setattr__(self, "provenance", MappingProxyType(checked_object("provenance", made)))
 
@@ -223,14 +182,8 @@ class SolverTiming:
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types; :meth:`from_json` inverts it."""
         plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        provenance = json.loads(json.dumps(dict(self.provenance)))
-        return {
-            "id": self.id,
-            **plain,
-            "key": self.key.to_json(),
-            "seconds": dict(self.seconds),
-            "provenance": provenance,
-        }
+        plain |= {"key": self.key.to_json(), "seconds": dict(self.seconds)}
+        return {"id": self.id, **plain, "provenance": json.loads(json.dumps(dict(self.provenance)))}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> SolverTiming:
@@ -267,11 +220,3 @@ def decode_timings(rows: Iterable[tuple[Any, ...]]) -> list[SolverTiming]:
         except (PlanError, TypeError, ValueError, RecursionError) as error:
             warnings.warn(f"timing {shown(str(identifier), 12)} skipped: {error}", PlanDatabaseWarning, stacklevel=3)
     return found
-
-
-def _is_name(text: str, *, empty: bool) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return (empty or bool(text)) and len(text) <= _LONGEST

@@ -20,7 +20,6 @@ from akx.plandb import (
     ShippedPlans,
     TrialRecord,
     aged,
-    database_status,
     made_with,
     stale_fields,
 )
@@ -47,8 +46,7 @@ def test_looking_makes_nothing(database: PlanDatabase, place: str) -> None:
     found = database.find(make_key())
     assert (found.record, found.mismatches, found.layer) == (None, [], "")
     assert (database.list(), database.trials(make_key())) == ([], ())
-    status = database_status(database)
-    assert (status.exists, status.writable, status.layout, status.problems) == (False, True, 0, ())
+    assert (database.exists(), database.is_writable(), database.describe()[0].version) == (False, True, 0)
 
 
 def test_put_and_find_here_and_by_another(database: PlanDatabase, place: str) -> None:
@@ -61,8 +59,7 @@ def test_put_and_find_here_and_by_another(database: PlanDatabase, place: str) ->
                 found = one.find(record.key)
                 assert (found.record, found.mismatches, found.layer) == (record, [], "user")
         assert other.list() == records
-        status = database_status(other)
-        assert (status.exists, status.writable, status.plans, status.problems) == (True, True, 3, ())
+        assert (other.exists(), other.is_writable()) == (True, True)
 
 
 def test_a_plan_stays_where_it_is_to_stay(database: PlanDatabase) -> None:
@@ -593,31 +590,27 @@ def test_plans_of_other_patterns_at_a_glance(database: PlanDatabase, tmp_path: P
     (tmp_path / "shipped").mkdir()
     (tmp_path / "shipped" / "a.json").write_text(bundle_text(shipped))
     with PlanDatabase(database.path, layers=(ShippedPlans(tmp_path / "shipped"),)) as both:
-        found = both.sketches(make_key(0), backend="cpu", least=4, most=16)
-        assert {sketch.id for sketch in found} == {record.id for record in (*fitting, shipped[0])}
-        (one,) = (sketch for sketch in found if sketch.id == fitting[2].id)
-        assert (one.k, one.start_vectors, one.device_class) == (16, 4, make_key().device_class)
-        assert dict(one.features) == {"rows": 3.0, "nnz": 1.0}
-        wanted = [shipped[0].id, "0" * 32, fitting[1].id]
-        assert both.with_ids(wanted) == (shipped[0], fitting[1])
+        found = both.with_features(make_key(0), backend="cpu", least=4, most=16)
+        assert {record.id: record for record in found} == {record.id: record for record in (*fitting, shipped[0])}
+        assert len(found) == 4
+        assert next(one for one in found if one.id == fitting[2].id).features == {"rows": 3.0, "nnz": 1.0}
         assert both.of_pattern(make_key(30).fingerprint) == (shipped[0],)
         assert len(both.of_pattern(make_key(1).fingerprint)) == 2
-    assert database.with_ids([]) == ()
     assert database.of_pattern(make_key(77).fingerprint) == ()
 
 
 def test_no_more_than_so_many_are_looked_at(database: PlanDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("akx.plandb.reader._SKETCHED", 2)
+    monkeypatch.setattr("akx.plandb.reader._MOST_OTHERS", 2)
     for number in range(1, 5):
         created = f"2024-05-0{number}T07:08:09+00:00"
         database.put(make_record(number, provenance={"features": {"rows": 1}}, created=created))
-    found = database.sketches(make_key(0), backend="cpu", least=8, most=8)
-    assert {sketch.id for sketch in found} == {make_key(number).id for number in (3, 4)}  # the newest
+    found = database.with_features(make_key(0), backend="cpu", least=8, most=8)
+    assert {record.id for record in found} == {make_key(number).id for number in (3, 4)}  # the newest
 
 
 def test_nothing_at_a_glance_where_there_is_nothing(database: PlanDatabase) -> None:
-    assert database.sketches(make_key(0), backend="cpu", least=1, most=99) == ()
-    assert (database.with_ids(["0" * 32]), database.of_pattern("f")) == ((), ())
+    assert database.with_features(make_key(0), backend="cpu", least=1, most=99) == ()
+    assert database.of_pattern("f") == ()
     assert not database.exists()
 
 
@@ -644,8 +637,6 @@ def test_timings_are_found_by_their_keys_here_and_by_another(database: PlanDatab
             )
             assert one.find_timings(make_timing(basis="newton").key) == ()
         assert (database.list(), database.all_trials()) == ([], ()), "they are no plans"
-        status = database_status(other)
-        assert (status.plans, status.timings, status.problems) == (0, 4, ())
         later = replace(timings[0], seconds={"cg": 5.0, "ca_cg": 6.0})
         other.put_timing(later)
         assert database.find_timings(later.key) == (later,), "what this process changes is seen at once"

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from akx.core.errors import DatabaseError
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, database_path, database_status, default_database
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, database_path, default_database
+from akx.plandb.layout import SCHEMA_VERSION
 from akx.plandb.store import Store
 
 from .samples import make_key, make_record
@@ -123,23 +124,21 @@ def test_odd_file_names(tmp_path: Path) -> None:
 
 
 def test_status(database: PlanDatabase, path: Path) -> None:
-    before = database_status(database)
-    assert (before.exists, before.writable, before.layout, before.plans, before.problems) == (False, True, 0, 0, ())
+    assert (database.exists(), database.is_writable(), database.describe()[0].version) == (False, True, 0)
     assert not path.parent.exists()
     database.put(make_record())
-    after = database_status(database)
-    assert (after.exists, after.layout, after.journal, after.plans) == (True, after.current_layout, "wal", 1)
-    assert after.to_json()["path"] == str(path.resolve())
+    inspection, journal = database.describe()
+    assert (database.exists(), inspection.version, journal) == (True, SCHEMA_VERSION, "wal")
     path.write_bytes(b"rubbish" * 1000)
     for suffix in ("-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
     with PlanDatabase(path, layers=()) as broken:
-        assert "damaged" in database_status(broken).problems[0]
+        with pytest.raises(DatabaseError, match="damaged"):
+            broken.describe()
         with pytest.warns(PlanDatabaseWarning):
             broken.check_writable()
-        repaired = database_status(broken)
-    assert repaired.problems == ()
-    assert len(repaired.set_aside) == 1
+        assert broken.describe()[0].version == SCHEMA_VERSION
+    assert len(list(path.parent.glob("*.corrupt-*"))) == 1
 
 
 @pytest.fixture

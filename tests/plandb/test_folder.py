@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from akx.core.errors import ArgumentError
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, ShippedPlans, database_status, shipped_plans
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, ShippedPlans, shipped_plans
 from akx.plandb import folder as folder_module
 from akx.plandb.bundle import bundle_text
 from akx.plandb.record import PlanRecord
@@ -96,8 +96,7 @@ def test_malformed_files_are_reported_and_skipped(shipped: Path, tmp_path: Path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert layer.get(make_key(1).id) == make_record(1)
-        with PlanDatabase(tmp_path / "plans.sqlite", layers=(layer,)) as database:
-            assert database_status(database).problems == layer.problems
+        assert len(layer.problems) == 6
 
 
 @pytest.fixture

@@ -15,15 +15,20 @@ import pytest
 
 import akx
 from akx.core.errors import PlanError
+from akx.core.plan import Plan
 from akx.plandb import FIELD_MEANINGS, PlanKey, key_of_plan, made_with, revisions_of
 from akx.plandb import key as keys
 from akx.plandb import make_key as key_of
-from akx.plandb.key import aged_by, search_key
+from akx.plandb.key import aged_of, search_key
 
 from .samples import make_key, make_plan, of_search
 
 _OTHER: dict[str, Any] = {"k": 9, "start_vectors": 2, "ranks": 2, "transpose": True}
 _PACKAGE = Path(next(iter(akx.__path__)))
+
+
+def aged_by(plan: Plan, provenance: dict[str, Any]) -> list[str]:
+    return aged_of(plan.backend, plan.schedule, provenance)
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(PlanKey)])

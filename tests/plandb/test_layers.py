@@ -21,7 +21,6 @@ from akx.plandb import (
     PlanDatabaseWarning,
     PlanRecord,
     ShippedPlans,
-    database_status,
     project_directory,
     project_plans,
     system_directories,
@@ -299,15 +298,13 @@ def test_a_malformed_file_is_reported_once(
             (folder / "another.json").write_text(bundle_text([make_record(2)]))
             clock(5.0)
             assert database.find(make_key(2)).layer == "project"
-        status = database_status(database)
-        assert any("bad.json" in problem for problem in status.problems)
-        first = status.layers[0].to_json()
-        assert (first["name"], first["place"], first["plans"], first["exists"]) == ("project", str(folder), 2, True)
-        assert len(first["problems"]) == 1
-        assert [layer.name for layer in status.layers] == ["project", "system", "system", "shipped"]
+        (layer,) = database.above
+        assert (layer.name, layer.directory, len(layer.records())) == ("project", folder, 2)
+        assert ["bad.json" in problem for problem in layer.problems] == [True]
+        assert [one.name for one in database.layers] == ["system", "system", "shipped"]
         (folder / "bad.json").unlink()
         clock(5.0)
-        assert database_status(database).problems == ()
+        assert layer.problems == ()
 
 
 def test_a_folder_that_cannot_be_read_stops_nothing() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from akx.core.errors import DatabaseError
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, TrialRecord, database_status, layout, store
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, TrialRecord, layout, store
 from akx.plandb.key import search_key
 
 from .samples import make_key, make_plan, make_record, make_timing
@@ -46,8 +46,7 @@ def test_layout_4_is_read_as_it_is_and_brought_up_by_the_first_change(of_layout_
         trials = [trial for record in records for trial in reader.trials(record.key)]
         assert trials
         assert (reader.timings(), reader.find_timings(make_timing().key)) == ((), ())
-        status = database_status(reader)
-        assert (status.layout, status.current_layout, status.problems) == (4, layout.SCHEMA_VERSION, ())
+        assert reader.describe()[0].version == 4
         assert of_layout_4.read_bytes() == content, "who only reads changes nothing"
         writer.put_timing(make_timing())
         assert version(of_layout_4) == layout.SCHEMA_VERSION
@@ -101,7 +100,8 @@ def test_older_layouts_are_refused_and_left_alone(of_layout_4: Path, number: int
             assert "move it away" in caught.value.hint
         with pytest.warns(PlanDatabaseWarning, match="older akx"):
             assert database.find(make_key()).record is None
-        assert "older akx" in database_status(database).problems[0]
+        with pytest.raises(DatabaseError, match="older akx"):
+            database.describe()
     assert contents(of_layout_4) == before
 
 

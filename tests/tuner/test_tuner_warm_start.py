@@ -21,7 +21,6 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans
 from akx.plandb.bundle import bundle_text
-from akx.plandb.record import Sketch
 from akx.tuner import measure, plan_key, read_recording, replay, tune
 from akx.tuner.candidates import warm_start as similar
 from akx.tuner.candidates.warm_start import (
@@ -298,7 +297,7 @@ def test_the_nearer_matrix_is_the_more_similar_one(matrix: Any) -> None:
     key = replace(plan_key(matrix, 8), device_class="cpu/Xeon Gold 6430/8 cores/L2 2 MiB/L3 60 MiB")
 
     def far(k: int = 8, device: str = key.device_class, **changes: Any) -> float:
-        return distance(FEATURES, key, Sketch("0", k, 1, device, FEATURES | changes))
+        return distance(FEATURES, key, FEATURES | changes, replace(key, k=k, start_vectors=1, device_class=device))
 
     assert far() == 0
     assert 0 < far(rows=2000) < far(rows=8000) < far(row_mean=20.0)
@@ -309,7 +308,7 @@ def test_the_nearer_matrix_is_the_more_similar_one(matrix: Any) -> None:
     assert far(bandwidth=0) > 0
     for wrong in ({"rows": -5}, {"bandwidth": -1}):
         assert far(**wrong) == math.inf
-    assert distance(FEATURES, key, Sketch("0", 8, 1, key.device_class, {"rows": 1000.0})) == math.inf
+    assert distance(FEATURES, key, {"rows": 1000.0}, key) == math.inf
 
 
 def test_plans_are_carried_over_to_another_k(space: Space) -> None:
@@ -380,7 +379,7 @@ def test_a_database_that_cannot_be_read_has_no_seeds(
         raise DatabaseError("the server is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(PlanDatabase, "with_ids", fails)
+        patched.setattr(PlanDatabase, "with_features", fails)
         assert warm_start_of(db, key, space, matrix) == WarmStart((front(),))
     monkeypatch.setattr(PlanDatabase, "_read", fails)
     assert warm_start_of(db, key, space, matrix) == NO_WARM_START

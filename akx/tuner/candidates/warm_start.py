@@ -46,7 +46,6 @@ from akx.core.features import dense_block_size
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, aged, mismatch
-from akx.plandb.record import Sketch
 from akx.tuner.fallback.answer import fitted, like_plans
 from akx.tuner.space import Space, is_baseline
 
@@ -201,9 +200,8 @@ def _block_size(matrix: Matrix) -> int:
     return dense_block_size(indptr, indices)[0] if indices.size else 1
 
 
-def distance(features: Mapping[str, float], key: PlanKey, other: Sketch) -> float:
+def distance(features: Mapping[str, float], key: PlanKey, theirs: Mapping[str, float], other: PlanKey) -> float:
     """How far a plan for another matrix is from a call; infinite where a feature is not known."""
-    theirs = other.features
     if not {*_WEIGHTS, "block_size"} <= theirs.keys():
         return math.inf
     far = sum(weight * _octaves(features[name], theirs[name]) for name, weight in _WEIGHTS.items())
@@ -240,16 +238,17 @@ def similar_plans(db: PlanDatabase, key: PlanKey, space: Space, matrix: Matrix) 
     """
     least, most = -(-key.k // _SIMILAR_K_RATIO), _SIMILAR_K_RATIO * key.k
     try:
-        sketches = db.sketches(key, backend=space.backend, least=least, most=most)
-        if not sketches:
-            return ()
-        features = features_of(matrix)
-        ranked = sorted((distance(features, key, sketch), sketch.id) for sketch in sketches)
-        near = [identifier for far, identifier in ranked if far <= _FARTHEST][:_READ]
-        records = db.with_ids(near)
+        known = db.with_features(key, backend=space.backend, least=least, most=most)
     except (DatabaseError, MissingDependencyError):
         return ()
-    moved = (carried_over(record.plan, record.key.device_class, space) for record in records)
+    if not known:
+        return ()
+    features = features_of(matrix)
+    ranked = sorted(
+        ((distance(features, key, one.features or {}, one.key), one.id, one) for one in known), key=itemgetter(0, 1)
+    )
+    near = [record for far, _, record in ranked if far <= _FARTHEST][:_READ]
+    moved = (carried_over(record.plan, record.key.device_class, space) for record in near)
     found = dict.fromkeys(plan for plan in moved if plan is not None and not is_baseline(plan))
     return tuple(found)[:_MOST]
 

@@ -20,8 +20,7 @@ from typing import Any
 from akx.core.errors import ArgumentTypeError, DatabaseError, brief
 from akx.core.fork_safety import lock_file, unlock_file
 from akx.plandb.place import ServerAddress, database_place
-from akx.plandb.server import connecting
-from akx.plandb.server_faults import server_errors, translate
+from akx.plandb.server import connecting, server_errors, translate
 from akx.tuner.candidates.sampler import quiet_optuna
 
 __all__ = ["TailLock", "open_storage"]
