@@ -96,7 +96,7 @@ def bench(
     if as_json:
         emit_json(result.to_json())
     else:
-        from akx.report.comparison.bench_tables import print_bench
+        from akx.report.command_tables import print_bench
 
         print_bench(result, file, data_console())
     return 0

@@ -64,7 +64,7 @@ def doctor(
             }
         )
     else:
-        from akx.report.doctor.check_tables import print_checks
+        from akx.report.command_tables import print_checks
 
         console = data_console()
         print_checks(groups, console)

@@ -59,11 +59,11 @@ def info(
     from akx.report.matrix.advice import advise, matrix_bytes
     from akx.report.matrix.device_bounds import select_devices
     from akx.report.matrix.matrix_report import report_matrix, spy_counts
-    from akx.report.matrix.spy_plot import plot_spy, require_plotting
+    from akx.report.pictures import plot_spy, require_plotting
 
     chosen = select_devices(device or (["all"] if as_json else []))
     if spy is not None:
-        require_plotting()
+        require_plotting("--spy")
         check_picture("--spy", spy, [file])
     matrix = load_matrix(file, dtype=dtype, variable=variable)
     if spy is not None:

@@ -64,6 +64,7 @@ def report(
     written = None
     if summaries:
         import akx
+        from akx.core.io import write_whole
         from akx.report.html.page import Subject, report_page
         from akx.report.matrix.ghost_growth import ghost_growth
 
@@ -71,7 +72,11 @@ def report(
         size = None if matrix is None else (matrix.n, matrix.nnz)
         subject = Subject(name, str(database.path), file, size)
         now = datetime.now().astimezone()
-        _write(target, report_page(subject, summaries, growth, version=akx.__version__, written=now))
+        page = report_page(subject, summaries, growth, version=akx.__version__, written=now)
+        try:
+            write_whole(target, page.encode())
+        except OSError as error:
+            raise cannot_be_written(target, "--output", error) from error
         written = str(target)
     if as_json:
         found = {"db": str(database.path), "file": file, "output": written, "plans": len(summaries)}
@@ -86,12 +91,3 @@ def report(
         others = f"; --all takes the {count(len(known))} shipped with akx" if known else ""
         note(f"{database.path} has {what}; `akx tune {'FILE' if file is None else file}` makes one{others}")
     return 0
-
-
-def _write(target: Path, page: str) -> None:
-    from akx.core.io import write_whole
-
-    try:
-        write_whole(target, page.encode())
-    except OSError as error:
-        raise cannot_be_written(target, "--output", error) from error

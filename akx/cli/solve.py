@@ -26,9 +26,9 @@ from akx.cli.options import (
     known_backend,
 )
 from akx.cli.output import data_console, emit_json, note
-from akx.cli.output_files import cannot_be_written, check_picture, check_target
+from akx.cli.output_files import check_picture, check_target
+from akx.cli.progress import watched
 from akx.cli.solve_hints import next_options
-from akx.cli.solve_progress import watched
 from akx.core.errors import ArgumentError, MatrixError
 from akx.report.units import counted
 
@@ -253,9 +253,9 @@ def _check_files(output: Path | None, plot: Path | None, inputs: Sequence[str]) 
         raise ArgumentError("--output is not written as .npz", found=str(output), hint="name the file .mtx")
     if plot is None:
         return
-    from akx.report.solver.convergence_plot import require_plotting
+    from akx.report.pictures import require_plotting
 
-    require_plotting()
+    require_plotting("--plot")
     check_picture("--plot", plot, inputs)
     if output is not None and plot.resolve() == output.resolve():
         raise ArgumentError("--plot and --output are one file", found=str(plot), hint="give another --plot")
@@ -286,12 +286,9 @@ class _Files:
             self.written = self._output
             say(f"wrote x to {self._output}")
         if self._plot is not None:
-            from akx.report.solver.convergence_plot import plot_convergence
+            from akx.report.pictures import plot_convergence
 
-            try:
-                plot_convergence(self._found.stats, self._plot, self.name)
-            except OSError as error:
-                raise cannot_be_written(self._plot, "--plot", error) from error
+            plot_convergence(self._found.stats, self._plot, self.name)
             say(f"plotted the residuals in {self._plot}")
 
 
@@ -329,7 +326,7 @@ def _emit(
 
 def _print(found: _Solution, matrix: Matrix, file: str, precond: str | None) -> None:
     from akx.backends.selection import HOST, device_of
-    from akx.report.solver.solver_tables import print_solution
+    from akx.report.command_tables import print_solution
 
     shape = f"{counted(matrix.n, 'row')}, {counted(matrix.nnz, 'entry')}, {matrix.dtype.name}"
     device = None if found.backend == HOST else device_of(found.backend).name

@@ -149,7 +149,7 @@ def _tune(file: str, read: dict[str, Any], given: dict[str, Any], as_json: bool,
     if as_json:
         emit_json(result.to_json())
     else:
-        from akx.report.tables import print_tuning
+        from akx.report.command_tables import print_tuning
 
         print_tuning(result, file, data_console())
     if result.interrupted:
@@ -176,7 +176,7 @@ def _tune_for(solver: str, file: str, read: dict[str, Any], given: dict[str, Any
     if as_json:
         emit_json(found.to_json())
     else:
-        from akx.report.solver.solver_tables import print_solver_tuning
+        from akx.report.command_tables import print_solver_tuning
 
         print_solver_tuning(found, file, data_console())
     return 0
@@ -190,7 +190,7 @@ def _replay(file: str, given: dict[str, Any], as_json: bool) -> int:
     if as_json:
         emit_json(found.to_json())
     else:
-        from akx.report.tuning.replay_tables import print_replay
+        from akx.report.command_tables import print_replay
 
         print_replay(found, data_console())
     return 0

@@ -22,8 +22,8 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.cost.calibration import Calibration
 from akx.plandb import PlanDatabase, PlanRecord
+from akx.report import pictures
 from akx.report.matrix import matrix_report as outlook
-from akx.report.matrix import spy_plot as spy
 from akx.report.matrix.device_bounds import known_devices
 from akx.report.matrix.fpga_packets import schedule_rows
 from akx.report.matrix.ghost_growth import ghost_growth
@@ -245,7 +245,7 @@ def test_a_picture_that_cannot_be(
     assert "no folder" in akx("info", copy, "--spy", tmp_path / "no" / "a.png").error
     assert "without an ending" in akx("info", copy, "--spy", tmp_path / "a").error
     assert "a folder" in akx("info", copy, "--spy", tmp_path).error
-    monkeypatch.setattr(spy, "find_spec", lambda name: None)
+    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
     ran = akx("info", copy, "--spy", tmp_path / "a.png")
     assert (ran.code, "akx[plot]" in ran.error) == (2, True)
 

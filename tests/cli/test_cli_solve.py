@@ -21,7 +21,7 @@ import akx as library
 from akx.backends import selection as choose
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import cuda_missing
-from akx.cli import exit_codes, solve_progress
+from akx.cli import exit_codes, progress
 from akx.cli import solve as solve_command
 from akx.cli.solve_hints import next_options
 from akx.core.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
@@ -139,7 +139,7 @@ def test_a_right_hand_side_of_another_size(akx: Callable[..., Ran], convection: 
 def test_the_residual_is_said_while_it_falls(
     akx: Callable[..., Ran], convection: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(solve_progress, "_PAUSE", 0.0)
+    monkeypatch.setattr(progress, "_PAUSE", 0.0)
     lines = [line for line in akx("solve", convection, "--method", "bicgstab").err.splitlines() if "residual" in line]
     values = [float(re.search(r"residual (\S+)", line).group(1)) for line in lines]  # type: ignore[union-attr]
     assert len(values) >= 3
@@ -147,7 +147,7 @@ def test_the_residual_is_said_while_it_falls(
     assert akx("solve", convection, "--method", "bicgstab", "--json").err == ""
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=140, color_system=None)
-    monkeypatch.setattr(solve_progress, "status_console", lambda: terminal)
+    monkeypatch.setattr(progress, "status_console", lambda: terminal)
     assert akx("solve", convection, "--method", "bicgstab", "--json").code == 0
     assert "residual" in screen.getvalue()
 
@@ -272,9 +272,9 @@ def test_a_plot(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> No
 def test_a_plot_without_matplotlib(
     akx: Callable[..., Ran], convection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import akx.report.solver.convergence_plot as convergence
+    from akx.report import pictures
 
-    monkeypatch.setattr(convergence, "find_spec", lambda _: None)
+    monkeypatch.setattr(pictures, "find_spec", lambda _: None)
     assert "akx[plot]" in akx("solve", convection, "--plot", tmp_path / "p.png").error
 
 

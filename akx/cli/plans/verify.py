@@ -63,7 +63,7 @@ def verify_plans(
         totals = {"bad": len(bad), "verified": len(found) - skipped}
         emit(database, file=file, plans=plans, **totals)
     elif found:
-        from akx.report.plans.verification_tables import print_verifications
+        from akx.report.command_tables import print_verifications
 
         print_verifications(found, data_console())
     if skipped == len(found):

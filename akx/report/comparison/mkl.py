@@ -130,30 +130,13 @@ def _pointer(array: NDArray[Any]) -> ctypes.c_void_p:
 
 
 def mkl_powers(matrix: Matrix, k: int, threads: int, block: int = 1) -> Callable[[NDArray[Any], NDArray[Any]], None]:
-    """k products by MKL, one after another, as a callable ``run(x, out)``.
+    """k products by MKL on so many threads, one after another: ``run(x, out)``, x of shape (n,), out (k + 1, n),
+    C-contiguous.
 
-    Parameters
-    ----------
-    matrix : Matrix
-        The matrix; its arrays are shared with MKL, which may make an optimised copy of its own.
-    k : int
-        Number of products per run; MKL is told to expect many runs.
-    threads : int
-        Threads of MKL.
-    block : int
-        Size of dense blocks, a divisor of the number of rows: with 1, MKL gets CSR; else block CSR of that size.
-
-    Returns
-    -------
-    callable
-        ``run(x, out)`` with x of shape (n,) and out of shape (k + 1, n), C-contiguous, both of the matrix's dtype.
-
-    Raises
-    ------
-    MissingDependencyError
-        MKL is not installed.
-    DeviceError
-        MKL refused the matrix.
+    The arrays of the matrix are shared with MKL, which may make an optimised copy of its own, and is told to expect
+    many runs. `block`: size of dense blocks, a divisor of the number of rows: with 1, MKL gets CSR; else block CSR of
+    that size. Raises :class:`MissingDependencyError` where MKL is not installed, :class:`DeviceError` where it refuses
+    the matrix.
     """
     library = _library()
     if library is None:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 __all__ = ["Check"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at.
+    """One thing looked at: its name, what was found, and what to do about it.
 
-    Attributes
-    ----------
-    name : str
-        What.
-    state : str
-        ``"ok"``, ``"missing"`` (optional and not there) or ``"problem"`` (akx cannot work, or works worse).
-    found : str
-        What was found.
-    hint : str
-        What to do about it; empty where nothing.
+    `state`: ``"ok"``, ``"missing"`` (optional and not there) or ``"problem"`` (akx cannot work, or works worse).
     """
 
     name: str
@@ -30,4 +21,4 @@ class Check:
 
     def to_json(self) -> dict[str, str]:
         """A dict of JSON types."""
-        return {"name": self.name, "state": self.state, "found": self.found, "hint": self.hint}
+        return asdict(self)

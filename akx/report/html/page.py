@@ -28,19 +28,7 @@ _MOST_REASONS = 12
 
 @dataclass(frozen=True)
 class Subject:
-    """What a page is of.
-
-    Attributes
-    ----------
-    title : str
-        Name of the matrix or of the database.
-    db : str
-        The database.
-    file : str or None
-        The file of the matrix.
-    size : (int, int) or None
-        Rows and entries of the matrix in it.
-    """
+    """What a page is of: the name of the matrix or of the database, the database, the file, and rows and entries."""
 
     title: str
     db: str
@@ -51,20 +39,7 @@ class Subject:
 def report_page(
     subject: Subject, summaries: Sequence[PlanSummary], growth: GhostGrowth | None, *, version: str, written: datetime
 ) -> str:
-    """The page as text.
-
-    Parameters
-    ----------
-    subject : Subject
-    summaries : sequence of PlanSummary
-        At least one.
-    growth : GhostGrowth or None
-        Of the matrix in the file.
-    version : str
-        Of akx.
-    written : datetime
-        When.
-    """
+    """The page as text, of at least one plan, by this `version` of akx; `growth` is of the matrix in the file."""
     groups = group_summaries(summaries)
     title = f"akx report: {subject.title}"
     head = element(

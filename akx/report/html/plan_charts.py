@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from akx.report.html.svg_charts import Axis, Chart, Series, bar_chart, line_chart
@@ -59,38 +59,29 @@ def roofline_chart(group: Group) -> Chart | None:
 
 def ghost_chart(growth: GhostGrowth) -> Chart:
     """Foreign rows that blocks need, over the rows of the matrix."""
+    percents = [(curve.name, [100 * share for share in curve.ghosts]) for curve in growth.curves]
     y = Axis("ghost rows, % of the rows of the matrix", from_zero=True)
-    series = [
-        Series(
-            curve.name,
-            tuple((j, 100 * v, f"{j} steps: {100 * v:.3g}%") for j, v in enumerate(curve.ghosts, 1)),
-            "dotted line",
-            place,
-        )
-        for place, curve in enumerate(growth.curves)
-    ]
-    return line_chart("Ghost rows by number of steps", _STEPS, y, series)
+    return line_chart("Ghost rows by number of steps", _STEPS, y, _by_steps(percents, "%"))
 
 
 def redundancy_chart(growth: GhostGrowth, summaries: Sequence[PlanSummary]) -> Chart:
     """Flops done over flops needed, and the same of the plans by their models."""
-    series = [
-        Series(
-            curve.name,
-            tuple((j, v, f"{j} steps: {v:.3g}") for j, v in enumerate(curve.redundancy, 1)),
-            "dotted line",
-            place,
-        )
-        for place, curve in enumerate(growth.curves)
-    ]
+    series = _by_steps([(curve.name, curve.redundancy) for curve in growth.curves])
     plans = tuple(
         (summary.record.plan.k_per_pass, summary.redundancy, f"{summary.record.plan.label()}: {summary.redundancy:.3g}")
         for summary in summaries
         if summary.redundancy is not None
     )
     series.append(Series("plans of the database, by their models", plans, "marks", _BASELINE))
-    y = Axis("flops done over flops needed")
-    return line_chart("Redundant work by number of steps", _STEPS, y, series)
+    return line_chart("Redundant work by number of steps", _STEPS, Axis("flops done over flops needed"), series)
+
+
+def _by_steps(curves: Iterable[tuple[str, Sequence[float]]], unit: str = "") -> list[Series]:
+    """Values for 1, 2, ... steps."""
+    return [
+        Series(name, tuple((j, v, f"{j} steps: {v:.3g}{unit}") for j, v in enumerate(values, 1)), "dotted line", place)
+        for place, (name, values) in enumerate(curves)
+    ]
 
 
 def progress_chart(summary: PlanSummary) -> Chart | None:

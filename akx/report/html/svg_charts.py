@@ -33,19 +33,7 @@ _SAME = 1e-9
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to pixels.
-
-    Attributes
-    ----------
-    low, high : float
-        Ends of the axis in its values.
-    start, end : float
-        The same in pixels.
-    is_log : bool
-        Logarithmic.
-    ticks : tuple of float
-        Values that are marked, within the ends.
-    """
+    """From values, `low` to `high`, to pixels, `start` to `end`; `ticks` are the values that are marked."""
 
     low: float
     high: float
@@ -62,20 +50,10 @@ class Scale:
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis is of.
+    """What an axis is of: its label, with the unit, and how a value that is marked is written.
 
-    Attributes
-    ----------
-    label : str
-        With the unit.
-    is_log : bool
-        Logarithmic; values that are not positive are then left out.
-    from_zero : bool
-        Begin at 0.
-    whole : bool
-        Only whole numbers are marked, and the axis ends at the values.
-    show : callable
-        How a value that is marked is written.
+    A logarithmic one leaves out what is not positive. Of whole numbers only these are marked, and the axis ends at the
+    values.
     """
 
     label: str
@@ -98,19 +76,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together.
+    """Points that belong together: the name in the legend, and of each point x, y and what is shown for it, "" for
+    nothing.
 
-    Attributes
-    ----------
-    name : str
-        What the legend says.
-    points : tuple of (float, float, str)
-        x, y, and what is shown for the point; "" for nothing.
-    kind : str
-        ``"line"``, ``"dash"`` (a line of dashes), ``"step"``, ``"dots"``, ``"dotted line"`` (both), ``"marks"`` (small
-        horizontal strokes) or ``"feet"`` (strokes at the foot of the chart, whatever their y).
-    colour : int
-        Class ``c0`` and so on.
+    `kind`: ``"line"``, ``"dash"`` (a line of dashes), ``"step"``, ``"dots"``, ``"dotted line"`` (both), ``"marks"``
+    (small horizontal strokes) or ``"feet"`` (strokes at the foot of the chart, whatever their y). `colour`: class
+    ``c0`` and so on.
     """
 
     name: str

@@ -12,7 +12,7 @@ The arithmetic behind them, with v bytes a value and the pattern of `Features`:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,7 +39,7 @@ class Advice:
 
     def to_json(self) -> dict[str, str]:
         """``{"topic": ..., "text": ...}``."""
-        return {"topic": self.topic, "text": self.text}
+        return asdict(self)
 
 
 def matrix_bytes(features: Features) -> int:
@@ -49,17 +49,7 @@ def matrix_bytes(features: Features) -> int:
 
 
 def advise(features: Features, device: HostDevice, k: int) -> tuple[Advice, ...]:
-    """What `features` suggest for k powers on `device`, the most telling first.
-
-    Parameters
-    ----------
-    features : Features
-        Structure of the matrix.
-    device : HostDevice
-        The processor.
-    k : int
-        Number of powers, at least 1.
-    """
+    """What `features` suggest for k >= 1 powers on `device`, the most telling first."""
     rules = (_memory, _wavefront, _order, _blocks, _diagonals, _indices, _rows, _components, _symmetry)
     found = (rule(features, device, k) for rule in rules)
     return tuple(advice for advice in found if advice is not None)

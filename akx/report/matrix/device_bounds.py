@@ -41,18 +41,8 @@ FPGA, FPGA_CLOCK, FPGA_ROWS = "FPGA Virtex-2 Pro 100 (Zhang et al. 2009)", 170e6
 
 @dataclass(frozen=True)
 class Device:
-    """A device and what is known of its memory.
-
-    Attributes
-    ----------
-    name : str
-        As `--device` finds it.
-    bandwidth : float
-        Bytes a second from its memory.
-    source : str
-        Where that is from.
-    calibration : Calibration or None
-        All figures, where it was calibrated.
+    """A device, as `--device` finds it, and what is known of its memory: bytes a second, where that is from, and all
+    figures where it was calibrated.
     """
 
     name: str
@@ -69,20 +59,9 @@ class Device:
 
 @dataclass(frozen=True)
 class DeviceBound:
-    """What a matrix would do on a device.
-
-    Attributes
-    ----------
-    device, source : str
-        Its name, and where its bandwidth is from.
-    bandwidth : float
-        Bytes a second.
-    csr_gflops : float or None
-        Bound of the product in CSR; None for an FPGA.
-    layout : str or None
-        The layout with the highest bound, None where the matrix is not for this device.
-    gflops : float or None
-        Its bound.
+    """What a matrix would do on a device: its name, where its bandwidth (bytes a second) is from, the bound of the
+    product in CSR (None for an FPGA), and the layout with the highest bound and that bound (None where the matrix is
+    not for it).
     """
 
     device: str
@@ -137,16 +116,7 @@ def select_devices(names: Sequence[str]) -> tuple[Device, ...]:
 
 
 def device_bound(device: Device, layouts: Sequence[FormatStorage], packets: PacketSchedule) -> DeviceBound:
-    """What the matrix with these layouts and packets would do on `device`.
-
-    Parameters
-    ----------
-    device : Device
-    layouts : sequence of FormatStorage
-        With ``csr`` first, as :func:`akx.report.matrix.format_storage.format_storages` gives them.
-    packets : PacketSchedule
-        Five slots a packet, for the FPGA.
-    """
+    """What the matrix with these layouts, ``csr`` first, and packets of five slots would do on `device`."""
     facts = device.name, device.source, device.bandwidth
     if device.name == FPGA:
         fits = packets.slot.size <= FPGA_ROWS

@@ -35,7 +35,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse._sparsetools import csr_count_blocks
 
+from akx.core.features import count_diagonals
 from akx.core.numba_jit import njit
 
 if TYPE_CHECKING:
@@ -58,22 +60,10 @@ _MOST_STORED = 8
 
 @dataclass(frozen=True)
 class FormatStorage:
-    """One layout of one matrix.
+    """One layout of one matrix, by the names at the head of this module.
 
-    Attributes
-    ----------
-    name : str
-        See the head of :mod:`akx.report.matrix.format_storage`.
-    rows, entries : int
-        Of the matrix.
-    itemsize : int
-        Bytes of a value.
-    values : int
-        Values stored, padding included.
-    nbytes : int
-        Bytes stored: values, indices and pointers.
-    loads : int
-        Entries of x that a product loads where it keeps none.
+    `values` are those stored, padding included, of `itemsize` bytes; `nbytes` are all bytes stored, of values, indices
+    and pointers; `loads` the entries of x that a product loads where it keeps none.
     """
 
     name: str
@@ -158,13 +148,13 @@ def format_storages(
     width = hybrid_width(lengths)
     triples = int(np.maximum(lengths - width, 0).sum())
     found.append(layout("hyb", n * width + triples, _INDEX * (n * width + 2 * triples)))
-    diagonals = int(_diagonals(indptr, indices))
+    diagonals = int(count_diagonals(indptr, indices))
     found.append(layout("dia", n * diagonals, _INDEX * diagonals))
     sliced = _sliced_diagonals(indptr, indices, _MOST_STORED * entries)
     if sliced <= _MOST_STORED * entries:
         found.append(layout("sliced dia", sliced, _INDEX * (sliced // _SLICE + -(-n // _SLICE) + 1)))
     for side in BLOCKS:
-        blocks = int(_blocks(indptr, indices, side))
+        blocks = int(csr_count_blocks(n, n, side, side, indptr, indices))
         other = _INDEX * (blocks + -(-n // side) + 1)
         found.append(layout(f"blocks-{side}", blocks * side * side, other, blocks * side))
     if nodes is not None and nodes.sizes.size < n:
@@ -202,17 +192,6 @@ def _chunk_widths(lengths: NDArray[np.int64], chunk: int, window: int) -> NDArra
 
 
 @njit(nogil=True, cache=True)
-def _diagonals(indptr: Any, indices: Any) -> Any:
-    """Diagonals that hold an entry."""
-    n = indptr.size - 1
-    seen = np.zeros(2 * n, np.uint8)
-    for i in range(n):
-        for p in range(indptr[i], indptr[i + 1]):
-            seen[indices[p] - i + n] = 1
-    return seen.sum()
-
-
-@njit(nogil=True, cache=True)
 def _sliced_diagonals(indptr: Any, indices: Any, most: Any) -> Any:
     """Values of slices of 32 rows with their own diagonals; counting stops beyond `most`."""
     n = indptr.size - 1
@@ -228,24 +207,3 @@ def _sliced_diagonals(indptr: Any, indices: Any, most: Any) -> Any:
         if values > most:
             break
     return values
-
-
-@njit(nogil=True, cache=True)
-def _blocks(indptr: Any, indices: Any, side: Any) -> Any:
-    """Aligned blocks of side x side that hold an entry."""
-    n = indptr.size - 1
-    last = np.full((n + side - 1) // side, -1, np.int64)  # the last row of blocks with an entry in each column of them
-    found = 0
-    for row in range(last.size):
-        for i in range(row * side, min(n, row * side + side)):
-            end = -1  # of the block of the entry before: a cheap test before the division
-            for p in range(indptr[i], indptr[i + 1]):
-                j = indices[p]
-                if j < end:
-                    continue
-                column = j // side
-                end = (column + 1) * side
-                if last[column] != row:
-                    last[column] = row
-                    found += 1
-    return found

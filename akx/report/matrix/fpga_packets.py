@@ -41,22 +41,9 @@ SLOTS, LEAST_SET = 5, 8
 class PacketSchedule:
     """Which slot each row goes through, and when.
 
-    Attributes
-    ----------
-    slots : int
-        Slots of a packet.
-    least : int
-        Packets that a row takes at least.
-    packets : int
-        Packets in all.
-    entries : int
-        Entries of the matrix.
-    slot : (rows,) array of int32
-        The slot of each row.
-    start : (rows,) array of int64
-        The packet with its first entry.
-    length : (rows,) array of int64
-        Packets that it takes, padding and termination among them.
+    Slots of a packet, packets that a row takes at least, packets in all, entries of the matrix; and for each row its
+    slot (int32), the packet with its first entry, and the packets that it takes, padding and termination among them
+    (int64).
     """
 
     slots: int

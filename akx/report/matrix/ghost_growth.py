@@ -11,7 +11,8 @@ are estimated by the growth of balls (:mod:`akx.partition.ball_growth`) instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,23 +42,11 @@ _MOST_METIS, _MOST_ZONES = 2_000_000, 16_000_000
 
 @dataclass(frozen=True)
 class GhostCurve:
-    """One way to cut the matrix.
-
-    Attributes
-    ----------
-    name : str
-        How.
-    ghosts, redundancy : tuple of float
-        For 1, 2, ... steps; see the head of :mod:`akx.report.matrix.ghost_growth`.
-    """
+    """One way to cut the matrix: ghosts and redundancy (see the head of this module) for 1, 2, ... steps."""
 
     name: str
     ghosts: tuple[float, ...]
     redundancy: tuple[float, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """``{"name": ..., "ghosts": [...], "redundancy": [...]}``."""
-        return {"name": self.name, "ghosts": list(self.ghosts), "redundancy": list(self.redundancy)}
 
 
 @dataclass(frozen=True)
@@ -69,12 +58,9 @@ class GhostGrowth:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """``{"blocks": ..., "curves": [...], "notes": [...]}``."""
-        return {
-            "blocks": self.blocks,
-            "curves": [curve.to_json() for curve in self.curves],
-            "notes": list(self.notes),
-        }
+        """``{"blocks": ..., "curves": [{"name": ..., "ghosts": ..., "redundancy": ...}, ...], "notes": ...}``."""
+        found: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return found
 
 
 def ghost_growth(matrix: Matrix, k: int, blocks: int | None = None) -> GhostGrowth:

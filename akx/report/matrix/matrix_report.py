@@ -49,33 +49,11 @@ _SINGLE = 2.0 / 3.0
 class MatrixReport:
     """What was found of one matrix.
 
-    Attributes
-    ----------
-    device : str
-        The class of the device of the predicted plan, to which the bounds belong.
-    figures : Figures
-        Its bandwidths, measured now or calibrated.
-    calibrated : bool
-        Whether it was calibrated; else predictions go by guesses.
-    nodes : Nodes
-        Unknowns that belong together, and the blocks of the matrix that they make.
-    supervariables : Supervariables or None
-        Unknowns that belong together and are not side by side, where those side by side hardly do.
-    layouts : tuple of FormatStorage
-    packets : PacketSchedule
-    clock : float
-        Of the FPGA that the packets are for, in Hz.
-    ghosts : GhostGrowth
-    tuned : PlanRecord or None
-        What the plan database knows for a call with one start vector; None where that is nothing.
-    layer : str
-        Where it was found.
-    plan : Plan or None
-        That of an untuned call; None where none is feasible.
-    reason : str
-        Why there is no plan.
-    device_bounds : tuple of DeviceBound
-        On the devices asked for.
+    The class of the device of the predicted plan, to which the bounds belong, its bandwidths, and whether it was
+    calibrated (else predictions go by guesses). Unknowns that belong together: `nodes`, side by side, or else
+    `supervariables`. What layouts store, packets of an FPGA of this `clock` in Hz, and ghost zones. The plan that the
+    database knows for a call with one start vector, and its layer; that of an untuned call, or the reason why there is
+    none; bounds on the devices asked for.
     """
 
     device: str
@@ -190,18 +168,8 @@ def report_matrix(
 ) -> MatrixReport:
     """Find all of it for `k` powers on this machine, and what products would do on `devices`.
 
-    Parameters
-    ----------
-    matrix : Matrix
-    k : int
-        Powers.
-    devices : sequence of Device
-    blocks : int, optional
-        Blocks of the ghost zones (:func:`akx.report.matrix.ghost_growth.ghost_growth`).
-    slots : int
-        Slots of a packet, at least 1.
-    clock : float
-        Of the FPGA that takes a packet a cycle, in Hz.
+    `blocks` are those of the ghost zones (:func:`akx.report.matrix.ghost_growth.ghost_growth`), `slots` those of a
+    packet, at least 1, and `clock` that of the FPGA that takes a packet a cycle, in Hz.
     """
     backend = resolve_backend("auto")
     plan, reason = None, ""

@@ -1,4 +1,4 @@
-"""Where the entries of a matrix are: counts on a coarse grid, as text for a terminal or a pipe, or as a picture.
+"""Where the entries of a matrix are: counts on a coarse grid, as text for a terminal or a pipe.
 
 Cell (r, c) of a grid of R x C counts the entries with row * R // n = r and column * C // n = c; one pass. In a terminal
 a character of Braille shows 2 x 4 cells, about as high as wide, a dot where a cell has any entry; in plain text one
@@ -7,23 +7,17 @@ character is a cell, the heavier the fuller the cell. A picture needs the plot e
 
 from __future__ import annotations
 
-import math
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.core.errors import ArgumentError, MissingDependencyError
 from akx.core.numba_jit import njit
 
-__all__ = ["braille", "cell_counts", "plain", "plot_spy", "require_plotting", "text_grid"]
+__all__ = ["braille", "cell_counts", "plain", "text_grid"]
 
 #: Most characters in a line of a picture in text, however wide the terminal is.
 _MOST_WIDTH = 64
-#: Cells of a picture in each direction.
-_PICTURE = 600
 #: Dots of a Braille character, by row and column, as bits of its code point; the first of them all.
 _BITS, _BRAILLE = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]]), 0x2800
 #: From a cell with few of its places filled to a full one.
@@ -88,58 +82,6 @@ def plain(counts: NDArray[np.int64], n: int) -> list[str]:
     index = np.clip(heavy, 0, len(_MARKS) - 1)
     marks = np.where(counts > 0, np.array(list(_MARKS))[np.nan_to_num(index, neginf=0.0).astype(int)], " ")
     return ["".join(line) for line in marks]
-
-
-def require_plotting() -> None:
-    """Raise :class:`MissingDependencyError` where there is no matplotlib."""
-    if find_spec("matplotlib") is None:
-        raise MissingDependencyError("matplotlib is not installed", hint="pip install 'akx[plot]', or leave out --spy")
-
-
-def plot_spy(indptr: NDArray[Any], indices: NDArray[Any], path: Path, title: str) -> None:
-    """Write a picture: the darker a cell, the more of its places hold an entry, on a scale of powers of ten.
-
-    Parameters
-    ----------
-    indptr, indices : (n+1,) and (nnz,) arrays of integers
-        CSR pattern, n at least 1.
-    path : Path
-        ``.png``, ``.svg``, ``.pdf`` and whatever else matplotlib writes.
-    title : str
-
-    Raises
-    ------
-    MissingDependencyError
-        Where there is no matplotlib.
-    ArgumentError
-        Where it cannot write that format, or cannot write there.
-    """
-    require_plotting()
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-
-    n = indptr.size - 1
-    side = min(n, _PICTURE)
-    counts = cell_counts(indptr, indices, side, side)
-    share = np.ma.masked_equal(counts / (n / side) ** 2, 0.0)
-    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
-    axes = figure.subplots()
-    least = float(share.min()) if counts.any() else 0.1
-    # A scale from less than the emptiest cell on, so that one entry is seen on white.
-    norm = LogNorm(vmin=10.0 ** (math.floor(math.log10(least)) - 1), vmax=1.0, clip=True)
-    picture = axes.imshow(share, cmap="Greys", norm=norm, extent=(0, n, n, 0), interpolation="nearest")
-    axes.set(title=title, xlabel="column", ylabel="row")
-    figure.colorbar(picture, ax=axes, label="share of the places that hold an entry", shrink=0.8)
-    try:
-        figure.savefig(path, dpi=150)
-    except ValueError as error:  # an unknown format
-        raise ArgumentError(
-            "--spy cannot write that format", found=path.suffix or "no ending", hint="end the name in .png or .svg"
-        ) from error
-    except OSError as error:
-        raise ArgumentError(
-            f"{path} cannot be written", found=error.strerror or str(error), hint="give another --spy"
-        ) from error
 
 
 @njit(nogil=True, cache=True)

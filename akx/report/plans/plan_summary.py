@@ -42,16 +42,8 @@ _PAUSE = 1.0
 class Roofline:
     """The modelled bound of a plan's time, as its record tells it.
 
-    Attributes
-    ----------
-    bytes, flops : float
-        Modelled slow-memory traffic and work of one call, redundant work included.
-    bound_seconds : float
-        Least time by the model.
-    limit : str
-        What sets it: ``"memory"``, ``"cache"``, ...
-    seconds : float
-        Measured time of one call.
+    Traffic of slow memory (`bytes`) and work (`flops`) of one call, redundant work included; the least time by the
+    model, what sets it (``"memory"``, ``"cache"``, ...), and the time measured, in seconds.
     """
 
     bytes: float
@@ -103,17 +95,8 @@ class Finalist:
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """One plan with its trials.
-
-    Attributes
-    ----------
-    layer : str
-        Where it is kept.
-    record : PlanRecord
-    trials : tuple of TrialRecord
-        Those of the searches behind it that the database has, in the order in which they were made.
-    timings : tuple of SolverTiming
-        Those of solvers whose s was found with it.
+    """One plan of a layer with the trials behind it that the database has, in the order in which they were made, and
+    the timings of solvers whose s was found with it.
     """
 
     layer: str

@@ -40,24 +40,13 @@ _SPECIAL = re.compile(
 
 @dataclass(frozen=True)
 class Verification:
-    """What became of one plan.
+    """What became of one plan of a layer.
 
-    Attributes
-    ----------
-    record : PlanRecord
-    layer : str
-        Where it is kept: ``"user"``, ``"shipped"``, ...
-    state : str
-        ``"holds"``, ``"slower"`` (than the record says, beside its baseline), ``"wrong"`` (a result beyond its bound),
-        ``"failed"`` (it cannot be run), or ``"skipped"`` (it is not for here).
-    reason : str
-        In words, where it does not hold.
-    seconds, baseline_seconds : float or None
-        Medians of calls in turns, now.
-    speedup, spread : float or None
-        Their ratio, as the median of the rounds, and the relative half-width of its 95 % interval.
-    error : float or None
-        Largest componentwise error over its bound; at most 1 where the result is right.
+    `state`: ``"holds"``, ``"slower"`` (than the record says, beside its baseline), ``"wrong"`` (a result beyond its
+    bound), ``"failed"`` (it cannot be run), or ``"skipped"`` (it is not for here), and the reason in words. `seconds`
+    and `baseline_seconds` are medians of calls in turns, now; `speedup` is their ratio, as the median of the rounds,
+    and `spread` the relative half-width of its 95 % interval; `error` the largest componentwise error over its bound,
+    at most 1 where the result is right.
     """
 
     record: PlanRecord
@@ -101,19 +90,9 @@ def verifications(
 ) -> Iterator[Verification]:
     """Run plans again, one after another.
 
-    Parameters
-    ----------
-    matrix : Matrix
-        What the plans are for.
-    entries : iterable of (str, PlanRecord)
-        Layer and record, as :meth:`akx.plandb.PlanDatabase.entries` has them for the pattern of the matrix.
-    seconds : float
-        Most seconds for the timing of one plan and its baseline.
-
-    Yields
-    ------
-    Verification
-        Nothing that a plan does is raised, but KeyboardInterrupt.
+    `entries` are layers and records, as :meth:`akx.plandb.PlanDatabase.entries` has them for the pattern of the matrix;
+    `seconds` is the most for the timing of one plan and its baseline. Nothing that a plan does is raised, but
+    KeyboardInterrupt.
     """
     for layer, record in entries:
         try:

@@ -9,8 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 from akx.core.errors import ArgumentError, MissingDependencyError
-from akx.report.matrix import spy_plot as spy
-from akx.report.matrix.spy_plot import braille, cell_counts, plain, plot_spy, text_grid
+from akx.report import pictures
+from akx.report.matrix.spy_plot import braille, cell_counts, plain, text_grid
+from akx.report.pictures import plot_spy
 
 
 def counts_of(A: sp.sparray, rows: int, columns: int) -> np.ndarray:
@@ -72,6 +73,6 @@ def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         plot_spy(*pattern, tmp_path / "a.docx", "")
     with pytest.raises(ArgumentError, match="cannot be written"):
         plot_spy(*pattern, tmp_path / "nowhere" / "a.png", "")
-    monkeypatch.setattr(spy, "find_spec", lambda name: None)
+    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match=r"akx\[plot\]"):
         plot_spy(*pattern, tmp_path / "a.png", "")

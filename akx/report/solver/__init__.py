@@ -1,1 +1,0 @@
-"""What solvers did, as tables and as a picture."""

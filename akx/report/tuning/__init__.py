@@ -1,1 +1,0 @@
-"""What a search for a plan found, as tables."""
