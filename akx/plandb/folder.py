@@ -95,14 +95,6 @@ class _Contents:
         return self._under[fingerprint]
 
     @cached_property
-    def by_fingerprint(self) -> dict[str, list[PlanRecord]]:
-        """Those for one pattern."""
-        found: dict[str, list[PlanRecord]] = {}
-        for record in self.records.values():
-            found.setdefault(record.key.fingerprint, []).append(record)
-        return found
-
-    @cached_property
     def timings(self) -> tuple[SolverTiming, ...]:
         """The newest first."""
         found = [timing for file in self.files.values() for timing in file.bundle.timings]
@@ -175,7 +167,7 @@ class ShippedPlans:
         if found is not None:
             return found
         self._report(contents.problems)
-        return tuple(contents.by_fingerprint.get(fingerprint, ()))
+        return tuple(record for record in contents.records.values() if record.key.fingerprint == fingerprint)
 
     def timings(self) -> tuple[SolverTiming, ...]:
         """Every timing of solvers there is, the newest of each key first."""

@@ -1,4 +1,4 @@
-"""What is stored of a winning plan: its figures and where they come from; and a sketch of it.
+"""What is stored of a winning plan: its figures and where they come from.
 
 A record is frozen, checked when made, and equal to itself after a round trip through JSON or the database: floats are
 kept to the last bit.
