@@ -106,11 +106,11 @@ class HostKernel:
         self._function.restype = ctypes.c_bool
 
     def most_blocks(self, block: int) -> int:
-        """One: few, since each is run for all its threads."""
-        return 1
+        """Two: few, since each is run for all its threads."""
+        return 2
 
     def bound(self, grid: int, block: int, args: Any, *, cooperative: bool = False) -> HostBound:
-        return HostBound(self, grid, block, args)
+        return HostBound(self, grid, block, args, cooperative)
 
     def launch(
         self,
@@ -144,14 +144,15 @@ class HostKernel:
 class HostBound:
     """A launch that is made again and again."""
 
-    def __init__(self, kernel: HostKernel, grid: int, block: int, args: Any) -> None:
+    def __init__(self, kernel: Any, grid: int, block: int, args: Any, cooperative: bool) -> None:
         self._kernel, self._launched, self.args = kernel, (grid, block), list(args)
+        self._cooperative = cooperative
 
     def put(self, place: int, value: int) -> None:
         self.args[place] = np.uint64(value)
 
     def launch_here(self, stream: Any) -> None:
-        self._kernel.launch(*self._launched, self.args)
+        self._kernel.launch(*self._launched, self.args, cooperative=self._cooperative)
 
 
 class HostProgram(Program):

@@ -1,14 +1,9 @@
-"""Programs of the GPU without one: an interpreter's kernels on memory of the host, queued, recorded and replayed.
-
-Beside host_engine.py, whose kernels are compiled by g++, this is for kernels that g++ does not take; those that store
-new values are of host_engine.py here too.
-"""
+"""Programs of the GPU without one: kernels of host_engine.py on memory of the host, queued, recorded and replayed."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,7 +27,7 @@ from akx.backends.cuda.variants.block_local import exchange
 from akx.backends.cuda.variants.block_local import layout_on_device as parts_layout
 from akx.core.matrix import Matrix
 
-__all__ = ["Call", "CompiledDevice", "Device", "drops_all_graphs", "poisoned_powers", "widens_narrow_values"]
+__all__ = ["Call", "Device", "drops_all_graphs", "poisoned_powers", "widens_narrow_values"]
 
 
 class _Kernel:
@@ -42,61 +37,51 @@ class _Kernel:
         self.launch = launch
 
     def most_blocks(self, block: int) -> int:
-        """One: blocks run one after another, and cannot meet."""
-        return 1
+        """Two: few, since each is run for all its threads."""
+        return 2
 
     def bound(self, grid: int, block: int, args: Any, *, cooperative: bool = False) -> Any:
-        return host_engine.HostBound(self, grid, block, args)
+        return host_engine.HostBound(self, grid, block, args, cooperative)
 
 
-class Device(ABC):
-    """Kernels of the interpreter on memory of the host, one after another, and graphs of them.
+class Device:
+    """Kernels compiled by g++ on memory of the host, one after another, and graphs of them.
 
     Attributes
     ----------
-    source : str
-        The source that :meth:`steps` plays.
     facts : CudaDevice
+    sources : tuple of str
+        The sources that are looked at.
     loaded : list of dict
-        Macros of `source`, each time that it was loaded.
+        Macros of these, each time that one was loaded.
+    threads : SimpleNamespace
+        `order` is that of the threads of all launches, `launches` are those so far.
+    less : int
+        Bytes of shared memory that launches have less than they ask for.
     """
 
-    source: str
-
-    def __init__(self, facts: Any) -> None:
-        self.facts = facts
+    def __init__(self, facts: Any, libraries: Path, *sources: str) -> None:
+        self.facts, self.sources, self.less = facts, sources, 0
         self.loaded: list[dict[str, int | str]] = []
         self.recorded: list[Callable[[], None]] | None = None
-        self.folder, self.order = Path(), 0
-
-    @abstractmethod
-    def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
-        """A kernel of `source`; `launched` are its name, grid, block, shared and what else the launch is told."""
-
-    def place(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
-        """The kernel of ``values.cu``."""
-        count, entry, data, held = args
-        where = np.arange(1, int(count) + 1) if isinstance(entry, np.uint64) else host_engine.seen(entry).astype(int)
-        found = np.append(host_engine.seen(data), 0)[where - 1]
-        host_engine.seen(held)[: int(count)] = found[: int(count)]
+        self.threads = SimpleNamespace(folder=libraries, order=0, launches=[], shared_per_block=2**22)
 
     def load(self, source: Path, macros: dict[str, int | str], *, device: Any, options: Sequence[str] = ()) -> Any:
-        if source.stem in ("stored_values", "parts_layout"):
-            return self.compiled(source, macros)
-        run = self.player(source.stem)
-        if run is not None:
+        if source.stem in self.sources:
             self.loaded.append(macros)
-        else:
-            run = {"values": self.place}[source.stem]
 
-        def launch(name: str, grid: int, block: int, args: Any, *, stream: Any = None, **more: Any) -> None:
+        def launch(name: str, grid: int, block: int, args: Any, *, shared: int = 0, **more: Any) -> None:
+            assert shared <= getattr(self.facts, "shared_per_block", shared)
             if self.recorded is not None:  # a graph has addresses, and keeps no memory alive
                 args = [
                     wrap(one.pointer, one.shape, one.dtype, None) if type(one) is DeviceArray else one for one in args
                 ]
 
             def work() -> None:
-                run(macros, list(args), name=name, grid=grid, block=block, **more)
+                if shutil.which("g++") is None:
+                    pytest.skip("g++ is not installed")
+                module = host_engine.load(source, macros, device=self.threads)
+                module.kernel(name).launch(grid, block, list(args), shared=shared and shared - self.less, **more)
 
             if self.recorded is None:
                 work()
@@ -104,18 +89,6 @@ class Device(ABC):
                 self.recorded.append(work)
 
         return SimpleNamespace(kernel=lambda name: _Kernel(partial(launch, name)))
-
-    def player(self, stem: str) -> Callable[..., None] | None:
-        """What plays the kernels of a source of this name; None where it is none of those looked at."""
-        return self.steps if stem == self.source else None
-
-    def compiled(self, source: Path, macros: dict[str, int | str]) -> Any:
-        """A source by g++; its threads run in this order and that."""
-        if shutil.which("g++") is None:
-            pytest.skip("g++ is not installed")
-        self.order += 1
-        given = SimpleNamespace(folder=self.folder, order=self.order % 3, launches=[], shared_per_block=2**16)
-        return host_engine.load(source, macros, device=given)
 
     @contextlib.contextmanager
     def capture(self, stream: Any, *, movable: bool = False) -> Iterator[Any]:
@@ -127,7 +100,6 @@ class Device(ABC):
 
     def install(self, monkeypatch: pytest.MonkeyPatch, folder: Path, modules: Sequence[Any]) -> None:
         """Let modules, and those that all programs share, find this device."""
-        self.folder = folder
         modules = (programs, values, stored_values, stored_program, exchange, parts_layout, slots, *modules)
         host_engine.install(monkeypatch, folder, modules)
         made = {"load": self.load, "capture": self.capture, "cuda_device": lambda: self.facts}
@@ -140,25 +112,8 @@ class Device(ABC):
         monkeypatch.setattr(programs, "spare_stream", lambda: contextlib.nullcontext(host_engine.HostStream()))
 
 
-class CompiledDevice(Device):
-    """Kernels of sources that g++ takes; `threads.order` is the order of their threads."""
-
-    def __init__(self, facts: Any, libraries: Path, *sources: str) -> None:
-        super().__init__(facts)
-        self.sources = sources
-        self.threads = SimpleNamespace(folder=libraries, order=0, launches=[], shared_per_block=2**16)
-
-    def player(self, stem: str) -> Callable[..., None] | None:
-        return partial(self.steps, source=stem) if stem in self.sources else None
-
-    def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
-        """The kernel of that name."""
-        module = host_engine.load(Path(f"{launched.pop('source')}.cu"), macros, device=self.threads)
-        module.kernel(launched.pop("name")).launch(args=args, **launched)
-
-
 def poisoned_powers(
-    device: CompiledDevice, program: Any, x: Any, coefficients: Any, *, aliased: bool = False, held: Sequence[Any] = ()
+    device: Device, program: Any, x: Any, coefficients: Any, *, aliased: bool = False, held: Sequence[Any] = ()
 ) -> Any:
     """What a call finds in memory that was poisoned, the same bits in every order of threads.
 

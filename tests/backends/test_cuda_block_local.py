@@ -1,17 +1,19 @@
-"""Layouts of `resident` and `ghost` on the GPU, interpreted on the CPU against the reference."""
+"""Layouts of `resident` and `ghost` on the GPU, and their kernel on the host, by threads in several orders."""
 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from parts_interpreter import interpret, shared_bytes
+from program_on_host import Device, poisoned_powers
 from test_contract import make_matrix, random_numbers
-from test_cuda_wavefront_layout import NOT_FULL, storable
+from test_cuda_wavefront_layout import NOT_FULL, in_turn, storable
 
 from akx.backends import reference
 from akx.backends.cuda.device.facts import CudaDevice
@@ -20,9 +22,10 @@ from akx.backends.cuda.schedules.ghost import schedule as ghost
 from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.schedules.resident import search as resident_offers_search
-from akx.backends.cuda.value_compression.encodings import FULL, HALF, STORED, TABLE, encoded, table_bytes, way_of
+from akx.backends.cuda.value_compression.encodings import FULL, HALF, STORED, TABLE, table_bytes, way_of
 from akx.backends.cuda.variants.block_local import clusters
 from akx.backends.cuda.variants.block_local import cost as parts_work
+from akx.backends.cuda.variants.block_local import program as parts
 from akx.backends.cuda.variants.block_local.layout import (
     ALONE,
     CLUSTER,
@@ -33,7 +36,8 @@ from akx.backends.cuda.variants.block_local.layout import (
     held_registers,
     slot_bytes,
 )
-from akx.backends.cuda.variants.block_local.shapes import column_shapes, padding, shape_of
+from akx.backends.cuda.variants.block_local.program import PartsProgram
+from akx.backends.cuda.variants.block_local.shapes import FLAGS, STAGED, column_shapes, padding, shape_of
 from akx.backends.schedule import as_coefficients
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
@@ -120,53 +124,113 @@ RESIDENT = [
 ]
 
 
-@pytest.mark.parametrize(("name", "variant", "options"), RESIDENT)
-@pytest.mark.parametrize("partitioner", ["natural", "metis"])
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
-def test_resident_layouts(name: str, variant: str, options: Any, partitioner: str, dtype: str) -> None:
-    matrix, device, k = make(name, dtype), small_gpu(), 4
-    options = {"block": 256, "vectors": 2, **options}
-    plan = Plan("cuda", "resident", variant, partitioner, k, k, options=options)
-    assert resident.SCHEDULE.feasible(plan, matrix, device) is None
-    laid_out, zones = resident_layout.lay_out_resident(matrix, plan, device)
-    assert laid_out.shared <= device.shared_per_block
-    x, coefficients = start(matrix, 2, 1), basis(k, matrix.dtype)
-    depth = int(options.get("depth", 1))
+on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
+    return block_local_device(monkeypatch, tmp_path)
+
+
+def block_local_device(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Device:
+    found = Device(small_gpu(), folder, "parts")
+    found.install(monkeypatch, folder, [parts])
+    return found
+
+
+def resident_program(device: Device, matrix: Matrix, plan: Plan, facts: CudaDevice) -> tuple[LaidOut, PartsProgram]:
+    """A matrix in parts, and its program, with values stored as the plan says."""
+    device.facts, depth = facts, plan.typed.depth
+    assert resident.SCHEDULE.feasible(plan, matrix, facts) is None
+    laid_out, zones = resident_layout.lay_out_resident(matrix, plan, facts)
+    assert laid_out.way == way_of(plan)
     active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
-    out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, (k,), active, depth)
+    per_sm = plan.typed.blocks_per_sm
+    assert laid_out.shared + STATIC <= min(facts.shared_per_block, facts.shared_per_sm // per_sm - 1024)
+    return laid_out, PartsProgram(matrix, laid_out, plan, (plan.k,), active, per_sm, way_of(plan))
+
+
+def ghost_program(device: Device, matrix: Matrix, plan: Plan, facts: CudaDevice) -> PartsProgram:
+    device.facts = facts
+    assert ghost.SCHEDULE.feasible(plan, matrix, facts) is None
+    laid_out, active, steps = ghost_layout.lay_out_ghost(matrix, plan, facts)
+    assert laid_out.mode == (ALONE if plan.typed.cluster == 1 else CLUSTER)
+    return PartsProgram(matrix, laid_out, plan, steps, active, plan.typed.blocks_per_sm)
+
+
+def check(device: Device, matrix: Matrix, program: PartsProgram, vectors: int = 2) -> Any:
+    """The powers, which are right."""
+    x, coefficients = start(matrix, vectors, 1), basis(program.k, matrix.dtype)
+    out = poisoned_powers(device, program, x, coefficients)
     assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+    return out
+
+
+def needs_all_its_shared_memory(device: Device, matrix: Matrix, program: PartsProgram, vectors: int = 2) -> None:
+    """With 16 bytes less the last of what a block has there is beyond."""
+    device.less = 16
+    with pytest.raises(AssertionError, match="or touch what is beyond shared memory"):
+        check(device, matrix, program, vectors)
+    device.less = 0
+
+
+@on_the_host
+@pytest.mark.parametrize(("name", "variant", "options"), RESIDENT)
+@pytest.mark.parametrize(
+    ("partitioner", "dtype", "more"), [("natural", "float64", {}), ("metis", "complex64", {"exchange": FLAGS})]
+)
+def test_resident_layouts(
+    device: Device, name: str, variant: str, options: Any, partitioner: str, dtype: str, more: Any
+) -> None:
+    matrix, k = make(name, dtype), 4
+    plan = Plan("cuda", "resident", variant, partitioner, k, k, options={"block": 256, "vectors": 2, **options, **more})
+    laid_out, program = resident_program(device, matrix, plan, small_gpu())
+    check(device, matrix, program)
+    needs_all_its_shared_memory(device, matrix, program)
     entries = laid_out.parts.entry
     found = np.unique(entries[entries > 0])
     assert np.array_equal(found, np.arange(1, matrix.nnz + 1))
-    assert depth > 1 or np.array_equal(np.sort(entries[entries > 0]), np.arange(1, matrix.nnz + 1))
+    assert plan.typed.depth > 1 or np.array_equal(np.sort(entries[entries > 0]), np.arange(1, matrix.nnz + 1))
 
 
-def powers(matrix: Matrix, plan: Plan, device: CudaDevice, x: Any, coefficients: Any) -> tuple[LaidOut, Any]:
-    """A matrix in parts, and the powers by these, with values stored as the plan says."""
-    laid_out, zones = resident_layout.lay_out_resident(matrix, plan, device)
-    assert laid_out.way == way_of(plan)
-    depth = plan.typed.depth
-    active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
-    found = encoded(matrix.data, laid_out.way)
-    assert found is not None
-    values = laid_out.values(found.stored)
+@on_the_host
+@pytest.mark.parametrize(
+    ("name", "variant", "more", "dtype"),
+    in_turn(
+        [
+            ("delaunay", "1x1-1", {}),
+            ("delaunay", "1x1-2", {"vectors": 4, "held_slices": 1, "held_slots": 2}),
+            ("brick", "3x3-2", {"vectors": 2}),
+            ("mixed", "3x3-2", {"vectors": 2, "blocks_per_sm": 2}),
+            ("shuffled", "2x6-1", {"vectors": 2}),
+        ],
+        ("float64",),
+        ("complex64",),
+    ),
+)
+def test_results_that_come_through_a_stage(device: Device, name: str, variant: str, more: Any, dtype: str) -> None:
+    """Of more steps than there are in the stage at a time, and of one and two."""
+    matrix = make(name, dtype)
+    for k in (1, 2, 6):
+        options = {"block": 256, "results": STAGED, **more}
+        plan = Plan("cuda", "resident", variant, "metis", k, k, options=options)
+        _, program = resident_program(device, matrix, plan, small_gpu(3, 200_000))
+        check(device, matrix, program, 5)
+    needs_all_its_shared_memory(device, matrix, program, 5)
+
+
+def is_right_in_every_way(device: Device, matrix: Matrix, plan: Plan, facts: CudaDevice) -> LaidOut:
+    """Right, and the same bits as with values in full: products are, and slots of a row are added up in order."""
+    laid_out, program = resident_program(device, matrix, plan, facts)
     slots = laid_out.parts.entry.size // laid_out.parts.shape.slot
     columns = 0 if laid_out.way == TABLE else laid_out.parts.columns.nbytes
-    assert values.nbytes + columns == slots * slot_bytes(laid_out.parts.shape, matrix.dtype, laid_out.way)
-    assert laid_out.shared == shared_bytes(laid_out, values, plan.k, matrix.dtype, found.table)
-    per_sm = plan.typed.blocks_per_sm
-    assert laid_out.shared + STATIC <= min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
-    return laid_out, interpret(laid_out, values, x, coefficients, (plan.k,), active, depth, table=found.table)
-
-
-def is_right_in_every_way(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
-    """Right, and the same bits as with values in full: products are, and slots of a row are added up in order."""
-    assert resident.SCHEDULE.feasible(plan, matrix, device) is None
-    x, coefficients = start(matrix, 2, 1), basis(plan.k, matrix.dtype)
-    laid_out, out = powers(matrix, plan, device, x, coefficients)
-    assert reference.error_ratio(matrix, out, x, coefficients) <= 1
-    full, in_full = powers(matrix, plan.replace(options={**plan.options, "stored": FULL}), device, x, coefficients)
-    assert out.tobytes() == in_full.tobytes()
+    stored = program._values.nbytes + columns
+    assert stored == slots * slot_bytes(laid_out.parts.shape, matrix.dtype, laid_out.way)
+    out = check(device, matrix, program)
+    needs_all_its_shared_memory(device, matrix, program)
+    plan = plan.replace(options={**plan.options, "stored": FULL})
+    full, program = resident_program(device, matrix, plan, facts)
+    assert out.tobytes() == check(device, matrix, program).tobytes()
     assert laid_out.parts.far_slots <= full.parts.far_slots
     return laid_out
 
@@ -194,34 +258,35 @@ BLOCK_LAYOUTS = [
 ]
 
 
+@on_the_host
 @pytest.mark.parametrize(
-    ("way", "dtype", "name", "variant", "options"),
-    [
-        (way, dtype, *case)
-        for way, dtype in NOT_FULL
-        for case in STORED_LAYOUTS + (BLOCK_LAYOUTS if way == HALF else [])
-    ],
+    ("name", "variant", "options", "way", "dtype"),
+    in_turn(STORED_LAYOUTS, *NOT_FULL) + in_turn(BLOCK_LAYOUTS, *NOT_FULL[:2]),
 )
 @pytest.mark.parametrize("partitioner", ["natural", "metis"])
-def test_stored_layouts(name: str, variant: str, options: Any, partitioner: str, way: str, dtype: str) -> None:
+def test_stored_layouts(
+    device: Device, name: str, variant: str, options: Any, partitioner: str, way: str, dtype: str
+) -> None:
     matrix, k = storable(make(name, dtype), way, 3), 4
     options = {"block": 256, "vectors": 2, "stored": way, **options}
     plan = Plan("cuda", "resident", variant, partitioner, k, k, options=options)
-    is_right_in_every_way(matrix, plan, small_gpu(shared=60_000))
+    is_right_in_every_way(device, matrix, plan, small_gpu(shared=60_000))
 
 
-@pytest.mark.parametrize("shared", [4_500, 8_000, 227 * 1024])
-@pytest.mark.parametrize(("way", "dtype"), NOT_FULL)
-def test_tiers_of_stored_values(way: str, dtype: str, shared: int) -> None:
+@on_the_host
+@pytest.mark.parametrize(
+    ("shared", "way", "dtype"), in_turn([(4_500,), (8_000,), (227 * 1024,)] * 2, *NOT_FULL[:4], *NOT_FULL[:3:-1])
+)
+def test_tiers_of_stored_values(device: Device, way: str, dtype: str, shared: int) -> None:
     """Slots in registers, shared and global memory: words are the same in all of them."""
-    matrix, device = storable(make("27-point", dtype), way, 3), small_gpu(4, shared)
+    matrix, facts = storable(make("27-point", dtype), way, 3), small_gpu(4, shared)
     tiers = set()
     for held in (0, 1):
         options = {"block": 256, "held_slices": held, "held_slots": 3 if held else 1, "stored": way, "x": "global"}
         plan = Plan("cuda", "resident", "1x1-1", k=3, k_per_pass=3, options=options)
-        parts = is_right_in_every_way(matrix, plan, device).parts
-        tiers |= {"near"} if parts.slices["nears"].any() else set()
-        tiers |= {"far"} if parts.slices["fars"].any() else set()
+        found = is_right_in_every_way(device, matrix, plan, facts).parts
+        tiers |= {"near"} if found.slices["nears"].any() else set()
+        tiers |= {"far"} if found.slices["fars"].any() else set()
     assert tiers == ({"near"} if shared > 200_000 else {"near", "far"})
 
 
@@ -347,18 +412,17 @@ def test_a_table_has_to_fit_beside_x(vectors: int, per_sm: int) -> None:
     resident_layout.lay_out_resident(matrix, in_full, device)
 
 
+@on_the_host
 @pytest.mark.parametrize("shared", [6_000, 12_000, 227 * 1024])
-def test_tiers(shared: int) -> None:
+def test_tiers(device: Device, shared: int) -> None:
     """With little shared memory the rest is far, with much of it nothing is; each place is right."""
-    matrix, device = make("27-point", "float64"), small_gpu(4, shared)
+    matrix, facts = make("27-point", "float64"), small_gpu(4, shared)
     for held in (0, 1):
         options = {"block": 256, "held_slices": held, "held_slots": 3 if held else 1}
         plan = Plan("cuda", "resident", "1x1-1", k=3, k_per_pass=3, options=options)
-        laid_out, _ = resident_layout.lay_out_resident(matrix, plan, device)
+        laid_out, program = resident_program(device, matrix, plan, facts)
         assert (laid_out.parts.far_slots == 0) == (shared > 200_000)
-        x, coefficients = start(matrix, 1, 1), basis(3, matrix.dtype)
-        out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, (3,))
-        assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+        check(device, matrix, program, 1)
 
 
 GHOST = [
@@ -383,20 +447,18 @@ GHOST = [
 ]
 
 
-@pytest.mark.parametrize(("name", "variant", "k", "depth", "options"), GHOST)
+@on_the_host
+@pytest.mark.parametrize(
+    ("name", "variant", "k", "depth", "options", "dtype"), in_turn(GHOST, ("float64",), ("complex128",))
+)
 @pytest.mark.parametrize("partitioner", ["natural", "metis"])
-@pytest.mark.parametrize("dtype", ["float64", "complex128"])
-def test_ghost_layouts(name: str, variant: str, k: int, depth: int, options: Any, partitioner: str, dtype: str) -> None:
-    matrix, device = make(name, dtype), small_gpu(3, 227 * 1024)
+def test_ghost_layouts(
+    device: Device, name: str, variant: str, k: int, depth: int, options: Any, partitioner: str, dtype: str
+) -> None:
+    matrix = make(name, dtype)
     options = {"block": 256, "vectors": 1, **options}
     plan = Plan("cuda", "ghost", variant, partitioner, k, depth, options=options)
-    assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
-    laid_out, active, steps = ghost_layout.lay_out_ghost(matrix, plan, device)
-    cluster = int(options.get("cluster", 1))
-    assert laid_out.mode == (ALONE if cluster == 1 else CLUSTER)
-    x, coefficients = start(matrix, 2, 1), basis(k, matrix.dtype)
-    out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, steps, active, cluster=cluster)
-    assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+    check(device, matrix, ghost_program(device, matrix, plan, small_gpu(3, 227 * 1024)))
 
 
 def test_blocks_that_do_not_fit_are_made_smaller() -> None:
@@ -417,35 +479,27 @@ def test_dense_blocks_are_found() -> None:
     assert {bc for _, bc in column_shapes(make("9-point", "float64"))} == {1}
 
 
+@on_the_host
 @pytest.mark.parametrize("kind", ["band", "empty", "dense row", "disconnected", "holes", "blocks", "random"])
 @pytest.mark.parametrize("n", [1, 2, 33, 402])
-def test_awkward_matrices(kind: str, n: int) -> None:
+def test_awkward_matrices(device: Device, kind: str, n: int) -> None:
     """Rows without entries, one row with all of them, parts without rows: by every schedule that takes them."""
-    matrix, device, k = make_matrix(kind, n, "float64", n), small_gpu(6, 100_000), 4
-    x, coefficients = start(matrix, 1, 1), basis(k, matrix.dtype)
-    truth = reference.reference(matrix, x, coefficients)
+    matrix, facts, k = make_matrix(kind, n, "float64", n), small_gpu(6, 100_000), 4
     for options in ({}, {"depth": 2}, {"x": "global"}, {"held_slices": 1, "held_slots": 2}):
         for variant in ("1x1-1", "1x1-4", "3x3-2"):
             plan = Plan("cuda", "resident", variant, k=k, k_per_pass=k, options={"block": 256, **options})
-            if resident.SCHEDULE.feasible(plan, matrix, device) is not None:
+            if resident.SCHEDULE.feasible(plan, matrix, facts) is not None:
                 continue
-            depth = int(options.get("depth", 1))
             try:
-                laid_out, zones = resident_layout.lay_out_resident(matrix, plan, device)
+                _, program = resident_program(device, matrix, plan, facts)
             except InfeasibleError:
-                assert depth > 1
+                assert plan.typed.depth > 1
                 continue
-            active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
-            out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, (k,), active, depth)
-            assert truth.error_ratio(out) <= 1, plan.label()
+            check(device, matrix, program, 1)
     for cluster, partitioner in ((1, "natural"), (2, "natural"), (4, "natural"), (2, "metis")):
         options = {"block": 128, "cluster": cluster}
         plan = Plan("cuda", "ghost", "1x1-1", partitioner, k, 3, options=options)
-        assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
-        laid_out, active, steps = ghost_layout.lay_out_ghost(matrix, plan, device)
-        values = laid_out.parts.values(matrix.data)
-        out = interpret(laid_out, values, x, coefficients, steps, active, cluster=cluster)
-        assert truth.error_ratio(out) <= 1, plan.label()
+        check(device, matrix, ghost_program(device, matrix, plan, facts), 1)
 
 
 def test_clusters_need_hopper() -> None:

@@ -1,8 +1,4 @@
-"""`resident` with values stored in other ways than in full, and given new ones, without a device.
-
-The kernel of the program is the interpreter's (parts_interpreter.py), on what the program has put into memory of the
-host: the layout too is read from there.
-"""
+"""`resident` with values stored in other ways than in full, and given new ones, by its kernel on the host."""
 
 from __future__ import annotations
 
@@ -16,12 +12,10 @@ from typing import Any
 
 import host_engine
 import numpy as np
-import program_on_host
 import pytest
 import scipy.sparse as sp
 from nightly import mostly_nightly
-from parts_interpreter import interpret, shared_bytes
-from program_on_host import Call
+from program_on_host import Call, Device, drops_all_graphs, widens_narrow_values
 from test_contract import random_numbers
 from test_cuda_block_local import large, make, small_gpu
 from test_cuda_wavefront_layout import NOT_FULL, storable
@@ -49,14 +43,11 @@ from akx.backends.cuda.variants.block_local import exchange
 from akx.backends.cuda.variants.block_local import layout as block_layout
 from akx.backends.cuda.variants.block_local import layout_on_device as parts_layout
 from akx.backends.cuda.variants.block_local import program as parts
-from akx.backends.cuda.variants.block_local.layout import SHARED, STATIC, LaidOut, slot_bytes
+from akx.backends.cuda.variants.block_local.layout import slot_bytes
 from akx.backends.cuda.variants.block_local.program import PartsProgram
-from akx.backends.schedule import Coefficients
 from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
-from akx.formats.base import Pattern
-from akx.formats.block_local import NOWHERE, PART, SLICE, Blocked, Parts, Shape
 from benchmarks.gallery import stencil
 
 SCHEDULE: Any = registry.get("cuda", "resident")
@@ -70,137 +61,14 @@ LAYOUTS: list[tuple[str, dict[str, Option]]] = [
 ]
 
 
-class Device(program_on_host.Device):
-    """Kernels of the interpreter of parts.
-
-    Attributes
-    ----------
-    spare : list of int
-        Bytes of shared memory of each launch that are not used: none where as many start vectors are done at a time as
-        the layout is made for.
-    """
-
-    source = "parts"
-
-    def __init__(self, facts: Any) -> None:
-        super().__init__(facts)
-        self.spare: list[int] = []
-
-    def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
-        """The kernel of ``parts.cu``: its arguments are of the types it is compiled for."""
-        table_of = dict(zip(("parts", "slices", "rows", "neighbours", "active"), args, strict=False))
-        held, columns, table, tabled, coefficients, flags, x, out = args[5:13]
-        k, vectors, first, last, n, done, steps, depth, share = (int(one) for one in args[13:22])
-        stage, place_of, taken_from, chunk = args[22:26]
-        assert (done, steps, (vectors, n)) == (0, k, x.shape)
-        assert macros["AKX_VALUE"] == C_TYPES[x.dtype.name] == C_TYPES[table.dtype.name]
-        words = held.dtype == np.uint32
-        assert macros["AKX_STORED"] == ("u32" if words else C_TYPES[held.dtype.name])
-        assert (tabled > 0) == words
-        br, bc, lanes, slices, slots, threads, at_once, mode = (
-            int(macros[f"AKX_{name}"])
-            for name in ("BR", "BC", "LANES", "HELD_SLICES", "HELD_SLOTS", "THREADS", "VECTORS", "MODE")
-        )
-        assert (slices > 0) == (slots > 0)
-        shape = Shape(br, bc, lanes, threads // 32, slices, max(slots, 1))
-        rows, blocked = nodes_of(host_engine.seen(table_of["rows"]), bc, int(n), listed=bool(macros["AKX_LISTED"]))
-        found = Parts(
-            host_engine.seen(table_of["parts"]).view(PART),
-            host_engine.seen(table_of["slices"]).view(SLICE),
-            rows,
-            host_engine.seen(table_of["neighbours"]),
-            blocked,
-            host_engine.seen(columns),
-            np.zeros(0, np.uint32),
-            shape,
-            0,
-        )
-        way = TABLE if words else FULL if held.dtype == x.dtype else HALF
-        laid_out = LaidOut(found, mode, launched["shared"], at_once, way, int(chunk))
-        places = host_engine.seen(table)[: int(tabled)]
-        values = host_engine.seen(held)
-        self.spare.append(launched["shared"] - shared_bytes(laid_out, values, k, x.dtype, places))
-        assert self.spare[-1] >= 0
-        assert launched["grid"] == found.parts.size
-        assert launched["block"] == threads
-        assert launched["shared"] + STATIC <= self.facts.shared_per_block
-        assert launched["cooperative"]
-        # Columns are in the words, or beside the values.
-        assert columns.size == (1 if words else values.size // (br * bc))
-        staged = int(macros["AKX_STAGED"])
-        if staged:
-            assert (mode, depth) == (SHARED, 1)
-            assert stage.shape[0] == 4
-            assert stage.shape[1] >= at_once
-            assert (stage.shape[2], stage.dtype) == (n, x.dtype)
-            assert (chunk % bc == 0 or macros["AKX_LISTED"], chunk * x.dtype.itemsize % 16) == (True, 0)
-            assert flags.size == -(-found.parts.size // 32) * 32 + 1  # the counter in a line of its own
-            assert chunk * found.parts.size >= n
-        assert macros["AKX_STREAM"] == int(found.slices["fars"].any())
-        assert 0 <= share <= 16
-        turns = {depth: host_engine.seen(table_of["active"])} if mode == SHARED and depth > 1 else {}
-        triples = Coefficients(*host_engine.seen(coefficients).T)
-        count = host_engine.seen(flags)[: found.parts.size]
-        assert count.size == 0 or (count == count[0]).all()  # parts have done the same number of steps
-        for one in range(first, last, at_once):
-            group = slice(one, one + at_once)
-            given = np.ascontiguousarray(host_engine.seen(x)[group])
-            host_engine.seen(out)[:, group] = interpret(
-                laid_out, values, given, triples, (k,), turns, depth if turns else 1, table=places
-            )
-            count += np.uint32(k)
-            if staged:
-                found_out = host_engine.seen(out)[1:, group]
-                through_stage(found, host_engine.seen(place_of), host_engine.seen(taken_from), int(chunk), found_out)
-
-
-def nodes_of(words: Any, bc: int, n: int, *, listed: bool) -> tuple[Any, Blocked]:
-    """Numbers of nodes that the words name, and the rows of each."""
-    if not listed:
-        return words, Blocked(Pattern(np.zeros(n // bc + 1, np.uint32), words[:0], n // bc), bc, n)
-    rows, nodes = np.unique(words.reshape(-1, bc), axis=0, return_inverse=True)
-    assert np.array_equal(np.sort(rows[rows != NOWHERE]), np.arange(n))  # each row is of one node
-    pattern = Pattern(np.zeros(rows.shape[0] + 1, np.uint32), words[:0], rows.shape[0])
-    return nodes.ravel().astype(np.uint32), Blocked(pattern, bc, n, rows)
-
-
-def through_stage(found: Parts, place_of: Any, taken_from: Any, chunk: int, results: Any) -> None:
-    """Put results (steps, vectors, n) into the stage as parts do, and take them back in the order of rows, in place."""
-    stage, blocked = np.full(results.shape, np.nan, results.dtype), found.blocked
-    together = 1 if blocked.listed is not None else blocked.bc
-    words = blocked.words(found.rows)
-    assert place_of.size == words.size
-    assert np.array_equal(place_of == NOWHERE, words == NOWHERE)
-
-    def rows_and_places(part: Any, many: str) -> Any:
-        one = words.size // max(found.rows.size, 1)
-        named = slice(int(part["node"]) * one, int(part["node"] + part[many]) * one)
-        there = words[named] != NOWHERE
-        starts = (a[named][there].astype(np.int64)[:, None] * together for a in (words, place_of))
-        return ((start + np.arange(together)).ravel() for start in starts)
-
-    for part in found.parts:
-        rows, there = rows_and_places(part, "own")
-        assert np.isnan(stage[..., there]).all()
-        stage[..., there] = results[..., rows]
-    for part in found.parts:  # what is fetched is where its owner puts it
-        rows, there = rows_and_places(part, "nodes")
-        assert np.array_equal(stage[..., there], results[..., rows])
-    results[:] = np.nan
-    entry = np.arange(results.shape[-1])
-    assert taken_from.dtype == (np.uint16 if blocked.listed is None else np.uint32)
-    if blocked.listed is not None:
-        results[:] = stage[..., taken_from.astype(np.int64)]
-        return
-    begin = entry // chunk * chunk
-    taken = taken_from[entry // together].astype(np.int64) * together + entry % together
-    results[:] = stage[..., begin + taken]
-
-
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
-    found = Device(small_gpu(3, 11_000))
-    found.install(monkeypatch, tmp_path, [parts, resident])
+    return resident_device(monkeypatch, tmp_path)
+
+
+def resident_device(monkeypatch: pytest.MonkeyPatch, folder: Path, *modules: Any) -> Device:
+    found = Device(small_gpu(3, 11_000), folder, "parts")
+    found.install(monkeypatch, folder, [parts, resident, *modules])
     return found
 
 
@@ -293,9 +161,7 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
     of_layout = [program._values, program._columns, program._table, program._flags, *program._tables]
     of_layout += program._stage if plan.typed.results == "staged" else program._ring
     assert {id(array) for array in (*of_layout, *program._active.values())} == held  # all else is given back
-    spare = len(device.spare)
     call.is_right(other)
-    assert min(device.spare[:spare]) == min(device.spare[spare:]) == 0
     whole = prepared(other, in_full(plan)).nbytes
     assert program.nbytes == whole
     now = state_of(program)
@@ -325,7 +191,7 @@ def test_tiers_of_the_program(device: Device, order: str, options: dict[str, Opt
 def test_graphs_of_other_arrays_are_dropped_too(device: Device) -> None:
     matrix, other = storable(matrix_of("float64"), TABLE, 0), matrix_of("float64", 9)
     call = Call(prepared(matrix, plan_of(TABLE)), matrix)
-    program_on_host.drops_all_graphs(call, matrix, other)
+    drops_all_graphs(call, matrix, other)
 
 
 @pytest.mark.parametrize("source", ["host", "device"])
@@ -362,7 +228,7 @@ def test_narrow_values_of_the_device_are_widened(device: Device) -> None:
     device.facts = small_gpu(3, 16_000)
     matrix = storable(matrix_of("complex128"), HALF, 0)
     call = Call(prepared(matrix, plan_of(HALF)), matrix)
-    program_on_host.widens_narrow_values(call, matrix)
+    widens_narrow_values(call, matrix)
 
 
 def test_dense_blocks_in_half_the_bytes(device: Device) -> None:

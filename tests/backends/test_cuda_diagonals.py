@@ -1,16 +1,20 @@
-"""`resident` with diagonals: its layout read on the CPU as the kernel reads it, against the reference."""
+"""`resident` with diagonals: its layout, and its kernel on the host, by threads in several orders."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from program_on_host import Device, poisoned_powers
 from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
 from test_cuda_block_local import make, small_gpu
 
 from akx.backends import reference
+from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.variants import diagonals
 from akx.backends.cuda.variants.block_local.program import KeptShare
@@ -24,85 +28,24 @@ from akx.formats.base import pattern_of
 from akx.formats.slice_diagonals import WARP, diagonals_of
 from benchmarks import gallery
 
-
-def interpret(laid_out: LaidOut, n: int, values: Any, x: Any, coefficients: Coefficients) -> Any:
-    """out (k+1, b, n) as ``diagonals.cuh`` computes it; what is not there yet is NaN."""
-    dealt, k = laid_out.deal, coefficients.a.size
-    rounded = -(-laid_out.held_slots // 4) * 4 if laid_out.held_slices else 0
-    out = np.full((k + 1, *x.shape), np.nan, dtype=x.dtype)
-    now, before = [], []
-    for part in dealt.parts:
-        row = int(part["low"]) + np.arange(int(part["span"]))
-        inside = (row >= 0) & (row < n)
-        window = np.zeros((x.shape[0], row.size), dtype=x.dtype)
-        window[:, inside] = x[:, row[inside]]
-        now.append(window)
-        before.append(np.zeros_like(window))
-        own = slice(int(part["row"]), int(part["row"]) + int(part["rows"]))
-        out[0][:, own] = x[:, own]
-    owner = np.repeat(np.arange(dealt.parts.size), dealt.parts["rows"])
-    for j in range(k):
-        a, b, c = coefficients.a[j], coefficients.b[j], coefficients.c[j]
-        published = np.zeros(n, dtype=bool)
-        for g, part in enumerate(dealt.parts):
-            slices, border = int(part["slices"]), int(part["border"])
-            window, new, start = now[g], before[g], int(part["row"]) - int(part["low"])
-            assert border <= slices
-            seen = []
-            for s in range(slices):
-                if s >= border and s % laid_out.warps == laid_out.warps - 1:
-                    continue  # the warp waits for the neighbours
-                piece = dealt.slices[int(part["slice"]) + s]
-                place = int(piece["number"])
-                seen.append(place)
-                row = place * WARP + np.arange(WARP)
-                offsets = dealt.offsets[int(part["offset"]) :][: int(part["offsets"])]
-                total = np.zeros((x.shape[0], WARP), dtype=x.dtype)
-
-                def slot(number: int) -> Any:
-                    return values[number * WARP :][:WARP]
-
-                if s < laid_out.held_slices * laid_out.warps:
-                    for q in range(laid_out.held_slots):
-                        held = slot(int(part["held"]) + s * laid_out.held_slots + q)
-                        at = (2 * s + (np.arange(WARP) >= piece["cut"])) * rounded + q
-                        total += held * window[:, start + row + offsets[at]]
-                near, far = int(part["near"]) + int(piece["near"]), int(piece["far"])
-                assert piece["near"] + piece["nears"] + piece["near_scattered"] <= part["nears"]
-                numbers = [near + q for q in range(piece["nears"])] + [far + q for q in range(piece["fars"])]
-                lists = int(piece["offset"]) + (np.arange(WARP) >= piece["cut"]) * len(numbers)
-                for q, number in enumerate(numbers):
-                    total += slot(number) * window[:, start + row + offsets[lists + q]]
-                assert piece["column"] + piece["near_scattered"] <= part["columns"]
-                first = int(part["column"]) + int(piece["column"])
-                pairs = [(near + int(piece["nears"]) + q, first + q) for q in range(piece["near_scattered"])]
-                first = int(piece["far_column"])
-                pairs += [(far + int(piece["fars"]) + q, first + q) for q in range(piece["far_scattered"])]
-                for number, column in pairs:
-                    total += slot(number) * window[:, dealt.columns[column * WARP :][:WARP]]
-                mine = row < part["rows"]
-                here = (start + row)[mine]
-                new[:, here] = a * total[:, mine] + b * window[:, here] + (c * new[:, here] if c else 0)
-                out[j + 1][:, int(part["row"]) + row[mine]] = new[:, here]
-                published[int(part["row"]) + row[mine]] = s < border
-            assert sorted(seen) == list(range(-(-int(part["rows"]) // WARP)))
-        for g, part in enumerate(dealt.parts):
-            row = int(part["low"]) + np.arange(int(part["span"]))
-            halo = (row >= 0) & (row < n) & ((row < part["row"]) | (row >= int(part["row"]) + int(part["rows"])))
-            assert published[row[halo]].all()
-            near = dealt.neighbours[int(part["neighbour"]) :][: int(part["neighbours"])]
-            assert set(owner[row[halo]]) == set(near.tolist())
-            before[g][:, halo] = out[j + 1][:, row[halo]]
-            now[g], before[g] = before[g], now[g]
-    return out
+on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
 
-def check(matrix: Matrix, plan: Plan, device: Any, x: Any, coefficients: Coefficients) -> LaidOut:
-    laid_out = diagonals.lay_out(matrix, plan, device)
-    assert laid_out.shared <= device.shared_per_block
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
+    found = Device(small_gpu(), tmp_path, "diagonals")
+    found.install(monkeypatch, tmp_path, [diagonals])
+    return found
+
+
+def check(device: Device, matrix: Matrix, plan: Plan, facts: CudaDevice, x: Any, coefficients: Coefficients) -> LaidOut:
+    """The layout, by which the kernel is right in every order of threads, in as much shared memory as it says."""
+    device.facts, laid_out = facts, diagonals.lay_out(matrix, plan, facts)
+    assert laid_out.shared <= facts.shared_per_block
     entries = laid_out.deal.entry
     assert np.array_equal(np.sort(entries[entries > 0]), np.arange(1, matrix.nnz + 1))
-    out = interpret(laid_out, matrix.n, laid_out.deal.values(matrix.data), x, coefficients)
+    program = diagonals.DiagonalsProgram(matrix, laid_out, plan)
+    out = poisoned_powers(device, program, x, coefficients)
     assert reference.error_ratio(matrix, out, x, coefficients) <= 1, plan.label()
     return laid_out
 
@@ -110,10 +53,11 @@ def check(matrix: Matrix, plan: Plan, device: Any, x: Any, coefficients: Coeffic
 HELD = [{}, {"held_slices": 1, "held_slots": 4}, {"held_slices": 8, "held_slots": 3}, {"vectors": 2}]
 
 
+@on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [1, 31, 33, 1009])
-def test_awkward_matrices(kind: str, n: int, dtype: str) -> None:
+def test_awkward_matrices(device: Device, kind: str, n: int, dtype: str) -> None:
     """Whatever the pattern is: the layout itself asks for no diagonals, only the space does."""
     matrix, k = make_matrix(kind, n, dtype, n), 4
     rng = np.random.default_rng(n)
@@ -121,12 +65,13 @@ def test_awkward_matrices(kind: str, n: int, dtype: str) -> None:
     coefficients = make_coefficients("chebyshev", k, dtype, rng)
     for held in HELD:
         plan = Plan("cuda", "resident", DIA, k=k, k_per_pass=k, options={"block": 256, **held})
-        check(matrix, plan, small_gpu(6, 120_000), x, coefficients)
+        check(device, matrix, plan, small_gpu(6, 120_000), x, coefficients)
 
 
+@on_the_host
 @pytest.mark.parametrize("name", ["mc2depi", "pentadiagonal", "9-point", "27-point", "brick"])
 @pytest.mark.parametrize("shared", [9_000, 12_000, 60_000])
-def test_stencils_in_three_tiers(name: str, shared: int) -> None:
+def test_stencils_in_three_tiers(device: Device, name: str, shared: int) -> None:
     matrix, k = make(name, "float64"), 5
     rng = np.random.default_rng(1)
     x, coefficients = rng.standard_normal((1, matrix.n)), make_coefficients("newton", k, "float64", rng)
@@ -134,7 +79,7 @@ def test_stencils_in_three_tiers(name: str, shared: int) -> None:
     for held in HELD[:3]:
         plan = Plan("cuda", "resident", DIA, k=k, k_per_pass=k, options={"block": 256, **held})
         try:
-            laid_out = check(matrix, plan, small_gpu(4, shared), x, coefficients)
+            laid_out = check(device, matrix, plan, small_gpu(4, shared), x, coefficients)
         except InfeasibleError:
             assert shared < 60_000
             continue

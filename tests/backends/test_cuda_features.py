@@ -12,7 +12,7 @@ import host_engine
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from program_on_host import CompiledDevice
+from program_on_host import Device
 from test_cuda_layouts import H100
 from test_cuda_lengths import rows_of_lengths
 
@@ -47,15 +47,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch, built: Any) -> CompiledDevice:
-    found = CompiledDevice(H100, built, "features", "transpose")
+def device(monkeypatch: pytest.MonkeyPatch, built: Any) -> Device:
+    found = Device(H100, built, "features", "transpose")
     found.install(monkeypatch, built, [features, transpose])
     return found
 
 
 @pytest.fixture
-def predicting(monkeypatch: pytest.MonkeyPatch, built: Any) -> CompiledDevice:
-    found = CompiledDevice(H100, built, "features", "transpose", "lengths", "slots", "translate", "canonical")
+def predicting(monkeypatch: pytest.MonkeyPatch, built: Any) -> Device:
+    found = Device(H100, built, "features", "transpose", "lengths", "slots", "translate", "canonical")
     found.install(monkeypatch, built, [features, transpose, lengths, slots, translate, device_matrix])
     for name, few in {"_BLOCK": 32, "_PER_PART": 1, "_PER_SLICE": 1}.items():  # each thread takes its time here
         monkeypatch.setattr(features, name, few)
@@ -162,7 +162,7 @@ def is_the_hosts(A: Any, send: Any) -> None:
 
 @on_the_host
 @pytest.mark.parametrize("name", patterns())
-def test_it_is_the_hosts(device: CompiledDevice, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_the_hosts(device: Device, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     device.threads.order = 7
     monkeypatch.setattr(features, "_WORDS", 40)  # bits of some parts at a time
     monkeypatch.setattr(features, "_LONG", 16)
@@ -170,7 +170,7 @@ def test_it_is_the_hosts(device: CompiledDevice, name: str, monkeypatch: pytest.
 
 
 @on_the_host
-def test_columns_with_more_entries_than_are_counted(device: CompiledDevice) -> None:
+def test_columns_with_more_entries_than_are_counted(device: Device) -> None:
     counts = np.array([5, 9000, 0, 4095, 4096, 4097, 1, 1], np.uint32)
     there, total = host_engine.to_device(counts), int(counts.sum())
     for most in range(1, 9):
@@ -251,9 +251,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @on_the_host
 @pytest.mark.parametrize("name", predicted_patterns())
-def test_a_prediction_is_the_hosts_and_no_entry_comes_down(
-    predicting: CompiledDevice, looked_at: None, name: str
-) -> None:
+def test_a_prediction_is_the_hosts_and_no_entry_comes_down(predicting: Device, looked_at: None, name: str) -> None:
     predicts_the_same(name, host_engine.to_device)
 
 
@@ -265,9 +263,7 @@ def test_a_prediction_on_a_gpu(looked_at: None, name: str) -> None:
 
 
 @on_the_host
-def test_a_matrix_of_the_host_is_sent_to_be_looked_at(
-    predicting: CompiledDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_matrix_of_the_host_is_sent_to_be_looked_at(predicting: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large ones, once; what is found is known of it, and nothing of the device is kept."""
     monkeypatch.setattr(features, "cuda_missing", lambda: None)
     monkeypatch.setattr(features, "cuda_device", lambda ordinal=0: H100)

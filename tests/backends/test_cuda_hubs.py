@@ -15,7 +15,7 @@ import host_engine
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from program_on_host import CompiledDevice, poisoned_powers
+from program_on_host import Device, poisoned_powers
 from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
 from test_cuda import run_twice
 from test_cuda_layouts import H100
@@ -192,20 +192,20 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> CompiledDevice:
-    found = CompiledDevice(SimpleNamespace(sms=_SMS), libraries, "hubs", "hubs_layout", "lengths", "transpose")
+def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Device:
+    found = Device(SimpleNamespace(sms=_SMS), libraries, "hubs", "hubs_layout", "lengths", "transpose")
     found.install(monkeypatch, libraries, [hubs, swept, lengths, transpose])
     monkeypatch.setattr(hubs, "THREADS", _THREADS)
     return found
 
 
-def program_of(device: CompiledDevice, matrix: Matrix, k: int, room: int) -> HubsProgram:
+def program_of(device: Device, matrix: Matrix, k: int, room: int) -> HubsProgram:
     once = matrix.dtype.name in ("float32", "complex128")
     plan = Plan("cuda", "sweep", HUBS, k=k, k_per_pass=1, options={"hubs": room, "once": once})
     return HubsProgram(matrix, plan, device.facts, FULL)
 
 
-def powers(device: CompiledDevice, program: HubsProgram, x: Any, coefficients: Coefficients, aliased: bool) -> Any:
+def powers(device: Device, program: HubsProgram, x: Any, coefficients: Coefficients, aliased: bool) -> Any:
     """What a call finds in memory that was poisoned, the program's own included."""
     held = program._hub, *program._shares
     return poisoned_powers(device, program, x, coefficients, aliased=aliased, held=held)
@@ -222,7 +222,7 @@ def is_the_hosts(matrix: Matrix, room: int, runs: int) -> None:
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
 
 
-def check(device: CompiledDevice, matrix: Matrix, turn: int, room: int = 1) -> None:
+def check(device: Device, matrix: Matrix, turn: int, room: int = 1) -> None:
     """One or two start vectors, in both ways; 1 KiB holds 64 to 256 hubs."""
     rng, k = np.random.default_rng(turn), (3, 1, 4, 2)[turn % 4]
     basis = ("chebyshev", "newton", "monomial")[turn % 3]
@@ -239,7 +239,7 @@ def check(device: CompiledDevice, matrix: Matrix, turn: int, room: int = 1) -> N
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_kernels_are_right_on_the_host(device: CompiledDevice, kind: str, dtype: str) -> None:
+def test_kernels_are_right_on_the_host(device: Device, kind: str, dtype: str) -> None:
     first = KINDS.index(kind) + DTYPES.index(dtype)
     for turn, n in enumerate((1, 3, 37, 700), first):
         check(device, make_matrix(kind, n, dtype, turn), turn, room=(1, 32)[turn // 4 % 2])
@@ -247,7 +247,7 @@ def test_kernels_are_right_on_the_host(device: CompiledDevice, kind: str, dtype:
 
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_graphs_are_right_on_the_host(device: CompiledDevice, dtype: str) -> None:
+def test_graphs_are_right_on_the_host(device: Device, dtype: str) -> None:
     """Also where chunks are fewer than runs, some of which have none, and rows go on from one to the next."""
     for turn, n in enumerate((40, 60, 80, 120, 1009)):
         check(device, graph(n, dtype), turn)
@@ -255,7 +255,7 @@ def test_graphs_are_right_on_the_host(device: CompiledDevice, dtype: str) -> Non
 
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_random_patterns_are_right_on_the_host(device: CompiledDevice, dtype: str) -> None:
+def test_random_patterns_are_right_on_the_host(device: Device, dtype: str) -> None:
     rng = np.random.default_rng(DTYPES.index(dtype))
     for turn, density in enumerate((0.0, 0.002, 0.01, 0.05, 0.15, 0.3)):
         n = int(rng.integers(20, 400))
@@ -270,7 +270,7 @@ def test_random_patterns_are_right_on_the_host(device: CompiledDevice, dtype: st
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [64, 128, 256, 512])
-def test_runs_that_end_with_rows_on_the_host(device: CompiledDevice, size: int, dtype: str) -> None:
+def test_runs_that_end_with_rows_on_the_host(device: Device, size: int, dtype: str) -> None:
     """Every run of 1024 slots does, or is an entry too short or too long for it; one is of empty rows."""
     rng = np.random.default_rng(size)
     for more in (0, 1, -1):
@@ -290,7 +290,7 @@ def test_runs_that_end_with_rows_on_the_host(device: CompiledDevice, size: int, 
 
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_new_values_on_the_host(device: CompiledDevice, dtype: str) -> None:
+def test_new_values_on_the_host(device: Device, dtype: str) -> None:
     matrix, rng = graph(300, dtype), np.random.default_rng(5)
     program = program_of(device, matrix, 3, 1)
     x, coefficients = random_numbers(rng, (2, matrix.n), dtype), make_coefficients("chebyshev", 3, dtype, rng)
@@ -304,9 +304,7 @@ def test_new_values_on_the_host(device: CompiledDevice, dtype: str) -> None:
 
 
 @on_the_host
-def test_the_host_lays_out_what_the_device_has_no_memory_for(
-    device: CompiledDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_host_lays_out_what_the_device_has_no_memory_for(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     def spent(*given: Any) -> Any:
         raise DeviceMemoryError("there is none")
 

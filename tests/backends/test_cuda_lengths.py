@@ -9,7 +9,7 @@ import host_engine
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from program_on_host import CompiledDevice
+from program_on_host import Device
 from test_cuda_layouts import H100
 
 from akx.backends.cuda import row_lengths as lengths
@@ -26,8 +26,8 @@ on_a_gpu = pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missin
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> CompiledDevice:
-    found = CompiledDevice(H100, tmp_path_factory.mktemp("lengths"), "lengths", "transpose")
+def device(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Device:
+    found = Device(H100, tmp_path_factory.mktemp("lengths"), "lengths", "transpose")
     found.install(monkeypatch, found.threads.folder, [lengths, transpose])
     return found
 
@@ -100,13 +100,13 @@ def is_the_hosts(A: Any, send: Any) -> None:
 
 @on_the_host
 @pytest.mark.parametrize("name", patterns())
-def test_it_is_the_hosts(device: CompiledDevice, name: str) -> None:
+def test_it_is_the_hosts(device: Device, name: str) -> None:
     device.threads.order = 7
     is_the_hosts(patterns()[name], host_engine.to_device)
 
 
 @on_the_host
-def test_columns_of_a_slice_may_be_too_far_apart(device: CompiledDevice) -> None:
+def test_columns_of_a_slice_may_be_too_far_apart(device: Device) -> None:
     """In the order of rows; sorted, where a long row with far columns comes into another slice."""
     begin = np.concatenate([np.arange(0, 128, 2), [128, 131]])
     columns = np.tile([7, 65_542], 64)

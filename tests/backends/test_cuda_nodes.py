@@ -6,15 +6,15 @@ Layouts are in test_cuda_block_local.py, and what a program gives its kernel in 
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from parts_interpreter import interpret
 from test_contract import make_coefficients, random_numbers
 from test_cuda import MOST_PLANS, all_plans, right_ones, run_twice
-from test_cuda_block_local import NODES, basis, h100, make, small_gpu
+from test_cuda_block_local import NODES, block_local_device, check, h100, make, resident_program, small_gpu
 
 from akx.backends import reference
 from akx.backends.cuda.device.facts import cuda_missing
@@ -264,7 +264,9 @@ def nodes_in_pieces() -> sp.csr_array:
     return permuted(A, order)
 
 
-def test_pieces_are_in_the_order_of_their_rows_where_these_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_in_the_order_of_their_rows_where_these_follow(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Else a part would not wait for all that its blocks read."""
     monkeypatch.setattr(block_shapes, "alike_share", lambda matrix: 0.0)  # supervariables are looked for
     A = nodes_in_pieces()
@@ -281,13 +283,11 @@ def test_pieces_are_in_the_order_of_their_rows_where_these_follow(monkeypatch: p
     whole = blocked_of(matrix, 6)
     assert whole is not None
     assert not whole.contiguous
+    device = block_local_device(monkeypatch, tmp_path)
     for order, x in product(("natural", "metis"), ("shared", "global")):
         plan = Plan("cuda", "resident", "3x3-1", order, 4, 4, options={"block": 256, "x": x})
-        assert resident.SCHEDULE.feasible(plan, matrix, small_gpu()) is None
-        laid_out, _ = resident_layout.lay_out_resident(matrix, plan, small_gpu())
-        start, coefficients = np.random.default_rng(1).standard_normal((1, matrix.n)), basis(4, matrix.dtype)
-        out = interpret(laid_out, laid_out.parts.values(matrix.data), start, coefficients, (4,))
-        assert reference.error_ratio(matrix, out, start, coefficients) <= 1
+        _, program = resident_program(device, matrix, plan, small_gpu())
+        check(device, matrix, program, 1)
 
 
 def test_little_fill_is_no_reason_for_few_lanes() -> None:

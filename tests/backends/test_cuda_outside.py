@@ -11,7 +11,7 @@ import fake_backend
 import numpy as np
 import pytest
 from nvcc import named, needs_nvcc
-from program_on_host import CompiledDevice, poisoned_powers
+from program_on_host import Device, poisoned_powers
 from test_contract import DTYPES, FROZEN, make_coefficients, make_matrix, random_numbers
 
 from akx.backends import reference, registry, revisions
@@ -86,7 +86,7 @@ def test_it_is_in_the_space_and_a_baseline(ell: Ell) -> None:
 def test_its_program_is_right_on_the_host(
     ell: Ell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dtype: str
 ) -> None:
-    device = CompiledDevice(GPU, tmp_path, "outside_ell")
+    device = Device(GPU, tmp_path, "outside_ell")
     device.install(monkeypatch, tmp_path, [outside, sweep, swept])
     matrix, plan = make_matrix("band", 137, dtype, 1), Plan("cuda", "sweep", "ell", k=3, options={"early": True})
     program: Any = registry.get("cuda", "sweep").prepare(matrix, plan)

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from host_engine import to_device
 from nightly import mostly_nightly
-from program_on_host import CompiledDevice
+from program_on_host import Device
 from test_cuda_block_local import RESIDENT, make, small_gpu
 
 from akx.backends.cuda import row_lengths as lengths
@@ -50,9 +50,9 @@ GHOSTS: list[tuple[str, str, int, dict[str, Option]]] = [
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> CompiledDevice:
+def device(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Device:
     sources = ("parts_layout", "features", "transpose", "lengths", "canonical")
-    found = CompiledDevice(small_gpu(), tmp_path_factory.mktemp("parts_layout"), *sources)
+    found = Device(small_gpu(), tmp_path_factory.mktemp("parts_layout"), *sources)
     modules = [parts_layout, slots, features, transpose, lengths, device_matrix, parts, resident]
     found.install(monkeypatch, found.threads.folder, modules)
     monkeypatch.setattr(memory, "to_device", to_device)
@@ -104,21 +104,21 @@ def compare_ghost(name: str, variant: str, depth: int, options: dict[str, Option
 
 @on_the_host
 @pytest.mark.parametrize(("name", "variant", "options"), RESIDENT)
-def test_slots_of_resident(device: CompiledDevice, name: str, variant: str, options: Any) -> None:
+def test_slots_of_resident(device: Device, name: str, variant: str, options: Any) -> None:
     device.threads.order = 7
     compare_resident(name, variant, options, device.facts)
 
 
 @on_the_host
 @pytest.mark.parametrize(("name", "variant", "depth", "options"), GHOSTS)
-def test_slots_of_ghost(device: CompiledDevice, name: str, variant: str, depth: int, options: Any) -> None:
+def test_slots_of_ghost(device: Device, name: str, variant: str, depth: int, options: Any) -> None:
     device.threads.order = 1
     compare_ghost(name, variant, depth, options, device.facts)
 
 
 @on_the_host
 @pytest.mark.parametrize(("name", "variant", "options"), [one for one in RESIDENT if one[0] in ALIKE])
-def test_parts_of_a_matrix_on_the_device(device: CompiledDevice, name: str, variant: str, options: Any) -> None:
+def test_parts_of_a_matrix_on_the_device(device: Device, name: str, variant: str, options: Any) -> None:
     """As those of the host, where no column comes unless ghosts are computed along."""
     matrix, plan = make(name, "float64"), resident_plan(variant, "natural", options)
     there = sent(matrix)
@@ -133,7 +133,7 @@ def test_parts_of_a_matrix_on_the_device(device: CompiledDevice, name: str, vari
 
 @on_the_host
 @pytest.mark.parametrize("count", mostly_nightly([1, 2, 7, 40, 200], [1, 2, 7, 40]))
-def test_halos_are_the_hosts(device: CompiledDevice, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_halos_are_the_hosts(device: Device, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Rows of up to 300 entries take two digits; bits of few parts at a time; parts may be empty."""
     monkeypatch.setattr(features, "_WORDS", 40)
     monkeypatch.setattr(features, "_PER_PART", 1)
@@ -160,7 +160,7 @@ def test_halos_are_the_hosts(device: CompiledDevice, monkeypatch: pytest.MonkeyP
 
 
 @on_the_host
-def test_columns_that_16_bits_do_not_hold(device: CompiledDevice) -> None:
+def test_columns_that_16_bits_do_not_hold(device: Device) -> None:
     """As on the host. A far column is that of a row in the middle of a slice."""
     A = gallery.pentadiagonal(70_000).tolil()
     A[40, 69_999] = 1.0
@@ -171,7 +171,7 @@ def test_columns_that_16_bits_do_not_hold(device: CompiledDevice) -> None:
 
 
 @on_the_host
-def test_there_are_more_parts_than_rows(device: CompiledDevice) -> None:
+def test_there_are_more_parts_than_rows(device: Device) -> None:
     """Some parts have no node, no slice, no slot."""
     matrix = Matrix.from_any(gallery.pentadiagonal(3))
     for x in ("shared", "global"):

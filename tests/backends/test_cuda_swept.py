@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from nightly import mostly_nightly
-from program_on_host import CompiledDevice, poisoned_powers
+from program_on_host import Device, poisoned_powers
 from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
 from test_cuda import run_twice
 from test_cuda_layouts import H100
@@ -89,16 +89,16 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> CompiledDevice:
+def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Device:
     sources = ("sweep", "slots", "lengths", "transpose", "vbell", "hubs", "hubs_layout", "translate")
-    found = CompiledDevice(SimpleNamespace(sms=2), libraries, *sources)
+    found = Device(SimpleNamespace(sms=2), libraries, *sources)
     found.install(monkeypatch, libraries, [sweep, slots, lengths, transpose, swept, vbell, hubs, translate])
     monkeypatch.setattr(translate, "_LARGE", 128)
     monkeypatch.setattr(hubs, "THREADS", 96)
     return found
 
 
-def check(device: CompiledDevice, matrix: Matrix, plan: Plan, turn: int = 0, vectors: int = 0) -> Any:
+def check(device: Device, matrix: Matrix, plan: Plan, turn: int = 0, vectors: int = 0) -> Any:
     """The program, which is right for so many start vectors, one to three by default."""
     rng = np.random.default_rng(turn)
     basis = ("chebyshev", "newton", "monomial")[turn % 3]
@@ -111,7 +111,7 @@ def check(device: CompiledDevice, matrix: Matrix, plan: Plan, turn: int = 0, vec
     return program
 
 
-def made(plan: Plan, matrix: Matrix, device: CompiledDevice) -> Any:
+def made(plan: Plan, matrix: Matrix, device: Device) -> Any:
     if plan.variant == HUBS:
         return hubs.HubsProgram(matrix, plan, device.facts, plan.options["stored"])
     if plan.variant.startswith("vbell"):
@@ -126,7 +126,7 @@ def fits(matrix: Matrix, plan: Plan) -> bool:
 @on_the_host
 @pytest.mark.parametrize("dtype", mostly_nightly(["float64", "complex64"], ["complex64"]))
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_layout_is_right_on_the_host(device: CompiledDevice, kind: str, dtype: str) -> None:
+def test_every_layout_is_right_on_the_host(device: Device, kind: str, dtype: str) -> None:
     tried = 0
     for turn, n in enumerate((1, 37, 300)):
         for variant in (*NAMES, *BLOCKS):
@@ -141,7 +141,7 @@ def test_every_layout_is_right_on_the_host(device: CompiledDevice, kind: str, dt
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", LAYOUTS)
-def test_every_way_to_store_values_is_right_on_the_host(device: CompiledDevice, variant: str, dtype: str) -> None:
+def test_every_way_to_store_values_is_right_on_the_host(device: Device, variant: str, dtype: str) -> None:
     for turn, way in enumerate(ways_for(dtype)):
         most = 2 if variant == "vbell-4" else 6  # of many sizes lanes make too many zeros
         matrix = storable(blocks_of_mixed_sizes(60, dtype, seed=turn, most=most), way)
@@ -156,7 +156,7 @@ def test_every_way_to_store_values_is_right_on_the_host(device: CompiledDevice, 
 
 @on_the_host
 @pytest.mark.parametrize("variant", ["csr-1", "csr-8", "sell-1", "sell16-4", "rows16"])
-def test_rows_of_many_slots_a_lane_on_the_host(device: CompiledDevice, variant: str) -> None:
+def test_rows_of_many_slots_a_lane_on_the_host(device: Device, variant: str) -> None:
     """Fours of slots, and what is left of them: none, one, two or three."""
     for entries in (1, 4, 9, 24, 70):
         matrix = blocks_of_mixed_sizes(40, "float64", seed=entries, entries=entries)
@@ -165,14 +165,14 @@ def test_rows_of_many_slots_a_lane_on_the_host(device: CompiledDevice, variant: 
 
 @on_the_host
 @pytest.mark.parametrize("variant", LAYOUTS)
-def test_values_with_an_error_that_is_allowed_on_the_host(device: CompiledDevice, variant: str) -> None:
+def test_values_with_an_error_that_is_allowed_on_the_host(device: Device, variant: str) -> None:
     plain = blocks_of_mixed_sizes(50, "float64", seed=3)
     allowed = plain.with_value_error(1e-6)
     program = check_with_error(device, allowed, plan_of(variant, 3, HALF))
     assert 0 < program.stored_error == error_of(allowed, HALF) <= 2.0**-24
 
 
-def check_with_error(device: CompiledDevice, matrix: Matrix, plan: Plan) -> Any:
+def check_with_error(device: Device, matrix: Matrix, plan: Plan) -> Any:
     rng = np.random.default_rng(8)
     coefficients = make_coefficients("monomial", plan.k, "float64", rng)
     x = random_numbers(rng, (1, matrix.n), "float64")
@@ -187,7 +187,7 @@ def check_with_error(device: CompiledDevice, matrix: Matrix, plan: Plan) -> Any:
 @on_the_host
 @pytest.mark.parametrize("way", STORED)
 @pytest.mark.parametrize("variant", ["csr-4", "sell16-2", "pcsr", HUBS, "vbell-4"])
-def test_new_values_on_the_host(device: CompiledDevice, variant: str, way: str) -> None:
+def test_new_values_on_the_host(device: Device, variant: str, way: str) -> None:
     """From the host and from the device; of more kinds than a table has, they are in full from then on."""
     first = storable(blocks_of_mixed_sizes(40, "float64", seed=1), way)
     rng = np.random.default_rng(5)
@@ -207,9 +207,7 @@ def test_new_values_on_the_host(device: CompiledDevice, variant: str, way: str) 
 
 @on_the_host
 @pytest.mark.parametrize("variant", LAYOUTS)
-def test_a_matrix_that_l2_keeps_some_of_and_steps_that_begin_early_on_the_host(
-    device: CompiledDevice, variant: str
-) -> None:
+def test_a_matrix_that_l2_keeps_some_of_and_steps_that_begin_early_on_the_host(device: Device, variant: str) -> None:
     matrix = blocks_of_mixed_sizes(60, "float64", seed=2, most=2)
     for options, how in (({"once": True}, 1), ({"once": True, "keep": 8, "early": True}, 2), ({"early": True}, 0)):
         device.threads.early = []
@@ -222,7 +220,7 @@ def test_a_matrix_that_l2_keeps_some_of_and_steps_that_begin_early_on_the_host(
         assert not calls[:, 0].any()  # it comes after whatever was queued before: new values, say
 
 
-def test_the_share_that_l2_keeps_is_that_of_values_and_columns(device: CompiledDevice) -> None:
+def test_the_share_that_l2_keeps_is_that_of_values_and_columns(device: Device) -> None:
     matrix = make_matrix("band", 300_000, "float64", 0)
     for variant, column in (("csr-1", 4.0), ("sell16-1", 2.0)):
         program = made(plan_of(variant, 2, once=True, keep=8), matrix, device)
@@ -233,7 +231,7 @@ def test_the_share_that_l2_keeps_is_that_of_values_and_columns(device: CompiledD
 
 
 @on_the_host
-def test_no_entries_at_all_on_the_host(device: CompiledDevice) -> None:
+def test_no_entries_at_all_on_the_host(device: Device) -> None:
     matrix = Matrix.from_any(sp.csr_array((40, 40)))
     for variant in ("csr-2", "sell-1", "pcsr", HUBS):
         for way in (FULL, HALF, TABLE):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from nvcc import complaints, named, needs_nvcc
-from program_on_host import Call, CompiledDevice
+from program_on_host import Call, Device
 from test_contract import make_coefficients
 from test_cuda_layouts import H100
 from test_cuda_swept import blocks_of_mixed_sizes, plan_of, storable
@@ -331,8 +331,8 @@ def test_no_rows_at_all(device: Any) -> None:
 
 
 @pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch, built: Path) -> CompiledDevice:
-    found = CompiledDevice(H100, built, "vbell", "translate")
+def programs(monkeypatch: pytest.MonkeyPatch, built: Path) -> Device:
+    found = Device(H100, built, "vbell", "translate")
     found.install(monkeypatch, built, [sweeps, slots, swept, vbell, translate])
     monkeypatch.setattr(translate, "_LARGE", 128)
     return found
@@ -355,7 +355,7 @@ def decoded(program: Any, way: str) -> Any:
 @on_the_host
 @pytest.mark.parametrize("way", STORED)
 def test_a_program_is_laid_out_without_a_pass_of_the_host(
-    programs: CompiledDevice, monkeypatch: pytest.MonkeyPatch, way: str
+    programs: Device, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     matrix = storable(blocks_of_mixed_sizes(120, "float64", seed=2), way)
     arrays, _ = of_host(matrix.indptr.view(np.uint32), matrix.indices.view(np.uint32), 1)
@@ -383,7 +383,7 @@ def spent(*given: Any) -> Any:
 @on_the_host
 @pytest.mark.parametrize("way", STORED)
 def test_values_of_the_host_where_the_device_has_no_memory_for_them(
-    programs: CompiledDevice, monkeypatch: pytest.MonkeyPatch, way: str
+    programs: Device, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     matrix = storable(blocks_of_mixed_sizes(60, "float64", seed=3), way)
     program: Any = registry.get("cuda", "sweep").prepare(matrix, plan_of("vbell-1", 2, way))
@@ -406,7 +406,7 @@ def test_values_of_the_host_where_the_device_has_no_memory_for_them(
 @pytest.mark.parametrize("way", STORED)
 @pytest.mark.parametrize("spends", ["translated", "empty"])
 def test_the_host_lays_out_what_the_device_has_no_memory_for(
-    programs: CompiledDevice, monkeypatch: pytest.MonkeyPatch, spends: str, way: str
+    programs: Device, monkeypatch: pytest.MonkeyPatch, spends: str, way: str
 ) -> None:
     """For the translation, or for the values beside the map: then as one whose map has made room."""
     matrix = storable(blocks_of_mixed_sizes(120, "float64", seed=2), way)
@@ -434,9 +434,7 @@ def test_the_host_lays_out_what_the_device_has_no_memory_for(
 
 
 @on_the_host
-def test_an_operator_has_its_blocks_laid_out_on_the_device(
-    programs: CompiledDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_operator_has_its_blocks_laid_out_on_the_device(programs: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that is given, or was tuned: nothing looks for nodes on the host."""
     matrix = blocks_of_mixed_sizes(120, "float64", seed=2)
     schedule = registry.get("cuda", "sweep")
@@ -458,9 +456,7 @@ def test_an_operator_has_its_blocks_laid_out_on_the_device(
 
 
 @on_the_host
-def test_what_only_new_values_need_makes_room_in_a_budget(
-    programs: CompiledDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_only_new_values_need_makes_room_in_a_budget(programs: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = blocks_of_mixed_sizes(120, "float64", seed=2)
     plan = plan_of("vbell-1", 3)
     program: Any = registry.get("cuda", "sweep").prepare(fresh(matrix), plan)
@@ -480,7 +476,7 @@ def test_what_only_new_values_need_makes_room_in_a_budget(
 
 
 @on_the_host
-def test_indices_of_64_bits_are_laid_out_too(programs: CompiledDevice) -> None:
+def test_indices_of_64_bits_are_laid_out_too(programs: Device) -> None:
     narrow = blocks_of_mixed_sizes(60, "float64", seed=3)
     wide = Matrix(narrow.indptr.astype(np.int64), narrow.indices.astype(np.int64), narrow.data, pattern_cache={})
     program: Any = registry.get("cuda", "sweep").prepare(wide, plan_of("vbell-2", 2))
@@ -488,7 +484,7 @@ def test_indices_of_64_bits_are_laid_out_too(programs: CompiledDevice) -> None:
 
 
 @on_the_host
-def test_values_of_other_types_and_numbers(programs: CompiledDevice) -> None:
+def test_values_of_other_types_and_numbers(programs: Device) -> None:
     matrix = blocks_of_mixed_sizes(60, "float32", seed=3)
     program: Any = registry.get("cuda", "sweep").prepare(matrix, plan_of("vbell-1", 2))
     call = Call(program, matrix)
@@ -500,7 +496,7 @@ def test_values_of_other_types_and_numbers(programs: CompiledDevice) -> None:
 
 
 @on_the_host
-def test_a_program_without_entries(programs: CompiledDevice) -> None:
+def test_a_program_without_entries(programs: Device) -> None:
     matrix = Matrix.from_any(sp.csr_array((40, 40)))
     for way in (FULL, HALF, TABLE):
         program: Any = registry.get("cuda", "sweep").prepare(fresh(matrix), plan_of("vbell-2", 2, way))
@@ -510,7 +506,7 @@ def test_a_program_without_entries(programs: CompiledDevice) -> None:
 
 @on_the_host
 def test_an_infeasible_plan_is_refused_with_the_words_of_the_host(
-    programs: CompiledDevice, monkeypatch: pytest.MonkeyPatch
+    programs: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule, plan = registry.get("cuda", "sweep"), plan_of("vbell-8", 2)
     matrix = blocks_of_mixed_sizes(400, "float64", seed=2)

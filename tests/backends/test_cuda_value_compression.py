@@ -1,7 +1,4 @@
-"""What values are stored as: the same bits again in each way; and a program that is given new ones, without a device.
-
-The kernels of the program are the interpreter's (front_interpreter.py), on memory of the host.
-"""
+"""What values are stored as: the same bits again in each way; and a program on the host that is given new ones."""
 
 from __future__ import annotations
 
@@ -19,15 +16,14 @@ from typing import Any
 
 import host_engine
 import numpy as np
-import program_on_host
 import pytest
 import scipy.sparse as sp
-from front_interpreter import interpret, shared_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numbers
 from nightly import mostly_nightly
 from nvcc import KERNELS, named
+from program_on_host import Call, Device, drops_all_graphs, widens_narrow_values
 from test_contract import make_matrix, random_numbers
 from test_cuda_stream import GPU
 from test_cuda_wavefront_layout import DTYPES, NARROW, NOT_FULL, make, storable
@@ -51,7 +47,6 @@ from akx.backends.cuda.value_compression.encodings import (
     ways_of,
 )
 from akx.backends.cuda.variants.block_local import program as parts
-from akx.backends.schedule import Coefficients
 from akx.core import parallel
 from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
@@ -351,40 +346,20 @@ def matrix_of(dtype: str, seed: int = 0) -> Matrix:
     return Matrix.from_any((A if np.dtype(dtype).kind == "c" else A.real).astype(dtype))
 
 
-class Device(program_on_host.Device):
-    """Kernels of the interpreter of fronts."""
-
-    source = "wavefront"
-    front: Any = None
-
-    def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
-        """The kernel of ``wavefront.cu``: its arguments are of the types it is compiled for."""
-        powers, given, front = int(args[14]), args[15:], self.front
-        held, coefficients, table, tabled, x, out = (given[i] for i in (1, 7, 8, 9, 13, 14))
-        assert macros["AKX_VALUE"] == C_TYPES[x.dtype.name] == C_TYPES[table.dtype.name]
-        assert macros["AKX_STORED"] == ("u16" if held.dtype == np.uint16 else C_TYPES[held.dtype.name])
-        assert held.size == front.entry.size
-        assert (tabled > 0) == (held.dtype == np.uint16)
-        offsets, places = host_engine.seen(held), host_engine.seen(table)[: int(tabled)]
-        assert launched["shared"] == shared_bytes(front, offsets, powers, x.dtype, places)
-        triples = Coefficients(*host_engine.seen(coefficients).T)
-        found = interpret(front, offsets, host_engine.seen(x), triples, (powers,), table=places)
-        host_engine.seen(out).reshape(found.shape)[...] = found
-
-
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
-    found = Device(SMALL)
-    found.install(monkeypatch, tmp_path, [wavefront, wavefront_program])
+    return wavefront_device(monkeypatch, tmp_path)
+
+
+def wavefront_device(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Device:
+    found = Device(SMALL, folder, "wavefront")
+    found.install(monkeypatch, folder, [wavefront, wavefront_program])
     return found
 
 
-class Call(program_on_host.Call):
-    """A front on the device, called again and again with the same arrays."""
-
-    def __init__(self, device: Device, matrix: Matrix, plan: Plan) -> None:
-        device.front = wavefront_strips.front_of(matrix, plan, device.facts)
-        super().__init__(SCHEDULE.prepare(matrix, plan), matrix)
+def called(matrix: Matrix, plan: Plan) -> Call:
+    """The program on the device, called again and again with the same arrays."""
+    return Call(SCHEDULE.prepare(matrix, plan), matrix)
 
 
 @pytest.mark.parametrize("source", ["host", "device"])
@@ -398,7 +373,7 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
         return host_engine.to_device(data) if source == "device" else data
 
     matrix = storable(matrix_of(dtype), way, 0)
-    call = Call(device, matrix, plan_of(way))
+    call = called(matrix, plan_of(way))
     program, full = call.program, C_TYPES[dtype]
     call.is_right(matrix)
     before, graphs, kernels, arrays = program.nbytes, dict(program._graphs), dict(program.kernels), program._values
@@ -420,7 +395,8 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
     assert [given["AKX_STORED"] == full for given in device.loaded] == [False, True]
     call.is_right(other)
     added = program._values.nbytes - arrays.nbytes
-    assert added == device.front.entry.size * (np.dtype(dtype).itemsize - stored_bytes(way, np.dtype(dtype)))
+    places = wavefront_strips.front_of(matrix, plan_of(way), SMALL).entry.size
+    assert added == places * (np.dtype(dtype).itemsize - stored_bytes(way, np.dtype(dtype)))
     assert program.nbytes == before + added
     graphs = dict(program._graphs)
     for fresh in (matrix, matrix_of(dtype, 10)):
@@ -442,7 +418,7 @@ def test_the_host_places_values_where_the_device_has_no_memory_for_the_map(
     plan = plan_of(way)
     there = SCHEDULE.prepare(matrix, plan)
     monkeypatch.setattr(wavefront_program, "to_device", spent)
-    call = Call(device, matrix, plan)
+    call = called(matrix, plan)
     assert (call.program.entry, there.entry is None) == (None, False)
     assert call.program.nbytes == there.nbytes - there.entry.nbytes
     call.is_right(matrix)
@@ -450,14 +426,14 @@ def test_the_host_places_values_where_the_device_has_no_memory_for_the_map(
 
 def test_graphs_of_other_arrays_are_dropped_too(device: Device) -> None:
     matrix, other = storable(matrix_of("float64"), TABLE, 0), matrix_of("float64", 9)
-    call = Call(device, matrix, plan_of(TABLE))
-    program_on_host.drops_all_graphs(call, matrix, other)
+    call = called(matrix, plan_of(TABLE))
+    drops_all_graphs(call, matrix, other)
 
 
 def test_new_values_have_the_room_of_the_table_that_there_is(device: Device) -> None:
     """150 values have 192 places: others may be 191, and zero."""
     matrix = storable(matrix_of("float64"), TABLE, 0)
-    call, rng = Call(device, matrix, plan_of(TABLE)), np.random.default_rng(3)
+    call, rng = called(matrix, plan_of(TABLE)), np.random.default_rng(3)
     assert call.program._tabled == 192
     for count, stays in ((191, True), (3, True), (191, True), (192, False)):
         data = np.resize(many(count, "float64", count), matrix.nnz)
@@ -469,14 +445,14 @@ def test_new_values_have_the_room_of_the_table_that_there_is(device: Device) -> 
 
 def test_narrow_values_of_the_device_are_widened(device: Device) -> None:
     matrix = storable(matrix_of("complex128"), HALF, 0)
-    call = Call(device, matrix, plan_of(HALF))
-    program_on_host.widens_narrow_values(call, matrix)
+    call = called(matrix, plan_of(HALF))
+    widens_narrow_values(call, matrix)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_full_values_go_as_they_did(device: Device, dtype: str) -> None:
     matrix = matrix_of(dtype)
-    call = Call(device, matrix, plan_of(FULL))
+    call = called(matrix, plan_of(FULL))
     call.is_right(matrix)
     for seed, send in ((1, np.asarray), (2, host_engine.to_device)):
         fresh = matrix_of(dtype, seed)
@@ -492,7 +468,7 @@ def test_new_values_that_cannot_be_had_change_nothing(device: Device, monkeypatc
         raise DeviceError("there is none")
 
     matrix, other = storable(matrix_of("float64"), TABLE, 0), matrix_of("float64", 9)
-    call = Call(device, matrix, plan_of(TABLE))
+    call = called(matrix, plan_of(TABLE))
     call.is_right(matrix)
     before = {
         name: value if isinstance(value, DeviceArray) else copy(value) for name, value in vars(call.program).items()
@@ -540,7 +516,7 @@ def test_ways_to_store_values_that_a_search_has() -> None:
 def test_values_that_a_plan_cannot_store_as_it_says_are_stored_in_full(device: Device, way: str, dtype: str) -> None:
     """From the first on, and so it stays: as with new values of a program that had others."""
     matrix = large(dtype)
-    call = Call(device, matrix, plan_of(way))
+    call = called(matrix, plan_of(way))
     call.is_right(matrix)
     assert call.program._values.dtype == matrix.dtype
     assert [given["AKX_STORED"] for given in device.loaded] == [C_TYPES[dtype]]
@@ -573,7 +549,7 @@ def test_helpers_of_a_program(device: Device, helpers: dict[str, Option]) -> Non
     options = {name: value for name, value in OPTIONS.items() if name != "helpers"}
     plan = plan_of(FULL).replace(options={**options, **helpers})
     assert SCHEDULE.feasible(plan, matrix, SMALL) is None
-    Call(device, matrix, plan).is_right(matrix)
+    called(matrix, plan).is_right(matrix)
     assert device.loaded[0]["AKX_HELPERS"] == helpers.get("helpers", 128)
 
 
@@ -616,7 +592,7 @@ def test_a_front_has_room_for_its_table(device: Device) -> None:
     assert now > front.shared(4, 4, 4, 0)
     for less, dtype in ((0, "uint16"), (1, "float32")):  # without room for it values are in full
         device.facts = replace(SMALL, shared_per_block=now + wavefront_strips.STATIC - less)
-        call = Call(device, matrix, plan)
+        call = called(matrix, plan)
         call.is_right(matrix)
         assert call.program._values.dtype == dtype
     # Which is known before anything is laid out, where much is missing.

@@ -1,7 +1,4 @@
-"""Values stored with an error that the matrix allows: what is stored, by which programs, and what they say of it.
-
-Kernels of programs are the interpreter's, on memory of the host.
-"""
+"""Values stored with an error that the matrix allows: what is stored, by which programs, and what they say of it."""
 
 from __future__ import annotations
 
@@ -25,13 +22,11 @@ from test_cuda_wavefront_layout import NARROW, storable
 import akx
 from akx.backends import reference, registry
 from akx.backends.cuda.device import memory
-from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.value_compression import encodings as stored
 from akx.backends.cuda.value_compression import new_values as values
 from akx.backends.cuda.value_compression import program as stored_program
 from akx.backends.cuda.value_compression.encodings import FULL, HALF, TABLE, encoded, error_of, is_storable, ways_of
 from akx.backends.cuda.variants import diagonals
-from akx.backends.cuda.variants.block_local import program as parts
 from akx.backends.schedule import Coefficients
 from akx.core import parallel
 from akx.core.errors import DeviceMemoryError
@@ -246,8 +241,7 @@ Made = Callable[[Matrix, str], Call]
 def made(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Made:
     """A program of each schedule that stores values in ways."""
     if request.param == "resident":
-        device = test_cuda_block_local_values.Device(small_gpu(3, 11_000))
-        device.install(monkeypatch, tmp_path, [parts, resident])
+        device = test_cuda_block_local_values.resident_device(monkeypatch, tmp_path)
 
         def by_parts(matrix: Matrix, way: str) -> Call:
             plan = test_cuda_block_local_values.plan_of(way)
@@ -255,10 +249,8 @@ def made(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
             return Call(test_cuda_block_local_values.prepared(matrix, plan), matrix)
 
         return by_parts
-    front = test_cuda_value_compression.Device(test_cuda_value_compression.SMALL)
-    modules = [test_cuda_value_compression.wavefront, test_cuda_value_compression.wavefront_program]
-    front.install(monkeypatch, tmp_path, modules)
-    return lambda matrix, way: test_cuda_value_compression.Call(front, matrix, test_cuda_value_compression.plan_of(way))
+    test_cuda_value_compression.wavefront_device(monkeypatch, tmp_path)
+    return lambda matrix, way: test_cuda_value_compression.called(matrix, test_cuda_value_compression.plan_of(way))
 
 
 def small(dtype: str, seed: int = 0, allowed: float = 0.0) -> Matrix:
@@ -350,8 +342,7 @@ def test_a_tighter_allowance_is_kept_too(made: Made) -> None:
 @pytest.fixture
 def powers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., akx.MatrixPowers]:
     """:class:`akx.MatrixPowers` by a resident plan with values in half their bytes."""
-    device = test_cuda_block_local_values.Device(small_gpu(3, 11_000))
-    device.install(monkeypatch, tmp_path, [parts, resident, memory])
+    device = test_cuda_block_local_values.resident_device(monkeypatch, tmp_path, memory)
     monkeypatch.setattr(values, "all_finite", lambda data: bool(np.isfinite(host_engine.seen(data)).all()))
     options: dict[str, Option] = {"block": 256, "held_slices": 1, "held_slots": 2, "stored": HALF}
     plan = Plan("cuda", "resident", "1x1-2", "natural", 4, 4, options=options)

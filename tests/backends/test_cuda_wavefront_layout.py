@@ -1,28 +1,34 @@
-"""`wavefront` on the GPU: its layout read on the CPU as the kernel reads it, step by step, against the reference."""
+"""`wavefront` on the GPU: its layout, and its kernel on the host, by threads in several orders."""
 
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Iterator
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
+import host_engine
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from front_interpreter import LOOK, Pace, interpret, shared_bytes, sizes_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nvcc import named
+from program_on_host import Device, poisoned_powers
 from test_contract import make_coefficients, random_numbers
 
 from akx.backends import reference
+from akx.backends.cuda.schedules.wavefront import program as wavefront
 from akx.backends.cuda.schedules.wavefront.entries import lay_out
-from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front
-from akx.backends.cuda.schedules.wavefront.program import macros
-from akx.backends.cuda.value_compression.encodings import FULL, HALF, STORED, TABLE, encoded
+from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front, Shape
+from akx.backends.cuda.schedules.wavefront.program import WavefrontProgram, macros
+from akx.backends.cuda.value_compression.encodings import FULL, HALF, TABLE, encoded
 from akx.backends.schedule import Coefficients
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
+from akx.core.plan import Option, Plan
 from akx.formats.base import Pattern, pattern_of
 from akx.partition.wavefront_blocks import strips
 from benchmarks.gallery import delaunay, epidemic, stencil
@@ -97,20 +103,34 @@ def front_of(
     return lay_out(pattern, dealt, lanes, held, slack, matrix.dtype.itemsize)
 
 
-def check(
-    matrix: Matrix, front: Front, passes: tuple[int, ...], pace: Pace = "together", way: str = FULL, **changes: int
-) -> Any:
-    """The result, which is right, of random x and coefficients."""
+on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        libraries = tmp_path_factory.mktemp("wavefront")
+        found = Device(SimpleNamespace(sms=3), libraries, "wavefront")
+        found.install(monkeypatch, libraries, [wavefront])
+        yield found
+
+
+def program_of(matrix: Matrix, front: Front, passes: tuple[int, ...], way: str = FULL) -> WavefrontProgram:
+    options: dict[str, Option] = {"block": 256, "helpers": 128, "stored": way}  # the rest is of the front
+    plan = Plan("cuda", "wavefront", f"sell16-{front.lanes}", "natural", sum(passes), passes[0], options=options)
+    found = WavefrontProgram(matrix, front, plan, by_host=True)
+    assert found._passes == list(passes)
+    return found
+
+
+def check(device: Device, matrix: Matrix, front: Front, passes: tuple[int, ...], way: str = FULL) -> Any:
+    """The result, which is right, of random x and coefficients, in every order of threads."""
     k = sum(passes)
     rng = np.random.default_rng(k)
-    x = random_numbers(rng, matrix.n, matrix.dtype.name)
+    x = random_numbers(rng, (1, matrix.n), matrix.dtype.name)
     coefficients = make_coefficients("general", k, matrix.dtype.name, rng)
-    values = encoded(matrix.data, way)
-    assert values is not None
-    given: Any = {"table": values.table, "pace": pace, **changes}
-    out = interpret(front, front.values(values.stored), x, coefficients, passes, **given)
-    assert reference.error_ratio(matrix, out[:, None], x[None], coefficients) <= 1
-    np.testing.assert_array_equal(out[0], x)
+    out = poisoned_powers(device, program_of(matrix, front, passes, way), x, coefficients)
+    assert reference.error_ratio(matrix, out, x, coefficients) <= 1
     return out
 
 
@@ -139,7 +159,7 @@ CASES = [
     ("delaunay", 3, 1, 1, 6, 0, (4,)),
     ("delaunay", 4, 2, 4, 1, 1, (4,)),
     ("delaunay", 2, 5, 8, 0, 2, (6,)),
-    ("delaunay", 3, 2, 2, 8, 1, (2, 3)),
+    ("delaunay", 3, 2, 2, 8, 1, (3, 2)),
     ("band", 3, 1, 1, 4, 0, (4,)),
     ("band", 4, 2, 8, 1, 1, (6,)),
     ("band", 2, 4, 4, 30, 0, (3,)),
@@ -149,31 +169,63 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "parts", "slices", "lanes", "held", "slack", "passes"), CASES)
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
-def test_the_layout_gives_the_powers(
-    name: str, parts: int, slices: int, lanes: int, held: int, slack: int, passes: tuple[int, ...], dtype: str
+def in_turn(cases: list[Any], *others: tuple[str, ...]) -> list[Any]:
+    """Each case with one of the others."""
+    return [(*case, *others[turn % len(others)]) for turn, case in enumerate(cases)]
+
+
+@on_the_host
+@pytest.mark.parametrize(
+    ("name", "parts", "slices", "lanes", "held", "slack", "passes", "dtype"),
+    in_turn(CASES, ("float64",), ("complex64",)),
+)
+def test_the_kernel_gives_the_powers(
+    device: Device, name: str, parts: int, slices: int, lanes: int, held: int, slack: int, passes: Any, dtype: str
 ) -> None:
     matrix = make(name, dtype)
     front = front_of(matrix, parts, slices, lanes, held, slack, "levels" if name == "delaunay" else "natural")
-    check(matrix, front, passes)
+    check(device, matrix, front, passes)
 
 
+@on_the_host
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
-def test_other_types(dtype: str) -> None:
+def test_other_types(device: Device, dtype: str) -> None:
     matrix = make("9-point", dtype)
-    check(matrix, front_of(matrix, 3, 2, 2, 3, 1), (4,))
+    check(device, matrix, front_of(matrix, 3, 2, 2, 3, 1), (4,))
 
 
-@pytest.mark.parametrize(("name", "parts", "slices", "lanes", "held", "slack", "passes"), CASES[1::3])
-@pytest.mark.parametrize(("way", "dtype"), NOT_FULL)
+@on_the_host
+@pytest.mark.parametrize(("name", "slack"), [("9-point", 0), ("epidemic", 1), ("band", 2)])
+def test_bulk_copies(device: Device, monkeypatch: pytest.MonkeyPatch, name: str, slack: int) -> None:
+    """What comes by them, from compute capability 9.0 on, is waited for at barriers."""
+    monkeypatch.setattr(wavefront, "macros", lambda *given: {**macros(*given), "__CUDA_ARCH__": 900})
+    matrix = make(name)
+    check(device, matrix, front_of(matrix, 3, 2, 4, 1, slack), (3, 2))
+
+
+@on_the_host
+@pytest.mark.parametrize(
+    ("name", "parts", "slices", "lanes", "held", "slack", "passes", "way", "dtype"),
+    in_turn([CASES[i] for i in (0, 2, 6, 26, 4, 12, 10, 13, 19, 22)], *NOT_FULL),
+)
 def test_stored_values_give_the_same_bits(
-    name: str, parts: int, slices: int, lanes: int, held: int, slack: int, passes: tuple[int, ...], way: str, dtype: str
+    device: Device,
+    name: str,
+    parts: int,
+    slices: int,
+    lanes: int,
+    held: int,
+    slack: int,
+    passes: Any,
+    way: str,
+    dtype: str,
 ) -> None:
-    """Laid out as they are stored; wherever they are used they are what they were."""
+    """Those of near slots are added up in another order where more of them are asked for together."""
     matrix = storable(make(name, dtype), way, 3)
     front = front_of(matrix, parts, slices, lanes, held, slack, "levels" if name == "delaunay" else "natural")
-    assert check(matrix, front, passes, way=way).tobytes() == check(matrix, front, passes).tobytes()
+    found, in_full = (check(device, matrix, front, passes, one) for one in (way, FULL))
+    if front.near_slots == 0 or matrix.dtype.itemsize < 8:
+        assert found.tobytes() == in_full.tobytes()
 
 
 def test_padding_is_the_first_of_the_table() -> None:
@@ -185,66 +237,85 @@ def test_padding_is_the_first_of_the_table() -> None:
         assert values.table[:1].tobytes() == bytes(8)
 
 
-@settings(max_examples=80, deadline=None)
+def rounded_up(*given: Any) -> dict[str, int | str]:
+    """Macros of a kernel with more room than there need be, so that few are compiled."""
+    found = macros(*given)
+    return found | {"AKX_PER": 2, "AKX_ASKS": max(4, int(found["AKX_ASKS"])), "AKX_XS": max(8, int(found["AKX_XS"]))}
+
+
+@on_the_host
+@settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_any_band(data: st.DataObject) -> None:
+def test_any_band(device: Device, data: st.DataObject) -> None:
     n, width = data.draw(st.integers(30, 250)), data.draw(st.integers(5, 40))
-    lanes = data.draw(st.sampled_from([1, 2, 4, 8]))
     matrix = fill(band(n, width, data.draw(st.integers(0, 1000))), "float64", 1)
-    order, held, slack = (data.draw(st.sampled_from(of)) for of in (("natural", "levels"), (0, 1, 2, 5), (0, 1, 2)))
-    way = data.draw(st.sampled_from(STORED))
+    order, parts = data.draw(st.sampled_from(["natural", "levels"])), data.draw(st.integers(1, 5))
+    lanes, slices, held, slack, way = data.draw(
+        st.sampled_from([(1, 1, 2, 0, TABLE), (2, 2, 0, 1, FULL), (4, 1, 5, 2, HALF), (8, 3, 1, 0, FULL)])
+    )
     matrix = matrix if way == FULL else storable(matrix, way, 2)
     try:
-        front = front_of(matrix, data.draw(st.integers(1, 5)), data.draw(st.integers(1, 3)), lanes, held, slack, order)
+        front = front_of(matrix, parts, slices, lanes, held, slack, order)
     except InfeasibleError:
         assume(False)
-    check(matrix, front, (data.draw(st.integers(1, 5)),), data.draw(st.sampled_from(["together", "apart"])), way)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(wavefront, "macros", rounded_up)
+        check(device, matrix, front, (data.draw(st.integers(1, 5)),), way)
 
 
-@pytest.mark.parametrize("name", ["9-point", "epidemic", "delaunay", "one way"])
-@pytest.mark.parametrize("slack", [0, 2])
-def test_strips_may_drift_apart(name: str, slack: int) -> None:
-    """Each goes on alone as far as it can: tags and beats are all that orders them, from one pass to the next too."""
-    matrix = make(name)
+@on_the_host
+@pytest.mark.parametrize(("name", "slack"), [("9-point", 0), ("epidemic", 2), ("delaunay", 0), ("one way", 2)])
+def test_tags_and_beats_go_on_from_call_to_call(device: Device, name: str, slack: int) -> None:
+    """They are all that orders strips, which drift apart where each goes on alone as far as it can (order 1)."""
+    matrix, rng = make(name), np.random.default_rng(0)
     front = front_of(matrix, 3, 2, 4, 1, slack, "levels" if name == "delaunay" else "natural")
-    check(matrix, front, (3, 2), "apart")
+    program = program_of(matrix, front, (3, 2))
+    for _ in range(3):
+        x, coefficients = rng.standard_normal((1, matrix.n)), make_coefficients("general", 5, "float64", rng)
+        out = poisoned_powers(device, program, x, coefficients)
+        assert reference.error_ratio(matrix, out, x, coefficients) <= 1
 
 
-def test_words_are_lost_without_readers() -> None:
+@on_the_host
+def test_words_are_lost_without_readers(device: Device) -> None:
     """Where nobody is read by who reads it, only beats keep a strip from overwriting what is not read yet."""
     matrix = make("one way")
     front = front_of(matrix, 3, 1, 8, 1, 0)
     np.testing.assert_array_equal(front.readers, [[1], [2], [NONE]])
-    assert front.strips.blocks > RING + 2 * LOOK
-    check(matrix, front, (2,), "apart")
+    assert front.strips.blocks > RING + 8
+    check(device, matrix, front, (2,))
     front.readers[:] = NONE
-    check(matrix, front, (2,))
-    with pytest.raises(AssertionError, match="wait for each other"):
-        check(matrix, front, (2,), "apart")
+    with pytest.raises(AssertionError, match="wait for others that never come"):
+        check(device, matrix, front, (2,))
 
 
-@pytest.mark.parametrize("name", ["9-point", "7-point", "epidemic", "one way"])
-@pytest.mark.parametrize("slack", [0, 1, 2])
+@on_the_host
+@pytest.mark.parametrize(("name", "slack"), [("9-point", 0), ("7-point", 1), ("epidemic", 2), ("one way", 0)])
 @pytest.mark.parametrize("ring", ["nears", "lists", "halos"])
-def test_rings_are_as_short_as_they_can_be(name: str, slack: int, ring: str) -> None:
-    """With one slot less something is overwritten that is still needed."""
-    matrix, powers = make(name), 3
+def test_rings_are_as_short_as_they_can_be(
+    device: Device, monkeypatch: pytest.MonkeyPatch, name: str, slack: int, ring: str
+) -> None:
+    """With one slot less something is overwritten that is still needed; lists of halos have one to spare with slack."""
+    matrix, powers, less = make(name), 3, 2 if ring == "halos" and slack else 1
     front = front_of(matrix, 2, 1, 4, 0, slack)
-    slots = getattr(sizes_of(front, powers), ring)
+    slots = front.lists if ring == "lists" else getattr(front, ring)(powers)
     assert front.near_slots > 0
     assert front.strips.blocks > slots
-    with pytest.raises(AssertionError, match="was overwritten by"):
-        check(matrix, front, (powers,), **{ring: slots - 1})
+    check(device, matrix, front, (powers,))
+    monkeypatch.setattr(Shape, ring, property(lambda _: slots - less) if ring == "lists" else lambda *_: slots - less)
+    with pytest.raises(AssertionError):
+        check(device, matrix, front, (powers,))
 
 
-@pytest.mark.parametrize("change", [{"slack": 1}, {"reach": 0}])
-def test_a_lag_that_is_too_short(change: dict[str, int]) -> None:
-    """What is fetched a step later, or is asked for later, comes too late."""
+@on_the_host
+def test_a_lag_that_is_too_short(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fetched a step later comes too late."""
     matrix = make("9-point")
     front = front_of(matrix, 3, 1, 2, 2, 0)
-    check(matrix, front, (3,))
+    check(device, matrix, front, (3,))
+    monkeypatch.setattr(wavefront, "macros", lambda *given: {**macros(*given), "AKX_SLACK": 1})
     with pytest.raises(AssertionError):
-        check(matrix, front, (3,), **change)
+        check(device, matrix, front, (3,))
 
 
 def all_fronts() -> list[tuple[Matrix, Front]]:
@@ -261,7 +332,8 @@ def test_every_entry_has_one_place() -> None:
         assert np.array_equal(np.sort(front.entry[front.entry > 0]), np.arange(1, matrix.nnz + 1))
 
 
-def test_values_are_laid_out_again() -> None:
+@on_the_host
+def test_values_are_laid_out_again(device: Device) -> None:
     """New values under the same layout; those of padding stay zero."""
     matrix = make("band")
     first = front_of(matrix, 3, 2, 2, 2, 1)
@@ -276,7 +348,7 @@ def test_values_are_laid_out_again() -> None:
         assert not values[front.entry == 0].any()
         np.testing.assert_array_equal(values[front.entry > 0], again.data[front.entry[front.entry > 0] - 1])
         np.testing.assert_array_equal(front.entry, first.entry)
-        check(again, front, (3,))
+        check(device, again, front, (3,))
 
 
 def test_readers_are_those_who_read() -> None:
@@ -359,28 +431,36 @@ def test_slots_that_are_held_are_not_near(held: int) -> None:
     assert front.near_columns.shape == (int(front.meta[:, :, 1].sum()), WARP)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "stored"), [*((of, of) for of in DTYPES), *NARROW.items(), *((of, "uint16") for of in DTYPES)]
-)
-def test_shared_memory_is_what_the_strips_have(dtype: str, stored: str) -> None:
-    """With tables of whole and of odd numbers of 16 bytes, and none."""
-    size, itemsize = np.dtype(dtype).itemsize, np.dtype(stored).itemsize
-    for _, front in all_fronts():
-        values = np.zeros(front.entry.size, stored)
-        for powers in (1, 2, 5):
-            for room in (0, 64, 75) if stored == "uint16" else (0,):
-                table = np.zeros(room, dtype)
-                counted = front.shared(powers, size, itemsize, table.nbytes)
-                assert counted == shared_bytes(front, values, powers, np.dtype(dtype), table)
+@on_the_host
+@pytest.mark.parametrize(("way", "dtype"), [(FULL, "float64"), (FULL, "complex64"), *NOT_FULL[1:]])
+def test_shared_memory_is_what_the_strips_have(
+    device: Device, monkeypatch: pytest.MonkeyPatch, way: str, dtype: str
+) -> None:
+    """With a table and without: with 16 bytes less the last list has no room."""
+    matrix = make("9-point", dtype)
+    matrix = matrix if way == FULL else storable(matrix, way, 0)
+    front = front_of(matrix, 3, 1, 2, 2, 0)
+    assert front.strips.blocks >= front.halos(2)
+    check(device, matrix, front, (2,), way)
+    monkeypatch.setattr(device, "less", 16)
+    with pytest.raises(AssertionError, match="or touch what is beyond shared memory"):
+        check(device, matrix, front, (2,), way)
 
 
-def test_steps_are_those_of_the_kernel() -> None:
-    for _, front in all_fronts():
-        for powers in (1, 2, 5, 16):
-            size = sizes_of(front, powers)
-            assert front.steps(powers) == size.steps
-            assert size.steps >= size.lead + front.strips.blocks + front.lag * (powers - 1)
-            assert front.in_flight(powers) == front.lag * (powers - 1) + 1
+@on_the_host
+@pytest.mark.parametrize("powers", [1, 2, 5])
+def test_steps_are_those_of_the_kernel(device: Device, powers: int) -> None:
+    """As the beats of its strips say, which go on from call to call."""
+    for name, parts, slices, lanes, held, slack, _ in (CASES[1], CASES[7], CASES[17]):
+        front = front_of(matrix := make(name), parts, slices, lanes, held, slack)
+        program, rng = program_of(matrix, front, (powers,)), np.random.default_rng(0)
+        x, out = (host_engine.zeros((rows, 1, matrix.n), "f8") for rows in (1, powers + 1))
+        coefficients = make_coefficients("general", powers, "float64", rng)
+        for call in range(1, 3):
+            program.run(x.view(0, (1, matrix.n)), out, coefficients)
+            beats = host_engine.seen(program._beats)[::LINE]
+            assert (beats == (call + 1) * front.steps(powers) + call).all()
+        assert front.in_flight(powers) == front.lag * (powers - 1) + 1
 
 
 @pytest.mark.parametrize("warps", [1, 3, 8, 16, 32])
@@ -426,16 +506,14 @@ def test_the_kernel_is_given_what_it_asks_for() -> None:
 
 def test_constants_are_those_of_the_kernel() -> None:
     source = named("wavefront.cuh").read_text()
-    for name, value in {"RING": RING, "STAGES": STAGES, "LINE": LINE, "LOOK": LOOK}.items():
+    for name, value in {"RING": RING, "STAGES": STAGES, "LINE": LINE}.items():
         assert re.findall(rf"\bconstexpr (?:u32|int) {name} = (\d+)[;,]", source) == [str(value)]
     assert "FLIGHT = STAGES - 1;" in source
     assert FLIGHT == STAGES - 1
     assert "AHEAD = LAG + int(FLIGHT), LISTED = AHEAD + int(FLIGHT);" in source
-    # When readers have to be through, and what is asked for: the interpreter has them in its own words.
-    assert "behind = number + LOOK + 2 + int(size.slack) - int(RING);" in source
-    assert "asked_of[u] = -at.lead - (SLACK > 0 ? SLACK : 1) - LAG * int(p);" in source
 
 
+@on_the_host
 @pytest.mark.parametrize(
     ("dtype", "length", "lines", "more", "found"),  # lines of a block that fits, and of one that does not
     [
@@ -445,7 +523,7 @@ def test_constants_are_those_of_the_kernel() -> None:
         ("complex128", 13, 44, 45, 4284),
     ],
 )
-def test_columns_have_16_bits(dtype: str, length: int, lines: int, more: int, found: int) -> None:
+def test_columns_have_16_bits(device: Device, dtype: str, length: int, lines: int, more: int, found: int) -> None:
     """Places of x up to nearly 2**16 bytes are right; of more there is an error."""
     matrix = fill(stencil((300, length), 5), dtype, 0)
     pattern, size = pattern_of(matrix), matrix.dtype.itemsize
@@ -456,13 +534,14 @@ def test_columns_have_16_bits(dtype: str, length: int, lines: int, more: int, fo
     front = laid_out(lines * length)
     assert front.strips.blocks == front.ring == 7
     assert 60_000 < front.near_columns.max() < front.ring * front.stride * size <= 2**16
-    check(matrix, front, (2,))
+    check(device, matrix, front, (2,))
     most = rf"do not fit 16 bits, expected at most {2**16 // size} places .* found {found}"
     with pytest.raises(InfeasibleError, match=most):
         laid_out(more * length)
 
 
-def test_the_last_place_has_16_bits() -> None:
+@on_the_host
+def test_the_last_place_has_16_bits(device: Device) -> None:
     """All of 2**16 bytes are taken, by own rows and, behind them, by those of others."""
     matrix = fill(stencil((300, 20), 5), "float64", 0)
     pattern = pattern_of(matrix)
@@ -472,13 +551,13 @@ def test_the_last_place_has_16_bits() -> None:
 
     front = laid_out(1, 1020)  # 51 lines
     assert front.ring * front.stride * 8 == 2**16
-    check(matrix, front, (2,))
+    check(device, matrix, front, (2,))
     with pytest.raises(InfeasibleError, match="do not fit 16 bits"):
         laid_out(1, 1024 + 20)
     front = laid_out(2, 940)
     own = front.ring * (front.stride - front.halo.shape[2]) * 8
     assert 59_000 < own < front.near_columns.max() < front.ring * front.stride * 8 <= 2**16
-    check(matrix, front, (2,))
+    check(device, matrix, front, (2,))
     with pytest.raises(InfeasibleError, match="found 8320"):  # own rows alone would fit: 960 places a block
         laid_out(2, 960)
 
@@ -494,12 +573,13 @@ def test_indices_of_64_bits_make_no_difference() -> None:
         np.testing.assert_array_equal(getattr(one, name), getattr(again, name))
 
 
-def test_coefficients_may_be_zero() -> None:
+@on_the_host
+def test_coefficients_may_be_zero(device: Device) -> None:
     """A monomial basis: no terms but the product."""
     matrix, k = make("epidemic"), 4
     front = front_of(matrix, 3, 1, 2, 1, 1)
     zero = np.zeros(k)
     coefficients = Coefficients(np.ones(k), zero, zero)
-    x = np.random.default_rng(5).standard_normal(matrix.n)
-    out = interpret(front, front.values(matrix.data), x, coefficients, (k,))
-    assert reference.error_ratio(matrix, out[:, None], x[None], coefficients) <= 1
+    x = np.random.default_rng(5).standard_normal((1, matrix.n))
+    out = poisoned_powers(device, program_of(matrix, front, (k,)), x, coefficients)
+    assert reference.error_ratio(matrix, out, x, coefficients) <= 1

@@ -25,7 +25,7 @@ constexpr size_t STACK = 128 * 1024, PAGE = 4096;
 constexpr unsigned PATIENCE = 10000;
 // Addresses in shared memory: static variables come behind what a launch asks for, and in the upper bits is one more
 // than the number in its cluster of the block, where that is another.
-constexpr unsigned STATIC = 1 << 20, RANK = 1 << 24;
+constexpr unsigned STATIC = 1 << 23, RANK = 1 << 24;
 
 struct Fiber {
     ucontext_t context; // to begin with; then jumps, which ask nothing of the system
@@ -93,7 +93,7 @@ struct Block {
     unsigned char *shared = nullptr;
     std::vector<unsigned char> statics; // while another one is at work
     double slots[1024][2];
-    Barrier whole;
+    Barrier whole, announced;
     std::vector<Barrier> warps;
     std::vector<Thread> threads;
     std::vector<Delivery> coming;
@@ -231,6 +231,14 @@ void sync_block() {
     ++told;
     wait(here->whole, here->whole.come());
 }
+void announce() {
+    ++told;
+    here->announced.come();
+}
+void await_announcements() {
+    ++told;
+    wait(here->announced, here->announced.come());
+}
 void arrive_in_cluster() {
     ++told;
     here->threads[me].in_cluster = of_cluster().come();
@@ -335,7 +343,7 @@ bool launch(const Launch &how, void (*kernel)(void **), void **given) {
             made.number = order == 1 && at_once == 1 ? how.grid - 1 - first : first + b;
             made.shared = own + pages - whole;
             made.statics.assign(static_bytes, 0xff);
-            made.whole = {block};
+            made.whole = made.announced = {block};
             made.warps.assign((block + 31) / 32, {32});
             made.threads.assign(block, {});
         }

@@ -27,7 +27,10 @@ using std::isfinite;
 struct float2 { float x, y; };
 struct double2 { double x, y; };
 struct uint4 { unsigned x, y, z, w; };
+struct int4 { int x, y, z, w; };
 struct dim { unsigned x; };
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline double2 make_double2(double x, double y) { return {x, y}; }
 
 namespace on_host { // of cuda_on_host.cpp
 extern unsigned me;
@@ -40,6 +43,8 @@ void look(); // where nothing is to be found yet
 void tell(); // others may find something now
 void sync_warp();
 void sync_block();
+void announce(); // of all threads of a block some wait until the others have been here
+void await_announcements();
 void arrive_in_cluster();
 void wait_for_cluster();
 // Addresses in shared memory, of this block or of another of its cluster.
@@ -127,6 +132,7 @@ inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(unsigned(bits
 inline size_t __cvta_generic_to_shared(const void *p) { return on_host::address_of(p); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(uint64_t(a) * b >> 32); }
 template <class T> inline T atomicAdd(T *to, T value) {
+    on_host::tell();
     const T before = *to;
     *to += value;
     return before;
@@ -162,6 +168,7 @@ inline long long __double_as_longlong(double a) {
 template <class T> inline T __ldg(const T *p) { return *p; }
 template <class T> inline T __ldcs(const T *p) { return *p; }
 template <class T> inline T __ldcg(const T *p) { return *p; }
+template <class T> inline void __stcs(T *p, T value) { *p = value; }
 inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 inline unsigned max(unsigned a, unsigned b) { return a < b ? b : a; }
 inline long long min(long long a, long long b) { return a < b ? a : b; }

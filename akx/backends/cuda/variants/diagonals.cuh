@@ -39,6 +39,7 @@ __device__ __forceinline__ int one_of(const int4 &four, int i) {
     return i == 0 ? four.x : (i == 1 ? four.y : (i == 2 ? four.z : four.w));
 }
 
+#ifndef AKX_ON_HOST
 // cp.async of 4, 8 or 16 bytes.
 template <int BYTES> __device__ __forceinline__ void copy_some(void *to, const void *from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(BYTES)
@@ -51,6 +52,7 @@ template <int THREADS> __device__ __forceinline__ void announce() {
 template <int THREADS> __device__ __forceinline__ void await_announcements() {
     asm volatile("barrier.cta.sync 1, %0;" ::"n"(THREADS) : "memory");
 }
+#endif
 
 // Results are not read again but for the border: the first to leave L2.
 __device__ __forceinline__ void store_once(double *p, double v) { __stcs(p, v); }
@@ -109,7 +111,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
     };
 
     static __device__ __forceinline__ unsigned char *memory() {
-        extern __shared__ __align__(16) unsigned char dynamic[];
+        AKX_DYNAMIC_SHARED(dynamic);
         return dynamic;
     }
 
