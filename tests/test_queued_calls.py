@@ -423,13 +423,11 @@ def test_what_may_crash_runs_elsewhere_first(case: Case, monkeypatch: pytest.Mon
     monkeypatch.setattr(first_runs, "Sandbox", lambda problem: Ran(problem, log))
     matrix = case.P._prepared.values.of(DTYPE)
     runs = first_runs.FirstRuns(matrix, K, "monomial", 1, "cuda")
-    runs.know()
     safe, wary = SimpleNamespace(may_crash=False), SimpleNamespace(may_crash=True)
     assert runs.reason_to_fear(_plan(0), safe) is None  # type: ignore[arg-type]
     assert log == []
     assert runs.reason_to_fear(_plan(0), wary) == "lost it"  # type: ignore[arg-type]
     runs.forget(matrix.with_values(2.0 * matrix.data))
-    runs.know()
     assert runs.reason_to_fear(_plan(1), wary) is None  # type: ignore[arg-type]
     runs.end()
     assert log == ["start", "csr-2", "csr-4", "end"]

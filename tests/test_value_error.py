@@ -539,9 +539,9 @@ def test_a_verdict_for_an_allowance_is_none_for_values_as_they_are(
     monkeypatch.setattr(ladder, "_reason_not_to_try", lambda *_: None)
     asked: list[float] = []
 
-    def answer(like: Any, predicted: Plan, matrix: Matrix, *_: Any) -> Any:
-        asked.append(matrix.value_error)
-        return ladder.Answer(predicted, False, f"judged with {matrix.value_error}"), float("inf")
+    def answer(like: Any, predicted: Plan, call: Any) -> Any:
+        asked.append(call.matrix.value_error)
+        return ladder.Answer(predicted, False, f"judged with {call.matrix.value_error}"), float("inf")
 
     monkeypatch.setattr(ladder, "_answer", answer)
     key = plan_key(matrix, 4, backend="cuda", device=GPU)

@@ -60,7 +60,7 @@ def reason_against_online(planner: Planner, call: Call, program: Program | None 
 
 
 class Held:
-    """The programs of an operator, for one kind of call: a :class:`akx.tuner.online.exploration.Holder`."""
+    """The programs of an operator, for one kind of call, for :class:`akx.tuner.online.exploration.Exploration`."""
 
     def __init__(self, prepared: Any, call: Call) -> None:
         self._prepared: Callable[[], Any] = weakref.ref(prepared)

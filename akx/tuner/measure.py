@@ -1,10 +1,9 @@
 """Honest timing of short and long calls: warmed up, batched, interleaved, repeated until the median is known.
 
-A sample is the time of a batch of calls over the size of the batch; the batch is as large as it takes for a sample to
-last a millisecond, so that the resolution of the clock and the price of reading it do not matter for calls of 10 us.
-Several calls are timed in rounds, forwards and backwards in turn (A B B A), so that a drift of the machine falls on all
-of them alike; ratios are taken round by round. Rounds are repeated until the confidence interval of every median is
-narrow, or the time is gone.
+A sample is the time of a batch of calls over the size of the batch, which is as large as it takes for a sample to last
+a millisecond. Several calls are timed in rounds, forwards and backwards in turn (A B B A), so that a drift of the
+machine falls on all of them alike; ratios are taken round by round. Rounds are repeated until the confidence interval
+of every median is narrow, or the time is gone.
 
 The interval of the median needs no assumption on the distribution: of n sorted samples, numbers d+1 and n-d enclose the
 median with probability 1 - 2 P(B <= d), B binomial with n and 1/2; d is the largest with at least 95 %.
@@ -20,6 +19,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
+from operator import gt
 from typing import Any, Protocol
 
 from akx.backends.schedule import TimedCall
@@ -62,23 +62,15 @@ DISTURBED_SECONDS = 20e-3
 
 
 class Clock(Protocol):
-    """What tells the time in :func:`on_clock`."""
+    """What tells the time in :func:`on_clock`, in seconds."""
 
-    def now(self) -> float:
-        """Seconds, never fewer than before."""
-        ...
+    def now(self) -> float: ...
 
-    def pause(self, seconds: float) -> None:
-        """Do nothing for so long."""
-        ...
+    def pause(self, seconds: float) -> None: ...
 
 
 class Watch(Protocol):
-    """What looks at the machine after each round, and says which of them it spoilt.
-
-    `ClockWatch` on a GPU, :class:`akx.backends.cpu.cores.CoreWatch` for threads
-    of a host.
-    """
+    """What looks at the machine after each round, and says which of them it spoilt: the clock of a GPU, or cores."""
 
     @property
     def note(self) -> str | None:
@@ -110,10 +102,7 @@ def now() -> float:
 def pause(seconds: float) -> None:
     """Do nothing for so long."""
     clock = _CLOCK.get()
-    if clock is None:
-        time.sleep(seconds)
-    else:
-        clock.pause(seconds)
+    (time.sleep if clock is None else clock.pause)(seconds)
 
 
 def is_real_time() -> bool:
@@ -156,11 +145,8 @@ class Precision:
     def __post_init__(self) -> None:
         if not (self.relative > 0 and self.seconds >= 0 and 1 <= self.rounds_min <= self.rounds_max):
             values = (self.relative, self.seconds, self.rounds_min, self.rounds_max)
-            raise ArgumentError(
-                "a precision is out of range",
-                expected="relative > 0, seconds >= 0 and 1 <= rounds_min <= rounds_max",
-                found=", ".join(map(brief, values)),
-            )
+            expected = "relative > 0, seconds >= 0 and 1 <= rounds_min <= rounds_max"
+            raise ArgumentError("a precision is out of range", expected=expected, found=", ".join(map(brief, values)))
 
 
 @dataclass(frozen=True)
@@ -230,23 +216,19 @@ def against(a: Measurement, b: Measurement, seconds: float, usual: float | None 
     """Seconds of a, from rounds taken in turn with a call b that is known to take so many seconds.
 
     A drift of the machine slows both, and the ratio of a round does not change. Where b takes half as much again as it
-    should, something has disturbed it that need not have disturbed a: a thread of b's was kept from its core, and all
-    of b has waited for it. Then a counts as it was measured, which is too long rather than too short. `usual`: what b
-    takes for the time being, where the machine has become slower for good.
+    should, something has disturbed it that need not have disturbed a. Then a counts as it was measured, which is too
+    long rather than too short. `usual`: what b takes for the time being, where the machine has become slower for good.
     """
     usual = seconds if usual is None else usual
-    slower = seconds / usual
+    most, slower = DISTURBED_FACTOR * usual, seconds / usual
     pairs = zip(a.samples, b.samples, strict=True)
-    return Measurement.of(
-        [seconds * x / y if 0 < y <= DISTURBED_FACTOR * usual else slower * x for x, y in pairs], a.batch
-    )
+    return Measurement.of([seconds * x / y if 0 < y <= most else slower * x for x, y in pairs], a.batch)
 
 
 def is_wild(measured: Measurement) -> bool:
-    """Whether half of the samples, of three or more, took half as much again as the least: nobody knows what it takes.
+    """Whether half of the samples, of three or more, took half as much again as the least.
 
-    Another process was at the device, or had the core, for most of the timing: it says no more than that the call takes
-    no longer.
+    Another process was at the device, or had the core, for most of the timing: the call takes no longer than that.
     """
     samples = measured.samples
     return len(samples) >= _TELLING and measured.seconds > DISTURBED_FACTOR * min(samples)
@@ -293,13 +275,12 @@ def interleave(
     hopeless : callable, optional
         Asked after the first timed call of each and after each round, with what is known so far; true stops the timing.
     known : sequence of float or None
-        Seconds that a call takes when nothing disturbs it, where that is known. A round in which one takes half as much
-        again, by another process or a device that is throttled, is taken again, a few times while there is time; then
-        the machine is as it is, and all rounds count. Where nothing is known of a call, the least of its rounds so far
-        is what it takes, once there are three.
+        Seconds that a call takes when nothing disturbs it, where that is known; else the least of its rounds so far,
+        once there are three. A round in which one takes half as much again is taken again, a few times while there is
+        time; then the machine is as it is, and all rounds count.
     watch : Watch, optional
-        Looks at the machine after each round: the clock of a device, the cores that threads are on. One that ran
-        throttled, or on cores that were shared or far apart, is taken again in the same way.
+        Looks at the machine after each round: the clock of a device, the cores that threads are on. One that it calls
+        spoilt is taken again in the same way.
 
     Returns
     -------
@@ -317,7 +298,7 @@ def interleave(
             return first
         batches = [_batch(seconds, wanted.sample_seconds) for seconds in once]
         looks: list[Any] = []
-        spoilt: list[tuple[list[float], Any]] | None = []
+        spoilt: list[tuple[list[float], Any]] | None = []  # None: the machine is as it is
         turn = 0
         while len(samples[0]) < wanted.rounds_max:
             begin = now()
@@ -326,23 +307,22 @@ def interleave(
                 if once[i] < _REWARM_SECONDS:
                     timed[i].warm(batches[i])
                 samples[i].append(timed[i].timed(batches[i]))
-            looks.append(None if watch is None or spoilt is None else watch.look())
             turn += 1
-            disturbed = [] if spoilt is None else _disturbed(samples, known)
-            slow = [] if spoilt is None or watch is None else watch.slow(looks)
-            if spoilt is not None and (disturbed or slow):
-                for place in sorted({*disturbed, *slow}, reverse=True):
-                    spoilt.append(([times.pop(place) for times in samples], looks.pop(place)))
-                if len(spoilt) <= _RETAKEN and now() - start < wanted.seconds:
+            if spoilt is not None:
+                looks.append(None if watch is None else watch.look())
+                slow = [] if watch is None else watch.slow(looks)
+                places = sorted({*_disturbed(samples, known), *slow}, reverse=True)
+                spoilt += [([times.pop(place) for times in samples], looks.pop(place)) for place in places]
+                if places and len(spoilt) <= _RETAKEN and now() - start < wanted.seconds:
                     pause(DISTURBED_SECONDS)
                     continue
-                if watch is not None and len(spoilt) > _RETAKEN:
-                    watch.accept([look for _, look in spoilt])
-                for again, look in spoilt:  # the machine is as it is
-                    for times, seconds in zip(samples, again, strict=True):
-                        times.append(seconds)
-                    looks.append(look)
-                spoilt = None
+                if places:
+                    if watch is not None and len(spoilt) > _RETAKEN:
+                        watch.accept([look for _, look in spoilt])
+                    for again, _ in spoilt:
+                        for times, seconds in zip(samples, again, strict=True):
+                            times.append(seconds)
+                    spoilt = None
             found = [Measurement.of(times, batch) for times, batch in zip(samples, batches, strict=True)]
             if hopeless is not None and hopeless(found):
                 break
@@ -355,12 +335,8 @@ def _disturbed(samples: Sequence[Sequence[float]], known: Sequence[float | None]
     """The rounds in which a call took half as much again as it should."""
     rounds = len(samples[0])
     told = [min(times) if rounds >= _TELLING else math.inf for times in samples]
-    usual = [least if one is None else one for one, least in zip_longest(known, told)]
-    return [
-        place
-        for place in range(rounds)
-        if any(times[place] > DISTURBED_FACTOR * one for times, one in zip(samples, usual, strict=True))
-    ]
+    most = [DISTURBED_FACTOR * (least if one is None else one) for one, least in zip_longest(known, told)]
+    return [place for place, taken in enumerate(zip(*samples, strict=True)) if any(map(gt, taken, most))]
 
 
 def _enough(found: Sequence[Measurement], wanted: Precision, elapsed: float, last_round: float) -> bool:

@@ -67,22 +67,7 @@ _LOST = "lost the process that ran it first: "
 
 
 class Sandbox:
-    """Where candidates run first.
-
-    Parameters
-    ----------
-    problem : Problem
-        What they compute.
-    command : sequence of str, optional
-        The process; by default this module.
-    patience : float
-        Seconds for one candidate.
-
-    Attributes
-    ----------
-    gave_up : bool
-        Whether the last candidate was not given the time to answer.
-    """
+    """Where candidates of a problem run first: in a process, for `patience` seconds each."""
 
     def __init__(self, problem: Problem, *, command: Sequence[str] | None = None, patience: float = _PATIENCE) -> None:
         self._problem, self._patience = problem, patience
@@ -99,8 +84,8 @@ class Sandbox:
     def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
         """None where the candidate ran to its end, whatever its result, else what became of the process.
 
-        It is given `most` seconds at most, its first start included. :attr:`gave_up` says whether that was less time
-        than a candidate has at other times, and not enough: then nothing is known of it.
+        It is given `most` seconds at most, its first start included. Where that was less than a candidate has at other
+        times, and not enough, :attr:`gave_up` is true: nothing is known of it.
         """
         return self._ask("run", plan, most)
 

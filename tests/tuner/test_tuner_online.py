@@ -45,7 +45,7 @@ def _beside_is_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def take_steps(monkeypatch: pytest.MonkeyPatch, how: Callable[[Callable[[], None]], None]) -> None:
-    monkeypatch.setattr(exploration.Exploration.__init__, "__kwdefaults__", {"budget": None, "do_beside": how})
+    monkeypatch.setattr(exploration.Exploration.__init__, "__kwdefaults__", {"do_beside": how})
 
 
 def _without_prices(device: Any, threads: int) -> machine.Figures:

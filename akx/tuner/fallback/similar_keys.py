@@ -21,16 +21,9 @@ _OTHER_BASIS, _K_RATIO = 0.25, 2
 class Like:
     """A plan that was tuned for the same key on a like device, in another basis, for another k, or several of these.
 
-    Attributes
-    ----------
-    plan : Plan
-        As it may run here: with the threads there are, for the k of the call.
-    record : PlanRecord
-        Where it comes from.
-    distance : float
-        Of the devices, see :func:`akx.backends.device_similarity.likeness`; 0 where it is the same.
-    differ : tuple of str
-        Fields of the key that do: ``"device_class"``, ``"basis"``, ``"k"``; none where the plan is aged.
+    `plan` is as it may run here, with the threads there are, for the k of the call; `record` is where it comes from;
+    `distance` is that of the devices (:func:`akx.backends.device_similarity.likeness`), 0 where it is the same; and
+    `differ` has the fields of the key that do, none where the plan is aged.
     """
 
     plan: Plan
@@ -77,23 +70,9 @@ def like_plans(
 ) -> list[Like]:
     """The plans that were tuned on like devices for a key that differs in the device class alone.
 
-    Parameters
-    ----------
-    records : iterable of PlanRecord
-        Of the pattern.
-    key : PlanKey
-        Of the call.
-    backend : str
-        Of the call.
-    threads : int
-        Most threads of the host that a plan may use.
-    others : bool
-        Also those for other bases, and for other k within a factor of two, on like devices and on this one.
-
-    Returns
-    -------
-    list of Like
-        The nearest device first, then the larger speed-up; each plan once. Whether they are feasible is not known yet.
+    With `others` also those for other bases, and for other k within a factor of two, on like devices and on this one.
+    `records` are of the pattern; a plan may use so many threads of the host. The nearest device comes first, then the
+    larger speed-up; each plan once. Whether they are feasible is not known yet.
     """
     found: list[Like] = []
     may_differ = {"device_class", "basis", "k"} if others else {"device_class"}

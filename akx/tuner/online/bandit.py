@@ -5,21 +5,16 @@ that it takes longer. Candidates meet the incumbent one after another. Two rules
 
 - The budget, as of conservative bandits (Wu, Shariff, Lattimore and Szepesvari, Conservative bandits, ICML 2016): a
   step is taken only where all that exploring has cost so far, with what the step is expected to cost, is at most what
-  the calls so far allow. With T their seconds and e the largest amount by which a step was dearer than expected, for
-  any candidates in any order::
+  the calls so far allow. With T their seconds and e the largest amount by which a step was dearer than expected::
 
       spent <= min(EARLY T, LUMP) + SHARE T + e
 
-  The lump is for the plans that are likely to be much better: each second on a bad plan costs more than finding a good
-  one. A first call explores nothing: nothing is in the budget. After a step that was dearer than expected, calls come
-  first until they have paid for it.
+  The lump is for the plans that are likely to be much better. A first call explores nothing.
 - Successive elimination (Even-Dar, Mannor and Mansour, Action elimination and stopping conditions, JMLR 7 (2006)
-  1079-1105; UCB1 of Auer, Cesa-Bianchi and Fischer, Machine Learning 47 (2002) 235-256, has the same kind of
-  intervals): both are called in turn, A B B A, so that a drift of the machine falls on both alike. The one whose
-  interval lies above that of the other is out, and so is a candidate whose median is not lower by more than noise:
-  others wait for its calls to end. After equally many calls one that is still there has won. Times of calls have no
-  bound and long tails, so that intervals are those of the median (:mod:`akx.tuner.measure`); they are looked at after
-  6, 12 and 24 calls of each and not after every one.
+  1079-1105): both are called in turn, A B B A, so that a drift of the machine falls on both alike. The one whose
+  interval lies above that of the other is out, and so is a candidate whose median is not lower by more than noise.
+  After equally many calls one that is still there has won. Times of calls have long tails, so that intervals are those
+  of the median (:mod:`akx.tuner.measure`); they are looked at after 6, 12 and 24 calls of each.
 
 So the regret against the best candidate that was measured is the budget, and what the incumbent takes longer until that
 candidate has had its turn. After a minute of calls the budget is 2.7 % of them, after an hour 1 %.
@@ -40,24 +35,15 @@ _NOISE = 0.01
 
 
 class Budget:
-    """Seconds of calls, and those that exploring has cost.
+    """Seconds of all calls (`total`), and those that exploring has cost (`spent`)."""
 
-    Attributes
-    ----------
-    share, early, lump : float
-        See :data:`SHARE`, :data:`EARLY` and :data:`LUMP`.
-    total, spent : float
-        Of all calls, and of exploring.
-    """
-
-    def __init__(self, share: float = SHARE, early: float = EARLY, lump: float = LUMP) -> None:
+    def __init__(self) -> None:
         self.total = self.spent = 0.0
-        self.share, self.early, self.lump = share, early, lump
 
     @property
     def allowed(self) -> float:
         """Seconds that exploring may have cost by now."""
-        return self.share * self.total + min(self.early * self.total, self.lump)
+        return SHARE * self.total + min(EARLY * self.total, LUMP)
 
     @property
     def left(self) -> float:
@@ -71,18 +57,12 @@ class Budget:
     def due(self, expected: float) -> float:
         """Seconds of calls after which it covers a step that is expected to cost so much."""
         needed = self.spent + expected
-        early = needed / (self.share + self.early)
-        return early if self.early * early <= self.lump else (needed - self.lump) / self.share
+        early = needed / (SHARE + EARLY)
+        return early if EARLY * early <= LUMP else (needed - LUMP) / SHARE
 
 
 class Duel:
-    """Calls of a candidate and of the incumbent in turn, until it is known which is to stay.
-
-    Attributes
-    ----------
-    incumbent, candidate : list of float
-        Seconds of the calls of each.
-    """
+    """Calls of a candidate and of the incumbent in turn, and their seconds, until it is known which is to stay."""
 
     def __init__(self) -> None:
         self.incumbent: list[float] = []

@@ -9,14 +9,12 @@ then
                 candidate that is wrong never computes what a user gets
 3. duel         it takes every other call in place of the incumbent, until one of them is the faster
 
-What each of these costs comes from a budget of seconds of calls, and what is to be the plan in the end is decided as by
-:mod:`akx.tuner.online.bandit`. A step of the thread costs the processor time that it took, without any help; a first
-run all of its time; a call of a duel what it takes longer than calls on the incumbent. Code that has to be compiled is
-compiled in a process that stands back behind all others.
+What each of these costs comes from a budget of seconds of calls (:mod:`akx.tuner.online.bandit`): of a step of the
+thread the processor time that it took, without any help; all of a first run; of a call of a duel what it takes longer
+than calls on the incumbent. Code is compiled in a process that stands back behind all others.
 
-While nothing but the incumbent is at work, calls are timed only now and then: each for those that were not timed before
-it, which have taken no more than the time since the last one that was: a pause in a call is a pause of one. Calls that
-are queued on a GPU are another class (:mod:`akx.tuner.online.gpu_calls`).
+While nothing but the incumbent is at work, calls are timed only now and then, each for those that were not timed before
+it. Calls that are queued on a GPU are another class (:mod:`akx.tuner.online.gpu_calls`).
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from akx.backends.schedule import Coefficients, Program
-from akx.tuner.measure import median
 from akx.tuner.online.exploration import DUEL, HOPELESS, Exploration
 
 __all__ = ["Online"]
@@ -47,19 +44,16 @@ class Online(Exploration, Program):
         """Whoever holds the programs gives them new values."""
 
     def ready(self, vectors: int) -> None:
-        """See :meth:`akx.backends.program.Program.ready`."""
         self.program.ready(vectors)
 
     def new_result(self, vectors: int) -> NDArray[Any] | None:
-        """See :meth:`akx.backends.program.Program.new_result`."""
         return self.program.new_result(vectors)
 
     def is_own_result(self, out: NDArray[Any]) -> bool:
-        """See :meth:`akx.backends.program.Program.is_own_result`."""
         return self.program.is_own_result(out)
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        """See :meth:`akx.backends.program.Program.run`; what is due behind a call is done then."""
+        """Do a call, and what is due behind it."""
         self.untimed += 1
         if self.untimed < self.every:
             self.program.run(x, out, coefficients)
@@ -97,39 +91,30 @@ class Online(Exploration, Program):
         except Exception as failure:
             self._failed(candidate, failure)
             return
-        self._has_run(candidate, took, usual)
+        candidate.expected = took
+        if took > HOPELESS * usual:
+            self._is_slower(candidate, took, usual)
+        else:
+            self._begin(self._check)
 
     def _run_in_duel(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        candidate, duel, budget = self._candidate, self._duel, self.budget
+        candidate = self._candidate
         if candidate is None or candidate.is_lost:  # new values did not come to all programs
             self._drop()
             self.run(x, out, coefficients)
             return
-        turn, excess = duel.is_candidates_turn, 0.0
-        if turn:
-            usual = self._seconds()
-            excess = (median(duel.candidate) if duel.candidate else candidate.expected) - usual
-        if turn and budget.covers(excess):
-            begin = self._now()
+        turn = self._duel.is_candidates_turn
+        is_paid = turn and self._covers_turn(candidate)
+        begin = self._now()
+        if is_paid:
             try:
                 candidate.program.run(x, out, coefficients)
             except Exception as failure:
-                budget.spent += self._now() - begin
+                self.budget.spent += self._now() - begin
                 self._failed(candidate, failure)
                 self.program.run(x, out, coefficients)
                 return
-            seconds = self._now() - begin
-            duel.candidate.append(seconds)
-            budget.spent += max(0.0, seconds - usual)
         else:
-            begin = self._now()
             self.program.run(x, out, coefficients)
-            seconds = self._now() - begin
-            self._recent.append(seconds)
-            if not turn:
-                duel.incumbent.append(seconds)
-        budget.total += seconds
         self.untimed, self._last = 0, self._now()
-        won = duel.verdict()
-        if won is not None:
-            self._decide(candidate, duel, won)
+        self._has_come(self._last - begin, candidate=candidate, turn=is_paid, counts=is_paid is turn)

@@ -1,11 +1,8 @@
 """Candidates for calls that are tuned as they are made: which plan comes next, prepared and checked, and what is kept.
 
-The parts of a search (:mod:`akx.tuner.search.search`), for whoever has calls of a user in place of a bench: the space,
-the seeds of the database, the trials of earlier searches, the order in which plans come, and the judge of results. What
-has to be compiled first comes later, when a process that stands back behind all others has done it.
-
-Thinking of a plan may take as long as preparing it: an order of the rows has to be found first. So orders come one by
-one, each when its price is there; before, plans in it are not in the space.
+The parts of a search (:mod:`akx.tuner.search.search`) for whoever has calls of a user in place of a bench. What has to
+be compiled first comes later, when a process that stands back behind all others has done it. An order of the rows may
+take long to be found: orders come one by one, each when its price is there; before, plans in it are not in the space.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ from akx.tuner.model.figures import figures_of
 from akx.tuner.model.seconds import Model
 from akx.tuner.online.dry_run import NoSampler, job
 from akx.tuner.online.first_runs import Asked, Candidate, FirstRuns, knowing
-from akx.tuner.online.keep import Found, put
+from akx.tuner.online.keep import put
 from akx.tuner.request import Settings
 from akx.tuner.space import NATURAL, build_space, plan_key
 from akx.tuner.warmup.host_code import Code, Warmup, code_of
@@ -65,32 +62,10 @@ class Candidates:
 
     What they find out of the pattern is theirs until the end: the matrix gets what a plan needs that has won.
 
-    Parameters
-    ----------
-    matrix : Matrix
-        In the type of the calls.
-    k : int
-    basis : str
-        Its kind.
-    start_vectors, backend, threads, device
-        Of the calls.
-    database : PlanDatabase
-        Which is looked into, and into which trials and the best plan go.
-    settings : Settings, optional
-        How many trials, and when to end.
-
-    Attributes
-    ----------
-    ended : str
-        Why there are no more; "" while there may be.
-    price : float
-        Seconds that the next one takes at least, as far as is known.
-    waits : bool
-        Whether nothing comes before code is there that another process compiles.
-    ledger : Ledger or None
-        The trials; None before the first step.
-    given : Matrix
-        The matrix whose values the last candidate was prepared with.
+    The matrix is in the type of the calls, the basis given by its kind. The database is looked into, and trials and the
+    best plan go there. `ended` says why there are no more candidates, `price` how many seconds the next one takes at
+    least, `waits` whether nothing comes before another process has compiled its code. `given` is the matrix whose
+    values the last candidate was prepared with; the ledger of trials is None before the first step.
     """
 
     def __init__(
@@ -104,7 +79,6 @@ class Candidates:
         threads: int,
         device: Any,
         database: PlanDatabase,
-        settings: Settings | None = None,
     ) -> None:
         self.waits = False
         self.ended, self.price = "", _BEGIN + _BEGIN_ENTRY * matrix.nnz
@@ -114,7 +88,7 @@ class Candidates:
         self.given, self._matrix = matrix, knowing(matrix.with_value_error(0.0), self._known)
         self._k, self._basis, self._vectors = k, basis, start_vectors
         self._backend, self._threads, self._device = backend, threads, device
-        self._db, self._settings = database, settings or Settings()
+        self._db, self._settings = database, Settings()
         self._log: TrialLog | None = None
         self._first_runs = FirstRuns(self._matrix, k, basis, start_vectors, backend)
         self._stream: Iterator[tuple[str, Plan]] = iter(())
@@ -160,18 +134,8 @@ class Candidates:
     def next(self, incumbent: Plan, seconds: float, left: float, matrix: Matrix) -> Candidate | None:
         """The next candidate, ready to run; None where it came to nothing, or there is not the time for more.
 
-        Raises :class:`akx.CapturingError` where it has to wait for the end of a capture; then ask again.
-
-        Parameters
-        ----------
-        incumbent : Plan
-            What calls run on.
-        seconds : float
-            Of a call.
-        left : float
-            Seconds that may be spent.
-        matrix : Matrix
-            With the values of now, which the program has then.
+        Calls run on the `incumbent`, and take so many `seconds`; so many are `left` to be spent. The `matrix` has the
+        values of now. Raises :class:`akx.CapturingError` where it has to wait for the end of a capture; then ask again.
         """
         self.waits = False
         if self.ledger is None and self._first_runs.lack_memory():
@@ -189,7 +153,7 @@ class Candidates:
             self.ledger = self._set_up(incumbent, seconds)
             return None  # each of these is a step of its own
         if not self._first_runs.is_known and not self.ended:
-            self._first_runs.know()
+            self._first_runs.problem  # noqa: B018 - it is found out
             self.price = self._usual_price()
             return None
         ledger = self.ledger
@@ -334,7 +298,6 @@ class Candidates:
             self.tell(Trial(-1, plan, origin, PRUNED if is_ours else FAILED, str(failure), prepare_seconds=0.0))
             return None
         finally:
-            known.forget_others()
             self._known.update(known)
         return Candidate(plan, origin, program, problem, expected or seconds, measure.now() - begin, needed=known)
 
@@ -371,24 +334,16 @@ class Candidates:
             self._log.trial(trial)
 
     def keep(self, plan: Plan, gain: float, spent: float) -> None:
-        """Put the plan of calls into the database; provisional, until the candidates have come to their end.
-
-        Parameters
-        ----------
-        plan : Plan
-        gain : float
-            Seconds of the first plan over those of this one.
-        spent : float
-            Seconds that it has cost.
-        """
+        """Put the plan of calls into the database; provisional, until the candidates have come to their end."""
         ledger = self.ledger
         if ledger is None or self.ended == REUSED:
             return
         plan = self._space.inside(plan)
         if plan == self._first and not self.ended:
             return
-        found = Found(plan, gain, spent, self.ended, self.ended not in (NO_IMPROVEMENT, EXHAUSTED, _TRIAL_BUDGET))
-        put(self._db, self._key, self._matrix, found, ledger, self._first, self._old)
+        is_provisional = self.ended not in (NO_IMPROVEMENT, EXHAUSTED, _TRIAL_BUDGET)
+        told: dict[str, Any] = {"first": self._first, "gain": gain, "spent": spent, "stopped": self.ended}
+        put(self._db, self._key, self._matrix, plan, ledger, self._old, **told, is_provisional=is_provisional)
         if self._log is not None:
             with suppress(DatabaseError):
                 self._log.end()

@@ -28,7 +28,7 @@ _PLANS = 40
 
 
 def job(k: int, device: Device | None = None) -> Job:
-    """What a process is asked for: with a GPU it needs the facts of that, and no driver. By default for the host."""
+    """What a process is asked for: for a GPU it needs its facts, and no driver. By default for the host."""
     device = device or host_device()
     return ("thinking", device.backend), __name__, "dry_run", (k, device)
 
@@ -54,9 +54,10 @@ def dry_run(asked: tuple[int, Device], matrix: Matrix, vectors: int) -> None:
     features_of(matrix)
     Problem(matrix, k, start_vectors=vectors)
     for origin, plan in chain((("predicted", first),), islice(proposals.search(), _PLANS)):
-        seconds = model.seconds(plan)
-        if plan not in ledger and 0 < seconds < math.inf:
-            number = len(ledger.trials)
-            ledger.add(Trial(number, plan, origin, COMPLETE, "", seconds, 0.0, 0.0, samples=(seconds,)))
-        elif plan not in ledger:
-            ledger.add(Trial(len(ledger.trials), plan, origin, PRUNED, "no model"))
+        if plan in ledger:
+            continue
+        seconds, number = model.seconds(plan), len(ledger.trials)
+        trial = Trial(number, plan, origin, PRUNED, "no model")
+        if 0 < seconds < math.inf:
+            trial = Trial(number, plan, origin, COMPLETE, "", seconds, 0.0, 0.0, samples=(seconds,))
+        ledger.add(trial)

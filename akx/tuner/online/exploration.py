@@ -12,11 +12,11 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, Self
+from dataclasses import replace
+from typing import Any, Self
 
 from akx.backends.schedule import Program
 from akx.core.errors import CapturingError, shown
-from akx.core.matrix import Matrix
 from akx.core.parallel import alone
 from akx.core.plan import Plan
 from akx.tuner import measure
@@ -28,7 +28,7 @@ from akx.tuner.online.candidates import REUSED, Candidates
 from akx.tuner.online.first_runs import Candidate
 from akx.tuner.trial.bench import too_slow
 
-__all__ = ["DUEL", "FIRST", "HOPELESS", "IDLE", "OVER", "Exploration", "Holder"]
+__all__ = ["DUEL", "FIRST", "HOPELESS", "IDLE", "OVER", "Exploration"]
 
 #: A candidate whose first run takes so many times as long as a call is dropped.
 HOPELESS = 1.5
@@ -44,71 +44,31 @@ _UNTIMED_SECONDS, _UNTIMED = 1e-3, 64
 IDLE, _BESIDE, FIRST, DUEL, OVER = range(5)
 
 
-class Holder(Protocol):
-    """Who has the programs, and gives all of them new values."""
-
-    def matrix(self) -> Matrix:
-        """The matrix of now."""
-        ...
-
-    def hold(self, plan: Plan, program: Program, given: Matrix) -> bool:
-        """Have a candidate, which gets new values from now on; not where `given` is not the matrix of now."""
-        ...
-
-    def let_go(self, plan: Plan) -> None:
-        """Forget a candidate."""
-        ...
-
-    def adopt(self, plan: Plan, program: Program, source: str, seconds: float) -> None:
-        """Have calls run on this plan from now on."""
-        ...
-
-    def settled(self) -> None:
-        """Nothing more is tried."""
-        ...
-
-
 class Exploration:
     """The best plan so far, and a search for a better one. For one call at a time.
 
-    Parameters
-    ----------
-    candidates : Candidates
-    holder : Holder
-    budget : Budget, optional
-        What exploring may cost.
-    do_beside : callable, optional
-        Does a step beside the calls: in a thread by default.
-
-    Attributes
-    ----------
-    plan, program
-        The incumbent.
-    budget : Budget
-    tried : dict of str to int
-        Candidates by what became of them.
-    untimed, every : int
-        Calls since the last one that was timed, and which one of them is timed next.
+    The holder, an :class:`akx.operator.online.Held`, has the programs, and gives all of them new values. Calls run on
+    the incumbent, `plan` and `program`. `do_beside` does a step beside the calls. `tried` counts candidates by what
+    became of them. `untimed` counts calls since the last one that was timed, and of `every` so many one is.
     """
 
     def __init__(
         self,
         candidates: Candidates,
-        holder: Holder,
+        holder: Any,
         plan: Plan,
         program: Program,
         *,
-        budget: Budget | None = None,
         do_beside: Callable[[Callable[[], None]], None] = beside.in_thread,
     ) -> None:
-        self.plan, self.program, self.budget = plan, program, budget or Budget()
+        self.plan, self.program, self.budget = plan, program, Budget()
         self.tried = dict.fromkeys(("adopted", "slower", "wrong", "failed"), 0)
         self.beside_seconds, self.gain = 0.0, 1.0
         self._candidates, self._holder, self._do_beside = candidates, holder, do_beside
         self._phase, self._next = IDLE, candidates.price
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._usual, self._steps, self._not_before = 0.0, 0, 0.0
-        self.untimed, self.every = 0, 0
+        self.untimed = self.every = 0
         self._idle()
         self._candidate: Candidate | None = None
         self._duel = Duel()
@@ -126,33 +86,23 @@ class Exploration:
         return calls
 
     def _took(self, seconds: float, calls: int, most: float = math.inf) -> None:
-        """Take note of what a call on the incumbent has taken, and so many of its kind; do what is due behind it.
-
-        All of them have taken `most` seconds at most.
-        """
-        budget = self.budget
-        budget.total += min(seconds * calls, most)
+        """Take note of a call on the incumbent, and so many of its kind, `most` seconds in all; do what is due then."""
+        self.budget.total += min(seconds * calls, most)
         self._recent.append(seconds)
-        if budget.total >= self._due:
-            self._behind()
+        if self.budget.total >= self._due:
+            if self._phase == _BESIDE:
+                self._recent.pop()
+            elif self._phase == IDLE and self.budget.covers(self._next) and len(self._recent) >= _FEWEST:
+                self._begin(self._prepare)
+            elif self._phase == FIRST:
+                self._run_first()
+            elif self._phase == OVER:
+                self._holder.settled()
         self.every = 0 if self._phase in (FIRST, DUEL) else self._most_untimed(seconds)
 
     def _most_untimed(self, seconds: float) -> int:
         """Of how many calls of so many seconds one is timed."""
         return int(min(_UNTIMED, _UNTIMED_SECONDS / max(seconds, 1e-9)))
-
-    def _behind(self) -> None:
-        """What is due behind a call."""
-        phase = self._phase
-        if phase == _BESIDE:
-            self._recent.pop()
-        elif phase == IDLE:
-            if self.budget.covers(self._next) and len(self._recent) >= _FEWEST:
-                self._begin(self._prepare)
-        elif phase == FIRST:
-            self._run_first()
-        elif phase == OVER:
-            self._holder.settled()
 
     def _idle(self) -> int:
         """Nothing is under way until calls have paid for the next step."""
@@ -228,8 +178,8 @@ class Exploration:
             try:
                 with alone():  # so that the time of this thread is all that it costs, and calls have their team
                     phase = work()
-            except CapturingError:
-                phase = self._again()
+            except CapturingError:  # of the user's: it is taken again in a while
+                self._not_before, phase = self.budget.total + _LOOK, IDLE
             except Exception as failure:  # of whatever kind: calls have their plan
                 self._candidates.ended = self._candidates.ended or f"a step failed: {failure}"
             self._is_under_way = False
@@ -256,16 +206,10 @@ class Exploration:
         """Seconds that a step has cost which took so many of a processor: calls have lost no more by it."""
         return processor
 
-    def _again(self) -> int:
-        """A step came upon a capture of the user's: it is taken again in a while."""
-        self._not_before = self.budget.total + _LOOK
-        return IDLE
-
     def _prepare(self) -> int:
         candidates = self._candidates
         if self._is_unkept:
-            self._is_unkept = False
-            candidates.keep(self.plan, self.gain, self.budget.spent)
+            self._keep()
         begin = self._processor()
         self._candidate = candidates.next(self.plan, self._usual, self.budget.left, self._holder.matrix())
         if self._candidate is not None:
@@ -273,24 +217,19 @@ class Exploration:
         if candidates.waits:
             self._not_before = self.budget.total + _LOOK
         if candidates.ended:
-            candidates.keep(self.plan, self.gain, self.budget.spent)
+            self._keep()
             return OVER
         return IDLE if self._candidate is None else FIRST
 
     def _check(self) -> int:
+        """What comes after the first result of a candidate."""
         candidate = self._candidate
         assert candidate is not None
-        return self._judged(candidate)
-
-    def _judged(self, candidate: Candidate) -> int:
-        """What comes after the first result of a candidate."""
         wrong = self._candidates.check(candidate)
         if not wrong:
             self._duel = Duel()
             return DUEL
-        self.tried["wrong"] += 1
-        self._tell(candidate, FAILED, wrong)
-        self._forget()
+        self._is_out(candidate, "wrong", FAILED, wrong)
         return IDLE
 
     # ------------------------------------------------------------------------------------------------ within calls
@@ -312,25 +251,37 @@ class Exploration:
         candidate.is_held = True
         return True
 
-    def _has_run(self, candidate: Candidate, took: float, usual: float) -> None:
-        """A first run has taken so long, where a call takes `usual`."""
-        candidate.expected = took
-        if took > HOPELESS * usual:
-            self.tried["slower"] += 1
-            self._tell(candidate, PRUNED, too_slow(HOPELESS), [took], [usual])
-            self._drop()
+    def _is_slower(self, candidate: Candidate, took: float, usual: float) -> None:
+        """A first run has taken so long that there is no need for more."""
+        self._is_out(candidate, "slower", PRUNED, too_slow(HOPELESS), [took], [usual])
+
+    def _covers_turn(self, candidate: Candidate) -> bool:
+        """Whether a call of a duel by the candidate is paid for."""
+        known = self._duel.candidate
+        return self.budget.covers((median(known) if known else candidate.expected) - self._seconds())
+
+    def _has_come(self, seconds: float, *, candidate: Candidate, turn: bool, counts: bool) -> None:
+        """A call of a duel is over, by the candidate where it had the `turn`."""
+        self.budget.total += seconds
+        if turn:
+            self.budget.spent += max(0.0, seconds - self._seconds())
         else:
-            self._begin(self._check)
+            self._recent.append(seconds)
+        if not counts or candidate is not self._candidate or self._phase != DUEL:
+            return
+        duel = self._duel
+        (duel.candidate if turn else duel.incumbent).append(seconds)
+        won = duel.verdict()
+        if won is not None:
+            self._decide(candidate, duel, won)
 
     def _decide(self, candidate: Candidate, duel: Duel, won: bool) -> None:
-        self.tried["adopted" if won else "slower"] += 1
-        self._tell(candidate, COMPLETE, "", duel.candidate, duel.incumbent)
         if not won:
-            self._drop()
+            self._is_out(candidate, "slower", COMPLETE, "", duel.candidate, duel.incumbent)
             return
-        known = self._candidates.given.pattern_cache
+        self._tell(candidate, "adopted", COMPLETE, "", duel.candidate, duel.incumbent)
         for key, found in candidate.needed.items():
-            known.setdefault(key, found)
+            self._candidates.given.pattern_cache.setdefault(key, found)
         self.gain *= median(duel.incumbent) / median(duel.candidate)
         self.plan, self.program, self._is_unkept = candidate.plan, candidate.program, True
         self._recent.clear()
@@ -341,50 +292,43 @@ class Exploration:
         self._begin(self._keep)
 
     def _keep(self) -> int:
+        """Put the incumbent into the database."""
         self._is_unkept = False
         self._candidates.keep(self.plan, self.gain, self.budget.spent)
         return IDLE
 
     def _failed(self, candidate: Candidate, failure: Exception) -> None:
-        self.tried["failed"] += 1
-        self._tell(candidate, FAILED, f"{type(failure).__name__}: {failure}")
+        self._is_out(candidate, "failed", FAILED, f"{type(failure).__name__}: {failure}")
+
+    def _is_out(self, candidate: Candidate, what: str, *told: Any) -> None:
+        self._tell(candidate, what, *told)
         self._drop()
 
     def _drop(self) -> None:
-        """Have no candidate any more, within a call."""
-        self._forget()
-        if self._phase != OVER:
-            self._idle()
-
-    def _forget(self) -> None:
+        """Have no candidate any more; within a call nothing is under way then."""
         candidate, self._candidate = self._candidate, None
         if candidate is not None:
             self._holder.let_go(candidate.plan)
+        if self._phase not in (OVER, _BESIDE):
+            self._idle()
 
     def _tell(
         self,
         candidate: Candidate,
+        what: str,
         state: str,
         reason: str,
         own: list[float] | None = None,
         beside: list[float] | None = None,
     ) -> None:
         """Tell of a trial: its seconds are those that it takes where the first plan takes what it took first."""
+        self.tried[what] += 1
         ledger, found = self._candidates.ledger, None
         if own and beside and ledger is not None:
             usual = ledger.trials[0].seconds or 0.0
             found = Measurement.of([usual / self.gain * one / median(beside) for one in own])
-        self._candidates.tell(
-            Trial(
-                -1,
-                candidate.plan,
-                candidate.origin,
-                state,
-                reason,
-                None if found is None else found.seconds,
-                None if found is None else found.spread,
-                candidate.prepare_seconds,
-                candidate.error,
-                samples=() if found is None else found.samples,
-            )
-        )
+        made: dict[str, Any] = {"prepare_seconds": candidate.prepare_seconds, "error": candidate.error}
+        trial = Trial(-1, candidate.plan, candidate.origin, state, reason, **made)
+        if found is not None:
+            trial = replace(trial, seconds=found.seconds, spread=found.spread, samples=found.samples)
+        self._candidates.tell(trial)

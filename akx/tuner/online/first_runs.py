@@ -23,32 +23,26 @@ _FREE = 0.5
 
 
 class Asked(dict[Any, Any]):
-    """What is known of a pattern, and the keys of it that were asked for."""
+    """What was asked for of all that is known of a pattern, and what is new."""
 
     def __init__(self, known: dict[Any, Any]) -> None:
-        super().__init__(known)
-        self.keys_asked: set[Any] = set()
+        super().__init__()
+        self._known = known
 
-    def __getitem__(self, key: Any) -> Any:
-        self.keys_asked.add(key)
-        return super().__getitem__(key)
+    def __missing__(self, key: Any) -> Any:
+        found = self[key] = self._known[key]
+        return found
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.keys_asked.add(key)
-        super().__setitem__(key, value)
+    def __contains__(self, key: object) -> bool:
+        if not super().__contains__(key) and key in self._known:
+            self[key] = self._known[key]
+        return super().__contains__(key)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        self.keys_asked.add(key)
-        return super().get(key, default)
+        return super().get(key, default) if key in self else default
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        self.keys_asked.add(key)
-        return super().setdefault(key, default)
-
-    def forget_others(self) -> None:
-        """Forget what nobody has asked for."""
-        for key in self.keys() - self.keys_asked:
-            del self[key]
+        return super().setdefault(key, self.get(key, default))
 
 
 def knowing(matrix: Matrix, known: dict[Any, Any]) -> Matrix:
@@ -60,25 +54,11 @@ def knowing(matrix: Matrix, known: dict[Any, Any]) -> Matrix:
 
 @dataclass(eq=False)
 class Candidate:
-    """A plan that is to be tried.
+    """A plan that is to be tried, who asked for it, its program, and the problem on which that runs first.
 
-    Attributes
-    ----------
-    plan : Plan
-    origin : str
-        Who asked for it.
-    program : Program
-    problem : Problem
-        On which it runs first, and what must come out.
-    expected : float
-        Seconds that a call is thought to take.
-    prepare_seconds : float
-    error : float
-        Of its first result over the bound, once it is known.
-    is_held, is_lost : bool
-        Whether it gets new values, and whether it has missed some.
-    needed : mapping
-        Of what is known of the pattern what preparing it has asked for.
+    `expected` seconds are those that a call is thought to take; `error` is that of its first result over the bound. One
+    that `is_held` gets new values, one that `is_lost` has missed some. Of what is known of the pattern it has `needed`
+    this.
     """
 
     plan: Plan
@@ -94,38 +74,22 @@ class Candidate:
 
 
 class FirstRuns:
-    """What all of them need, for the values of now.
-
-    Parameters
-    ----------
-    matrix : Matrix
-    k : int
-    basis : str
-        Its kind.
-    start_vectors : int
-    backend : str
-    """
+    """What the first runs of all candidates for one kind of call need, for the values of now."""
 
     def __init__(self, matrix: Matrix, k: int, basis: str, start_vectors: int, backend: str) -> None:
         self._matrix, self._k, self._basis, self._vectors = matrix.with_value_error(0.0), k, basis, start_vectors
         self._backend = backend_of(backend)
-        self._problem: Problem | None = None
         self._sandbox: Sandbox | None = None
 
     @property
     def is_known(self) -> bool:
         """Whether it is known what must come out."""
-        return self._problem is not None
+        return "problem" in vars(self)
 
-    def know(self) -> None:
-        """Find out what must come out."""
-        self._problem = Problem(self._matrix, self._k, basis=self._basis, start_vectors=self._vectors)
-
-    @property
+    @cached_property
     def problem(self) -> Problem:
-        """The call, and what must come out."""
-        assert self._problem is not None
-        return self._problem
+        """The call, and what must come out: found out when it is first asked for."""
+        return Problem(self._matrix, self._k, basis=self._basis, start_vectors=self._vectors)
 
     @cached_property
     def vectors(self) -> TrialVectors:
@@ -135,8 +99,7 @@ class FirstRuns:
     @property
     def nbytes(self) -> int:
         """Bytes of what results are compared with: twice in double precision beside the output."""
-        problem = self._problem
-        return 0 if problem is None else problem.x.nbytes + 3 * problem.out.nbytes
+        return self.problem.x.nbytes + 3 * self.problem.out.nbytes if self.is_known else 0
 
     def lack_memory(self) -> bool:
         """Whether a candidate, and what results are compared with, might take what others need."""
@@ -158,8 +121,9 @@ class FirstRuns:
 
     def forget(self, matrix: Matrix) -> None:
         """Forget the values of before, and what has them; `matrix` has those of now."""
-        self._matrix, self._problem = matrix, None
-        vars(self).pop("vectors", None)
+        self._matrix = matrix
+        for name in ("problem", "vectors"):
+            vars(self).pop(name, None)
 
     def end(self) -> None:
         """Forget everything; a thread that waits for the process that may crash gets an answer."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -27,12 +26,10 @@ from numpy.typing import NDArray
 from akx.backends.schedule import Coefficients
 from akx.backends.selection import array_backend, backend_of
 from akx.core.errors import CapturingError
-from akx.tuner.history.trial import FAILED, PRUNED
 from akx.tuner.measure import median
 from akx.tuner.online.calls import Online
 from akx.tuner.online.exploration import DUEL, FIRST, HOPELESS, IDLE, OVER
 from akx.tuner.online.first_runs import Candidate
-from akx.tuner.trial.bench import too_slow
 
 __all__ = ["Queued"]
 
@@ -55,21 +52,13 @@ _PACES, _IDLE_PACES = 15, 20.0
 _LEAST_COST = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """A call between two events, and what is done with its seconds."""
-
-    begin: Any
-    end: Any
-    then: Callable[[float], None]
-
-
 class Queued(Online):
     """The same for a program of the GPU; with vectors of the host calls are over when they return."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._pending: deque[_Timed] = deque()
+        #: Calls between two events, and what is done with their seconds.
+        self._pending: deque[tuple[Any, Any, Callable[[float], None]]] = deque()
         self._events: list[tuple[Any, Any]] = []
         self._queued, self._is_hosted = 0, False
         self._coefficients: Coefficients | None = None
@@ -86,7 +75,6 @@ class Queued(Online):
 
     @property
     def is_recordable(self) -> bool:
-        """See :meth:`akx.backends.program.Program.is_recordable`."""
         return self.program.is_recordable
 
     @property
@@ -94,7 +82,7 @@ class Queued(Online):
         return self.program
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        """See :meth:`akx.backends.program.Program.run`; with vectors of the host."""
+        """Do a call with vectors of the host."""
         self._are_at(hosted=True)
         super().run(x, out, coefficients)
 
@@ -174,17 +162,13 @@ class Queued(Online):
             self._candidate = None
             raise
         except Exception as failure:
-            self.tried["failed"] += 1
-            self._tell(candidate, FAILED, f"{type(failure).__name__}: {failure}")
-            self._candidate = None
+            self._failed(candidate, failure)
             return IDLE
         if candidate.expected > HOPELESS * usual and not self._is_hosted:
-            self.tried["slower"] += 1
-            self._tell(candidate, PRUNED, too_slow(HOPELESS), [candidate.expected], [usual])
-            self._candidate = None
+            self._is_slower(candidate, candidate.expected, usual)
             return IDLE
         self._queued = 0
-        phase = self._judged(candidate)
+        phase = self._check()
         if phase == DUEL and not self._is_held(candidate):
             return IDLE
         return phase
@@ -225,21 +209,21 @@ class Queued(Online):
         begin.record(stream)
         work(stream)
         end.record(stream)
-        self._pending.append(_Timed(begin, end, then))
+        self._pending.append((begin, end, then))
 
     def _read(self) -> None:
         """Take note of what calls have taken that are over by now."""
         pending = self._pending
         if not pending:
             return
+        over: list[Callable[[], None]] = []
         with beside_captures():  # another thread may record a graph of its own
-            over = []
-            while pending and pending[0].end.has_passed:
-                one = pending.popleft()
-                self._events.append((one.begin, one.end))
-                over.append((one, one.end.seconds_since(one.begin)))
-        for one, seconds in over:
-            one.then(seconds)
+            while pending and pending[0][1].has_passed:
+                begin, end, then = pending.popleft()
+                self._events.append((begin, end))
+                over.append(partial(then, end.seconds_since(begin)))
+        for then_do in over:
+            then_do()
 
     def _duel_work(
         self, own: Callable[[Any], None], x: Any, out: Any, coefficients: Coefficients
@@ -250,8 +234,7 @@ class Queued(Online):
             self._drop()
             return None
         turn, begin = self._queued % 4 in (1, 2), self._now()
-        known = self._duel.candidate
-        if turn and not self.budget.covers((median(known) if known else candidate.expected) - self._seconds()):
+        if turn and not self._covers_turn(candidate):
             return None
         then = partial(self._has_come, candidate=candidate, turn=turn, counts=self._queued >= _WARM)
         self._queued += 1
@@ -278,18 +261,3 @@ class Queued(Online):
                 own(stream)
 
         return instead
-
-    def _has_come(self, seconds: float, *, candidate: Candidate, turn: bool, counts: bool) -> None:
-        """A call of a duel is over."""
-        self.budget.total += seconds
-        if turn:
-            self.budget.spent += max(0.0, seconds - self._seconds())
-        else:
-            self._recent.append(seconds)
-        if not counts or candidate is not self._candidate or self._phase != DUEL:
-            return
-        duel = self._duel
-        (duel.candidate if turn else duel.incumbent).append(seconds)
-        won = duel.verdict()
-        if won is not None:
-            self._decide(candidate, duel, won)

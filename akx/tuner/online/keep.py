@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from akx.core.errors import DatabaseError
@@ -17,48 +16,30 @@ from akx.tuner.history.kept import made_here
 from akx.tuner.history.ledger import Ledger
 from akx.tuner.history.result import Counts
 
-__all__ = ["Found", "put"]
-
-
-@dataclass(frozen=True)
-class Found:
-    """The plan of calls.
-
-    Attributes
-    ----------
-    plan : Plan
-    gain : float
-        Seconds of the first plan over those of this one.
-    spent : float
-        Seconds that it has cost.
-    stopped : str
-        Why the search has ended; "" while it goes on.
-    is_provisional : bool
-        Whether there was more to try.
-    """
-
-    plan: Plan
-    gain: float
-    spent: float
-    stopped: str
-    is_provisional: bool
+__all__ = ["put"]
 
 
 def put(
     database: PlanDatabase,
     key: Any,
     matrix: Matrix,
-    found: Found,
+    plan: Plan,
     ledger: Ledger,
-    first: Plan,
     old: PlanRecord | None,
+    *,
+    first: Plan,
+    gain: float,
+    spent: float,
+    stopped: str,
+    is_provisional: bool,
 ) -> None:
-    """Put it there, unless somebody else has put one meanwhile that is better founded.
+    """Put the plan of calls there, unless somebody else has put one meanwhile that is better founded.
 
-    `first` is the plan that calls began with; `old` the record that it came from, where there was one.
+    Calls began with the plan `first`, which came from the record `old` where there was one. The plan found takes the
+    seconds of that over `gain`, and it has cost `spent` seconds to find. `stopped` says why the search has ended, and
+    `is_provisional` whether there was more to try.
     """
-    plan, seconds = found.plan, ledger[first].seconds or math.inf
-    own = tuple(trial for trial in ledger.trials if trial.is_own)
+    seconds = ledger[first].seconds or math.inf
     name, before = f"{first.schedule}/{first.variant} threads={first.threads}", seconds
     plain: object = first.to_json()
     untuned: object = {"seconds": seconds, "plan": plain}
@@ -71,20 +52,13 @@ def put(
         "matrix": {"rows": matrix.n, "nnz": matrix.nnz},
         "baseline_plan": plain,
         "untuned": untuned,
-        "stopped": found.stopped,
-        "starved": found.is_provisional,
+        "stopped": stopped,
+        "starved": is_provisional,
         "online": True,
     }
-    record = PlanRecord(
-        key,
-        plan,
-        seconds / found.gain,
-        name,
-        before,
-        tuning_seconds=found.spent,
-        provenance=provenance,
-        trials=Counts.of(own).to_json(),
-    )
+    counts = Counts.of(tuple(trial for trial in ledger.trials if trial.is_own)).to_json()
+    made: dict[str, Any] = {"tuning_seconds": spent, "provenance": provenance, "trials": counts}
+    record = PlanRecord(key, plan, seconds / gain, name, before, **made)
     known = {first, *(trial.plan for trial in ledger.trials)}
 
     def stays(there: PlanRecord) -> bool:

@@ -7,17 +7,16 @@ The form, one object a line::
     ...                                                                                                  its trials
     {"result": {...}}                                                                    what became of it, at its end
 
-:mod:`akx.tuner.trace.writer` writes it line by line while the run goes on, so a run that was killed has lost the line
-that was being written and its result, and no more. Further runs of the same problem (the same key of the plan database)
-are appended, so that more of the space is known. A trial that is there again with the same number was found out later:
-the last line holds.
+A run that was killed has lost the line that was being written and its result, and no more. Further runs of the same
+problem (the same key of the plan database) are appended. A trial that is there again with the same number was found
+out later: the last line holds. docs/tuner.md has the fields.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -67,9 +66,7 @@ class Run:
     Attributes
     ----------
     header : mapping
-        Its first line: ``kind`` (``"search"``, ``"exhaustive"`` or ``"part"``), ``created``, ``matrix``, ``key``,
-        ``backend``, ``threads``, ``device``, ``settings``, ``space``, ``model``, ``predicted``, ``starts``, and
-        ``seeds``, which older recordings do not have.
+        Its first line; older recordings have no ``seeds``.
     trials : tuple of RecordedTrial
         In order.
     result : mapping or None
@@ -135,38 +132,30 @@ class Recording:
         """Every plan once: of one that was tried in several runs the first complete trial, else the first."""
         found: dict[Plan, RecordedTrial] = {}
         for one in (one for run in self.runs for one in run.trials):
-            held = found.get(one.trial.plan)
-            if held is None or (held.trial.state != COMPLETE and one.trial.state == COMPLETE):
+            held = found.setdefault(one.trial.plan, one)
+            if held.trial.state != COMPLETE and one.trial.state == COMPLETE:
                 found[one.trial.plan] = one
         return found
 
     @property
     def best(self) -> Trial | None:
         """The fastest complete trial."""
-        return min(self._complete(), key=lambda trial: trial.seconds or 0.0, default=None)
+        return self._fastest(lambda plan: True)
 
     @property
     def baseline(self) -> Trial | None:
         """The fastest complete trial of a baseline."""
-        plain = (trial for trial in self._complete() if is_baseline(trial.plan))
-        return min(plain, key=lambda trial: trial.seconds or 0.0, default=None)
+        return self._fastest(is_baseline)
 
-    def _complete(self) -> Iterator[Trial]:
-        return (one.trial for one in self.trials.values() if one.trial.state == COMPLETE)
+    def _fastest(self, among: Callable[[Plan], bool]) -> Trial | None:
+        known = (one.trial for plan, one in self.trials.items() if one.trial.state == COMPLETE and among(plan))
+        return min(known, key=lambda trial: trial.seconds or 0.0, default=None)
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recording:
     """Read a file that ``akx tune --record`` or ``akx.tune(record=...)`` wrote.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The file.
-
-    Returns
-    -------
-    Recording
-        A last line that was cut off is left out, and so is one before another run was appended.
+    A last line that was cut off is left out, and so is one before another run was appended.
 
     Raises
     ------

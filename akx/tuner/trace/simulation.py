@@ -46,29 +46,18 @@ _LOOKS = 4
 class RecordedClock:
     """A clock that goes on by what the recorded trials took, in seconds."""
 
-    def __init__(self) -> None:
-        self.time = 0.0
+    time = 0.0
 
     def now(self) -> float:
-        """Seconds."""
         return self.time
 
     def pause(self, seconds: float) -> None:
-        """Let time go by."""
         self.time += seconds
 
 
 @dataclass(frozen=True)
 class RecordedSpace(Space):
-    """The space of a recording.
-
-    Attributes
-    ----------
-    trials : mapping of Plan to RecordedTrial
-        What is known.
-    missing : dict of Plan to None
-        Plans that were asked for and are not, in order.
-    """
+    """The space of a recording: its `trials`, and `missing` plans, which were asked for and are not there, in order."""
 
     trials: Mapping[Plan, RecordedTrial]
     missing: dict[Plan, None] = field(default_factory=dict)
@@ -117,7 +106,6 @@ class RecordedModel(Model):
 
     @property
     def least_seconds(self) -> float:
-        """As it was."""
         return float(self.recording.header["model"]["least_seconds"])
 
     def traffic(self, plan: Plan) -> Traffic | None:
@@ -135,20 +123,8 @@ class RecordedModel(Model):
 class RecordedBench:
     """What a search asks of :class:`akx.tuner.trial.bench.Bench`, answered from recorded trials.
 
-    A plan stands for its program. Nothing has to be compiled, goes on beside the search, or has to be let go of.
-
-    Parameters
-    ----------
-    trials : mapping of Plan to RecordedTrial
-        What is known.
-    space : Space
-        Of the plans: a :class:`RecordedSpace`, or the real one, with the matrix.
-    clock : RecordedClock
-        Goes on by what trials and calls took.
-    race : float
-        Of the search's settings.
-    matrix : Matrix, optional
-        For a real space.
+    A plan stands for its program. Nothing has to be compiled, goes on beside the search, or has to be let go of. The
+    clock goes on by what trials and calls took. With a matrix the space may be a real one.
     """
 
     watch: Watch | None = None
@@ -169,7 +145,6 @@ class RecordedBench:
         self._matrix = cast("Matrix", matrix)
 
     def nbytes(self, plan: Plan) -> int:
-        """Bytes of the program, as recorded."""
         found = self._trials.get(plan)
         return 0 if found is None else found.nbytes
 
@@ -197,7 +172,6 @@ class RecordedBench:
         return 2 * look + DISTURBED_SECONDS if seconds < SHORT_SECONDS else look
 
     def anchor_on(self, plan: Plan, seconds: float) -> None:
-        """What a call of the anchor takes."""
         self._anchor = seconds
 
     def program(self, plan: Plan) -> Plan:
@@ -208,11 +182,9 @@ class RecordedBench:
         return plan
 
     def call(self, program: Plan) -> Callable[[], None]:
-        """The call to be timed."""
         return _RecordedCall(self.clock, self._trials[program].trial.samples)
 
     def run_verified(self, plan: Plan, program: Plan) -> float:
-        """The error on record."""
         return self._trials[plan].trial.error or 0.0
 
     def is_coming(self, plan: Plan) -> bool:
@@ -234,7 +206,6 @@ class _RecordedCall(TimedCall):
         self._clock.pause(next(self._samples))
 
     def timed(self, batch: int) -> float:
-        """Seconds of a call, of which there are `batch`."""
         seconds = next(self._samples)
         self._clock.pause(batch * seconds)
         return seconds

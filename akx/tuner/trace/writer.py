@@ -42,30 +42,16 @@ _FIGURES = (
 
 
 class Recorder:
-    """A run that is being recorded.
+    """A run that is being recorded, behind its first line, the `header`; what the model says of plans is so as well.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The file, new or a recording of the same problem.
-    header : mapping
-        First line of the run.
-    model : Model
-        What it says of each plan is recorded as well.
-
-    Raises
-    ------
-    ArgumentError
-        The file is something else, or a recording of another problem, or one that is being written.
-    FileFormatError
-        It cannot be written.
+    Raises ArgumentError where the file is something else, a recording of another problem, or one that is being written,
+    and FileFormatError where it cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], header: Mapping[str, Any], model: Model) -> None:
         self.path, self._model = os.fspath(path), model
         self._problem, self._rows = "", 0  # why no more is written; trials that were
-        existing = Path(path)
-        broken = False
+        existing, broken = Path(path), False
         try:
             if existing.exists() and existing.stat().st_size:
                 _check_same(self.path, PlanKey.from_json(header["key"]))
@@ -87,22 +73,16 @@ class Recorder:
             lock_file(self._file.fileno())
         except BlockingIOError as error:
             self._file.close()
-            raise ArgumentError(
-                f"{self.path} is being written by another tuning run", hint="name another file, or wait for its end"
-            ) from error
+            what, hint = f"{self.path} is being written by another tuning run", "name another file, or wait for its end"
+            raise ArgumentError(what, hint=hint) from error
         except OSError:  # a file system without locks
             return
 
     def trial(self, trial: Trial, nbytes: int) -> None:
         """Write one trial, whose program took so many bytes."""
-        self._line(
-            {
-                **trial.to_json(),
-                "samples": [float(f"{sample:.{_DIGITS}g}") for sample in trial.samples],
-                "nbytes": nbytes,
-                "model_seconds": _finite(self._model.seconds(trial.plan)),
-            }
-        )
+        samples = [float(f"{sample:.{_DIGITS}g}") for sample in trial.samples]
+        told = {"samples": samples, "nbytes": nbytes, "model_seconds": _finite(self._model.seconds(trial.plan))}
+        self._line({**trial.to_json(), **told})
         self._rows += not self._problem
 
     def end(self, result: TuneResult) -> TuneResult:
@@ -149,16 +129,8 @@ def recording_to(
 ) -> Iterator[Recorder | None]:
     """The recorder of one run, closed whatever happens; None where there is no path.
 
-    Parameters
-    ----------
-    path : str, os.PathLike or None
-        The file.
-    kind : str
-        ``"search"``, ``"exhaustive"``, or ``"part"`` where all of a part of the space is measured.
-    name : str
-        Of the matrix.
-    key, model, settings, warm_start
-        Of the problem; of the matrix and its space; of the search; and with which it begins.
+    `kind` is ``"search"``, ``"exhaustive"``, or ``"part"`` where all of a part of the space is measured; `name` that of
+    the matrix.
     """
     if path is None:
         yield None
@@ -240,9 +212,8 @@ def _check_same(name: str, key: PlanKey) -> None:
     try:
         there = read_recording(name)
     except FileFormatError as error:
-        raise ArgumentError(
-            "trials are recorded in a file of their own", found=str(error), hint="name another file, or move this one"
-        ) from error
+        what, hint = "trials are recorded in a file of their own", "name another file, or move this one"
+        raise ArgumentError(what, found=str(error), hint=hint) from error
     if there.key != key:
         raise ArgumentError(
             f"{name} is a recording of another problem",

@@ -1,23 +1,18 @@
 """One trial: from a plan to a verified, timed program, or to the reason why not.
 
-Steps, each of which may end the trial:
-
 1. feasible?                  no: pruned, with the schedule's reason, before any work
    on a GPU, does it survive in another process (:mod:`akx.tuner.sandbox`)?   no: failed, with what became of it
 2. prepare                    an exception: failed; InfeasibleError: pruned
 3. poison, run, compare       a wrong or missing entry: failed, whatever its speed
 4. time against the anchor    clearly slower than the best: pruned after the first rounds; too slow for the run-off
                               beyond doubt: complete after the fewest
-5. time against the anchor    until the interval of the median is narrow: complete; twice where it is the best so far,
-                              so that a lucky measurement does not set the bar for all others
+5. time against the anchor    until the interval of the median is narrow: complete; twice where it is the best so far
 
 The anchor is a baseline program kept alive: every candidate is timed in turn with it, and its figure is the ratio of
 the two times the anchor's seconds, so that a machine that slows down between two trials favours neither. Where all of
 a timing finds the anchor half as slow again as it was, the anchor and the best plan are timed anew: if that has passed
 the trial is timed again, else the best plan is the anchor from then on, since what is like it is slowed like it. A
-timing in which the candidate itself was now fast and now slow is made once more.
-Compilation happens in 2 or 3 and is never part of a figure. Programs of losing trials are dropped at once; those of the
-few best are kept for the run-off while they fit a budget of memory.
+timing in which the candidate itself was now fast and now slow is made once more. Compilation is never part of a figure.
 """
 
 from __future__ import annotations
@@ -27,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from typing import Any
 
 from akx.backends import registry
 from akx.backends.cpu.cores import CoreWatch
@@ -51,15 +47,12 @@ __all__ = ["SHORT_SECONDS", "Bench", "is_hopeless", "too_slow"]
 _KEEP_BYTES = 1024**3
 #: How much wider the margin of the race is for a single sample.
 _CRUDE_MARGIN = 3.0
-#: A call shorter than this is dropped only when it looks hopeless twice: all its samples together may fall into one
-#: disturbance of the machine.
+#: A call shorter than this is dropped only when it looks hopeless twice: one disturbance may be all its samples.
 SHORT_SECONDS = 20e-3
 #: Seconds of a timing that a disturbance hardly fills: behind them it may end with a plan that cannot win.
 _TELLING_SECONDS = 50e-3
-#: Seconds that are waited before a timing is made again in which a call seemed to take now this and now that.
-_CALM_SECONDS = 0.3
-#: So many timings in a row that were made again and were no calmer say that the machine is so.
-_MOST_WILD = 3
+#: Seconds that are waited before a wild timing is made again; so many in a row that were no calmer: the machine is so.
+_CALM_SECONDS, _MOST_WILD = 0.3, 3
 #: An anchor that was slower for a while is so no more once it takes at most this times what it took when it was tried.
 _RECOVERED = 1.25
 
@@ -75,16 +68,10 @@ class _Anchor:
 
 
 class Bench:
-    """Where plans of one problem are tried.
+    """Where plans of one problem are tried, as :class:`akx.tuner.search.search.Tried` says.
 
     Parameters
     ----------
-    problem : Problem
-        What every candidate computes.
-    space : Space
-        Where the schedules are.
-    precision : Precision
-        Of a trial.
     race : float
         A candidate is dropped once its fastest sample is this many times slower than the best.
     keep : int
@@ -97,15 +84,6 @@ class Bench:
         Processes beside that one in which candidates are got ready before they are tried: see :meth:`get_ready`.
     warmup : Warmup, optional
         Where the code of the host's plans is compiled before they are tried.
-
-    Attributes
-    ----------
-    watch : Watch or None
-        Looks at the clock of a GPU, or at the cores that threads are on, while something is timed; None for one thread.
-    slowed : float
-        How many times slower the machine became at most, between trials and for longer than a timing; 1 if it did not.
-    places : int
-        Places of memory in which the plans of the run-off are timed: the backend's, unless there is a memory budget.
     """
 
     def __init__(
@@ -121,23 +99,16 @@ class Bench:
         ahead: int = 0,
         warmup: Warmup | None = None,
     ) -> None:
-        self._warmup = warmup
-        self.alone = alone
-        self.problem = problem
-        self.space = space
-        self.precision = precision
-        self.race = race
-        self.keep = keep
-        self.slowed = 1.0
+        self.problem, self.space, self.precision, self.race, self.keep = problem, space, precision, race, keep
+        self.alone, self._warmup = alone, warmup or Warmup(problem.matrix, count=0)
+        self._budget, self._backend = space.device.budget, backend_of(space.backend)
+        self._vectors = self._backend.trial_vectors(problem, hosted=bool(self._budget))
+        self.places = 1 if self._budget else self._backend.places
+        self.watch = _watch(space)
+        self.slowed, self.patience = 1.0, math.inf
         self._wild = 0
         self._anchor: _Anchor | None = None
         self._kept: dict[Plan, tuple[float, Program]] = {}
-        self._budget = space.device.budget
-        self._backend = backend_of(space.backend)
-        self.places = 1 if self._budget else self._backend.places
-        self._vectors = self._backend.trial_vectors(problem, hosted=bool(self._budget))
-        self.watch = _watch(space)
-        self.patience = math.inf
         self._compile_ahead = CompileAhead(problem, ahead=ahead) if wary and self._backend.may_crash else None
         self._sizes: dict[Plan, int] = {}
         self._beside: list[Callable[[], None]] = []
@@ -152,88 +123,62 @@ class Bench:
         return self._sizes.get(plan, 0)
 
     def try_plan(self, plan: Plan, *, number: int, origin: str, best: float | None) -> Trial:
-        """Make one trial.
+        """Make one trial; `number` and `origin` are for the record.
 
-        Parameters
-        ----------
-        plan : Plan
-            The plan to try.
-        number, origin
-            For the record.
-        best : float or None
-            Seconds of the best complete trial so far: no racing without.
-
-        Returns
-        -------
-        Trial
-            Never raises for anything the plan did; KeyboardInterrupt passes.
+        `best` is the seconds of the best complete trial so far: no racing without. Never raises for anything the plan
+        did; KeyboardInterrupt passes.
         """
         try:
             reason = self.space.feasible(plan, self.matrix)
         except Exception as failure:
-            return Trial(number, plan, origin, FAILED, _describe(failure))
+            return Trial(number, plan, origin, FAILED, _describe(failure, plan))
         if reason is not None:
             return Trial(number, plan, origin, PRUNED, reason)
-        start = measure.now()
+        start, compiled = measure.now(), list[float]()
+        begin, error = math.nan, None
+        told: dict[str, Any] = {"number": number, "plan": plan, "origin": origin}
         try:
             lost = self.reason_to_fear(plan)
-        except Exception as failure:
-            return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=measure.now() - start)
-        if lost is not None:
-            # What was not given the time has not failed.
-            state = PRUNED if self._compile_ahead is not None and self._compile_ahead.gave_up else FAILED
-            return Trial(number, plan, origin, state, lost, prepare_seconds=measure.now() - start)
-        waited, compiled = measure.now() - start, list[float]()
-        try:
+            waited = measure.now() - start
+            if lost is not None:  # what was not given the time has not failed
+                state = PRUNED if self._compile_ahead is not None and self._compile_ahead.gave_up else FAILED
+                return Trial(**told, state=state, reason=lost, prepare_seconds=waited)
             with compiling(compiled.append):
                 program = self._prepare(plan)
             prepared = measure.now() - start
             error = self.run_verified(plan, program)
-            if self._warmup is not None:
-                self._warmup.has_come(plan)
-        except InfeasibleError as refusal:
-            return Trial(number, plan, origin, PRUNED, _reason(refusal, plan), prepare_seconds=measure.now() - start)
-        except VerificationError as wrong:
-            return Trial(number, plan, origin, FAILED, str(wrong), prepare_seconds=measure.now() - start)
-        except Exception as failure:
-            return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=measure.now() - start)
-        begin = measure.now()
-        try:
+            self._warmup.has_come(plan)
+            begin = measure.now()
             found, rough = self._time(program, best)
             if best is not None and found.seconds < best:
                 again = self._time(program, None)[0]
                 found = Measurement.of([*found.samples, *again.samples], found.batch)
         except Exception as failure:
-            return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=prepared, error=error)
-        state, reason = (PRUNED, too_slow(self.race)) if rough else (COMPLETE, "")
+            state = PRUNED if isinstance(failure, InfeasibleError) else FAILED
+            took = measure.now() - start if math.isnan(begin) else prepared
+            return Trial(**told, state=state, reason=_describe(failure, plan), prepare_seconds=took, error=error)
         trial = Trial(
-            number,
-            plan,
-            origin,
-            state,
-            reason,
-            found.seconds,
-            found.spread,
-            prepared,
-            error,
+            **told,
+            state=PRUNED if rough else COMPLETE,
+            reason=too_slow(self.race) if rough else "",
+            seconds=found.seconds,
+            spread=found.spread,
+            prepare_seconds=prepared,
+            error=error,
             samples=found.samples,
             timing_seconds=measure.now() - begin,
             clock_hz=self._backend.clock_hz(),
             prepare_again_seconds=max(0.0, prepared - waited - sum(compiled)),
         )
-        if state == COMPLETE:
+        if not rough:
             self._retain(plan, program, found.seconds)
         return trial
 
     def run_verified(self, plan: Plan, program: Program) -> float:
         """Run the program of a plan once on a poisoned output and return the error over its bound.
 
-        The bound has no more of an error of values in it than :meth:`stored_error` says.
-
-        Raises
-        ------
-        VerificationError
-            Where an entry is wrong or was not written.
+        The bound has no more of an error of values in it than :meth:`stored_error` says. Raises VerificationError
+        where an entry is wrong or was not written.
         """
         self.problem.poison()
         self._vectors.poison()
@@ -282,38 +227,31 @@ class Bench:
 
     def reason_to_fear(self, plan: Plan) -> str | None:
         """Why a plan must not run in this process: it was lost, or hung, where it ran first."""
-        schedule = self.space.schedules[plan.schedule]
         if self._compile_ahead is None:
             return None
-        if not schedule.may_crash:
-            self._compile_ahead.await_coming(plan, self.patience)
-            return None
-        return self._compile_ahead.reason_against(plan, self.patience)
+        if self.space.schedules[plan.schedule].may_crash:
+            return self._compile_ahead.reason_against(plan, self.patience)
+        self._compile_ahead.await_coming(plan, self.patience)
+        return None
 
     def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
-        """Prepare and compile elsewhere what is likely to be tried soon, beside what is done here.
-
-        `likely` is asked where there is room for it, the likeliest first.
-        """
+        """Prepare and compile elsewhere what is likely to be tried soon, the likeliest first, where there is room."""
         if self._compile_ahead is not None and self._compile_ahead.room > 0:
             self._compile_ahead.ahead(likely())
-        if self._warmup is not None and self._warmup.has_room:
+        if self._warmup.has_room:
             self._warmup.want((job_of(plan) for plan in likely()), self._warmup.count)
 
     def is_coming(self, plan: Plan) -> bool:
-        """Whether the code of a plan is yet to be compiled beside this search, so that others are better tried first.
+        """Whether the code of a plan is yet to be compiled beside this search: that is begun with now at the latest.
 
-        What nobody has begun with is begun with. Code of other packages is compiled in this process alone.
+        Code of other packages is compiled in this process alone.
         """
-        is_own = (
-            plan.schedule in registry.modules(plan.backend) and registry.variant(plan.backend, plan.variant) is None
-        )
-        return is_own and self._warmup is not None and self._warmup.is_coming(plan)
+        is_own = plan.schedule in registry.modules(plan.backend)
+        return is_own and registry.variant(plan.backend, plan.variant) is None and self._warmup.is_coming(plan)
 
     def await_code(self, seconds: float) -> None:
         """Wait for the next piece of code that is being compiled, for so long at most."""
-        if self._warmup is not None:
-            self._warmup.wait_for_one(seconds)
+        self._warmup.wait_for_one(seconds)
 
     def end_when_settled(self, end: Callable[[], None]) -> None:
         """Call `end` where the processes beside this search are ended."""
@@ -351,10 +289,7 @@ class Bench:
         return found, broken_off
 
     def _timed_calmly(self, program: Program, best: float | None) -> tuple[Measurement, Measurement | None, bool]:
-        """As :meth:`_timed`, a moment later once more where that was wild; what took longer was disturbed more.
-
-        Where that is wild again and again, so is the machine, and nothing is timed twice for it any more.
-        """
+        """As :meth:`_timed`, a moment later once more where that was wild; what took longer was disturbed more."""
         first, anchor = self._timed(program, best), self._anchor
         if first[2] or self._wild >= _MOST_WILD or not measure.is_wild(first[0]):
             return first
@@ -381,9 +316,9 @@ class Bench:
 
     def _timed(self, program: Program, best: float | None) -> tuple[Measurement, Measurement | None, bool]:
         """One timing: as :meth:`_time`, with what the anchor took; None where there is none beside the program."""
-        calls, anchor = [self.call(program)], self._anchor
-        known: list[float | None] = []
-        if anchor is not None and anchor.program is not program:
+        anchor, is_beside = self._anchor, self._anchor is not None and self._anchor.program is not program
+        calls, known, broken_off, begin = [self.call(program)], list[float | None](), False, 0.0
+        if anchor is not None and is_beside:
             calls.append(self.call(anchor.program))
             known = [None, anchor.usual]
 
@@ -391,8 +326,6 @@ class Bench:
             if anchor is None or len(found) == 1:
                 return found[0]
             return measure.against(found[0], found[1], anchor.seconds, anchor.usual)
-
-        broken_off, watch, begin = False, self.watch, 0.0
 
         def ended(found: Sequence[Measurement]) -> bool:
             nonlocal broken_off
@@ -403,13 +336,16 @@ class Bench:
             telling = len(here.samples) >= self.precision.rounds_min and measure.now() - begin > _TELLING_SECONDS
             return broken_off or (telling and here.low > CHANCE * best)
 
+        def timed() -> list[Measurement]:
+            return measure.interleave(calls, self.precision, hopeless=ended, known=known, watch=self.watch)
+
         with self.alone():
             begin = measure.now()
-            found = measure.interleave(calls, self.precision, hopeless=ended, known=known, watch=watch)
+            found = timed()
             if broken_off and corrected(found).seconds < SHORT_SECONDS:
                 measure.pause(measure.DISTURBED_SECONDS)
                 broken_off = False
-                found = measure.interleave(calls, self.precision, hopeless=ended, known=known, watch=watch)
+                found = timed()
         return corrected(found), found[1] if len(found) > 1 else None, broken_off
 
     def _retain(self, plan: Plan, program: Program, seconds: float) -> None:
@@ -423,12 +359,8 @@ class Bench:
 
 
 def is_hopeless(samples: Sequence[float], race: float, best: float) -> bool:
-    """Whether even the fastest of some samples is `race` times slower than the best, so that no more are worth it.
-
-    A single sample is crude, and the very first one is of a call out of turn: a wide margin then.
-    """
-    margin = race if len(samples) > 1 else _CRUDE_MARGIN * race
-    return min(samples) > margin * best
+    """Whether even the fastest sample is `race` times slower than the best; a single one is crude: a wide margin."""
+    return min(samples) > (race if len(samples) > 1 else _CRUDE_MARGIN * race) * best
 
 
 def too_slow(race: float) -> str:
@@ -451,13 +383,10 @@ def _watch(space: Space) -> Watch | None:
     return watch
 
 
-def _reason(refusal: InfeasibleError, plan: Plan) -> str:
-    """The reason alone, without the plan's label in front, so that equal reasons are equal."""
-    return refusal.what.removeprefix(f"plan {plan.label()} is not feasible: ")
-
-
-def _describe(failure: Exception) -> str:
-    """One line for an exception: the message of akx's own, with the type for others."""
+def _describe(failure: Exception, plan: Plan) -> str:
+    """One line for an exception: of a refusal without the plan's label, so that equal reasons are equal."""
+    if isinstance(failure, InfeasibleError):
+        return failure.what.removeprefix(f"plan {plan.label()} is not feasible: ")
     if isinstance(failure, AkxError):
         return str(failure)
     text = " ".join(str(failure).split())

@@ -1,8 +1,7 @@
 """The problem that trials are run on, and the judge of their results.
 
-The start vectors are random and the coefficients typical of the basis kind: their size does not matter to the time, but
-which of them vanish does. The powers of a matrix whose norm is far from one leave the range of the dtype, which would
-time denormal numbers and compare infinities; then A is scaled by a power of two, through the coefficients.
+The start vectors are random and the coefficients typical of the basis kind: which of them vanish matters to the time.
+Where powers of A would leave the range of the dtype, A is scaled by a power of two, through the coefficients.
 
 The reference and its componentwise bound (:mod:`akx.backends.reference`) are computed once. A result passes where
 |w - ref| <= bound in every entry, the output having been filled with NaN before, so that an entry that nobody wrote
@@ -51,16 +50,12 @@ class Problem:
 
     Parameters
     ----------
-    matrix : Matrix
-        The matrix.
-    k : int
-        Powers.
+    matrix, k
+        The matrix, and powers.
     basis : str
         ``"monomial"``, ``"newton"`` or ``"chebyshev"``.
-    start_vectors : int
-        Start vectors per call.
-    seed : int
-        Of the start vectors.
+    start_vectors, seed : int
+        Start vectors per call, and where they come from.
 
     Attributes
     ----------
@@ -84,8 +79,7 @@ class Problem:
 
     def _begin(self, matrix: Matrix, k: int, basis: str, start_vectors: int, seed: int) -> None:
         """The call itself: everything but the right answer."""
-        self.matrix = matrix
-        self.k = k
+        self.matrix, self.k = matrix, k
         self.x = _start_vectors(matrix, start_vectors, seed)
         self.coefficients = typical_coefficients(matrix, k, basis)
         self.out = np.zeros((k + 1, start_vectors, matrix.n), dtype=matrix.dtype)
@@ -97,12 +91,9 @@ class Problem:
     def error(self, stored_error: float = 0.0) -> float:
         """Largest error of the output over its bound: at most 1 passes, NaN where an entry is NaN or infinite.
 
-        Parameters
-        ----------
-        stored_error : float
-            The largest relative error of a value as the program that wrote the output has it
-            (:func:`akx.backends.registry.stored_error`). The first time that it is not 0 takes about as long as the
-            reference took, and one more array as large as the bound, which is kept.
+        `stored_error` is the largest relative error of a value as the program that wrote the output has it
+        (:func:`akx.backends.registry.stored_error`). The first time that it is not 0 takes about as long as the
+        reference took, and one more array as large as the bound, which is kept.
         """
         return self._largest(self._bound if stored_error == 0 else self._bound_with(stored_error))
 
@@ -136,28 +127,22 @@ class Comparison(Problem):
     Run that program, then :meth:`trust`; give it :meth:`absolute_values`, run it for the problem of :meth:`magnitudes`,
     give it back its own, then :meth:`bound_by`; from then on :meth:`error` judges others. Before that it finds no fault
     with anything. Of arrays as large as the output there are three: what is trusted, the bound, and the output.
-
-    Parameters
-    ----------
-    matrix, k, basis, start_vectors, seed
-        As for :class:`Problem`.
     """
+
+    _is_bound, _trusted_error = False, 0.0
 
     def __init__(
         self, matrix: Matrix, k: int, *, basis: str = "monomial", start_vectors: int = 1, seed: int = 0
     ) -> None:
         self._begin(matrix, k, basis, start_vectors, seed)
-        self._is_bound, self._trusted_error = False, 0.0
 
     def magnitudes(self) -> Comparison:
         """The problem of |x| and the absolute coefficients: with |A|, its powers are m."""
-        dtype, other = self.matrix.dtype, Comparison.__new__(Comparison)
+        dtype, own, other = self.matrix.dtype, self.coefficients, Comparison.__new__(Comparison)
         other.matrix, other.k = self.matrix, self.k
         other.x = np.abs(self.x).astype(dtype)
-        own = self.coefficients
         other.coefficients = as_coefficients(np.abs(own.a), np.abs(own.b), np.abs(own.c), dtype)
         other.out = np.zeros(self.out.shape, dtype=dtype)
-        other._is_bound, other._trusted_error = False, 0.0
         return other
 
     def absolute_values(self) -> NDArray[Any]:
@@ -176,18 +161,10 @@ class Comparison(Problem):
         self.out = np.zeros(self.out.shape, dtype=self.out.dtype)
 
     def bound_by(self, magnitudes: NDArray[Any]) -> None:
-        """Form the bound of the difference of two right answers.
+        """Form the bound of the difference of two right answers from m as computed, (k+1, b, n).
 
-        Parameters
-        ----------
-        magnitudes : (k+1, b, n) array
-            m, as computed. Becomes the bound, where it is real.
-
-        Raises
-        ------
-        VerificationError
-            Where it would say nothing: m is not finite, rows are so long that single precision is lost, or the trusted
-            program stores values too far off.
+        Raises VerificationError where it would say nothing: m is not finite, rows are so long that single precision is
+        lost, or the trusted program stores values too far off.
         """
         dtype = self.matrix.dtype
         longest = int(np.diff(self.matrix.indptr).max(initial=0)) + 4
@@ -221,7 +198,10 @@ def typical_coefficients(matrix: Matrix, k: int, basis: str) -> Coefficients:
     """Coefficients of shape (k,) in the matrix's dtype, zero where those of the basis kind are always zero."""
     if basis not in BASIS_KINDS:
         raise unknown_name("basis", basis, BASIS_KINDS)
-    radius = _row_sum_norm(matrix) or 1.0
+    sums, filled = np.zeros(matrix.n), np.flatnonzero(np.diff(matrix.indptr) > 0)
+    if filled.size:
+        sums[filled] = np.add.reduceat(np.abs(matrix.data).astype(np.float64), matrix.indptr[filled])
+    radius = float(sums.max()) or 1.0
     a, b, c = np.ones(k), np.zeros(k), np.zeros(k)
     exponent = int(np.frexp(radius)[1])
     if abs(exponent) * k > _SCALED * np.finfo(matrix.dtype).maxexp:
@@ -236,15 +216,6 @@ def typical_coefficients(matrix: Matrix, k: int, basis: str) -> Coefficients:
         b[:] = -0.125 * a * radius
         c[1:] = -1.0
     return as_coefficients(a, b, c, matrix.dtype)
-
-
-def _row_sum_norm(matrix: Matrix) -> float:
-    """Largest absolute row sum."""
-    sums = np.zeros(matrix.n)
-    filled = np.flatnonzero(np.diff(matrix.indptr) > 0)
-    if filled.size:
-        sums[filled] = np.add.reduceat(np.abs(matrix.data).astype(np.float64), matrix.indptr[filled])
-    return float(sums.max())
 
 
 def _start_vectors(matrix: Matrix, count: int, seed: int) -> NDArray[Any]:

@@ -55,21 +55,9 @@ def processes_ahead(problem: Problem, free_bytes: int, cores: int | None = None,
 
 
 class CompileAhead:
-    """Where candidates run first.
+    """Where candidates of a problem run first, with so many processes `ahead` for plans that nobody has asked for yet.
 
-    Parameters
-    ----------
-    problem : Problem
-        What they compute.
-    ahead : int
-        Processes for plans that nobody has asked for yet; none by default.
-    make : callable
-        Makes one process; a :class:`Sandbox` by default.
-
-    Attributes
-    ----------
-    gave_up : bool
-        Whether the plan that was asked for last was not given the time to answer.
+    `make` makes a process. `gave_up` says whether the plan that was asked for last was not given the time to answer.
     """
 
     def __init__(self, problem: Problem, *, ahead: int = 0, make: Callable[[Problem], Sandbox] = Sandbox) -> None:

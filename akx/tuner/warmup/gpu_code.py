@@ -75,11 +75,10 @@ def compile_share(asked: tuple[str, int, int, Any], matrix: Matrix, start_vector
 
 
 def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: int, device: Any) -> bool:
-    """Go through the plans of a schedule: what it offers, what its plans should cost, and their layouts.
+    """Go through all plans of a schedule: what they should cost, and their layouts.
 
-    All of them, in an order that depends on the `share`: what another process has compiled by then need not be.
-    Whatever cannot be done with this matrix is left out: the search compiles it when it needs it. Returns whether a
-    plan was laid out in each order of the rows.
+    The order depends on the `share`: what another process has compiled by then need not be. Whatever cannot be done
+    with this matrix is left out. Returns whether a plan was laid out in each order of the rows.
     """
     orders: set[str] = set()
     with suppress(Exception):

@@ -3,8 +3,8 @@
 A plan of the host needs functions of its schedule, its variant and its order of the rows, which Numba compiles when
 they are first called: some seconds for each, half a minute for what a search begins with. So a search on a fresh
 machine has a phase for that, outside its seconds: processes prepare plans and run them once, for the matrix or a part
-of it, since what is compiled depends on types and not on sizes. What they have compiled is in Numba's cache when the
-search asks for it. What may come later they compile beside the trials; they are stopped while something is timed.
+of it: types are compiled, not sizes. What may come later they compile beside the trials; they are stopped while
+something is timed. What they have compiled is in Numba's cache when the search asks for it.
 
 Each piece of code leaves a note that it is there (:mod:`akx.tuner.warmup.gpu_code`): the next search starts no process.
 """
@@ -66,22 +66,10 @@ def job_of(plan: Plan) -> Job:
 
 
 class Warmup:
-    """Processes that compile; none is started before there is something to compile.
+    """Processes that compile, for calls with a matrix and so many start vectors; none is started before it is needed.
 
-    Parameters
-    ----------
-    matrix : Matrix
-        What the plans are for.
-    start_vectors : int
-        Of a call.
-    count : int, optional
-        Processes at most; by default as many as there are cores and memory for.
-    command : sequence of str, optional
-        The process; by default this module.
-    nice : int
-        How far the processes stand back behind others that want a core.
-    everything : tuple of str, optional
-        The code whose note says that nothing is left to compile.
+    There are `count` at most, by default as many as there are cores and memory for; they stand back by `nice` behind
+    others that want a core. The note of `everything` says that nothing is left to compile.
     """
 
     def __init__(
@@ -94,9 +82,10 @@ class Warmup:
         nice: int = 0,
         everything: Code | None = ALL,
     ) -> None:
-        held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes
-        fitting = int(sandbox.SHARE * sandbox.available_bytes() / (_HOST + _COPIES * held))
-        self._most = max(0, min(host_device().cores, fitting)) if count is None else max(0, count)
+        if count is None:
+            held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes
+            count = min(host_device().cores, int(sandbox.SHARE * sandbox.available_bytes() / (_HOST + _COPIES * held)))
+        self._most = max(0, count)
         if self._most and everything and (note := note_of(everything, matrix)) is not None and note.exists():
             self._most = 0
         self._matrix, self._vectors, self._nice = matrix, start_vectors, nice
