@@ -347,12 +347,12 @@ def _enough(found: Sequence[Measurement], wanted: Precision, elapsed: float, las
 
 
 def _once(call: TimedCall) -> float:
-    """Seconds of one call; the best of a few where it is short."""
-    first = call.timed(1)
-    if first > _ONCE_SECONDS:
-        return first
-    second = min(first, call.timed(1))
-    return second if second > 0.2 * _ONCE_SECONDS else min(second, call.timed(1))
+    """Seconds of one call; the best of two or three where it is short."""
+    seconds = call.timed(1)
+    for most in (_ONCE_SECONDS, 0.2 * _ONCE_SECONDS):
+        if seconds <= most:
+            seconds = min(seconds, call.timed(1))
+    return seconds
 
 
 def _batch(seconds: float, least: float) -> int:

@@ -107,18 +107,14 @@ class Sandbox:
             allowed = min(patience, most)
             answer = _answer(process, max(0.0, allowed - (time.monotonic() - begin)))
         except (OSError, EOFError):
-            return f"the process that ran it first was lost (exit code {self._stop()})"
+            return f"the process that ran it first was lost (exit code {self.close()})"
         if answer is None:
-            self._stop(at_once=True)
+            self.close(at_once=True)
             self.gave_up = allowed < patience
             return f"{UNANSWERED} within {allowed:g} s"
         if answer.startswith(_LOST):
-            self._stop()  # its context cannot be used any more
+            self.close()  # its context cannot be used any more
         return answer or None
-
-    def close(self) -> None:
-        """End the process."""
-        self._stop()
 
     def end(self) -> None:
         """End the process whatever it does, for good; another thread that waits for an answer gets one."""
@@ -135,8 +131,8 @@ class Sandbox:
         send(process.stdin, {**packed(problem.matrix), "x": problem.x, "coefficients": (of.a, of.b, of.c)})
         return process
 
-    def _stop(self, *, at_once: bool = False) -> int | None:
-        """End the process, which is given the time to, and clear up; until then :meth:`end` finds it."""
+    def close(self, *, at_once: bool = False) -> int | None:
+        """End the process, which is given the time to, and clear up: its exit code. Until then :meth:`end` finds it."""
         process = self._process
         if process is None:
             return None
