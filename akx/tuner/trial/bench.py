@@ -68,7 +68,10 @@ class _Anchor:
 
 
 class Bench:
-    """Where plans of one problem are tried, as :class:`akx.tuner.search.search.Tried` says.
+    """Where plans of one problem are tried.
+
+    `watch` looks at the machine while something is timed, `slowed` is how many times slower it has become, and plans of
+    the run-off are timed in so many `places` of memory. A candidate may take `patience` seconds where it runs first.
 
     Parameters
     ----------
