@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from nightly import mostly_nightly
 from program_on_host import Device, poisoned_powers
 from test_contract import make_matrix, random_numbers
 from test_cuda_wavefront_layout import NOT_FULL, in_turn, storable
@@ -174,10 +175,17 @@ def needs_all_its_shared_memory(device: Device, matrix: Matrix, program: PartsPr
     device.less = 0
 
 
+#: Each is a kernel of its own, which is compiled once.
+RUNS: list[Any] = [
+    (*case, *how)
+    for case in RESIDENT
+    for how in (("natural", "float64", {}), ("metis", "complex64", {"exchange": FLAGS}))
+]
+
+
 @on_the_host
-@pytest.mark.parametrize(("name", "variant", "options"), RESIDENT)
 @pytest.mark.parametrize(
-    ("partitioner", "dtype", "more"), [("natural", "float64", {}), ("metis", "complex64", {"exchange": FLAGS})]
+    ("name", "variant", "options", "partitioner", "dtype", "more"), mostly_nightly(RUNS, RUNS[::2] + RUNS[1::6])
 )
 def test_resident_layouts(
     device: Device, name: str, variant: str, options: Any, partitioner: str, dtype: str, more: Any
@@ -258,10 +266,14 @@ BLOCK_LAYOUTS = [
 ]
 
 
+STORED_IN_TURN = in_turn(STORED_LAYOUTS, *NOT_FULL) + in_turn(BLOCK_LAYOUTS, *NOT_FULL[:2])
+TIERS = in_turn([(4_500,), (8_000,), (227 * 1024,)] * 2, *NOT_FULL)
+
+
 @on_the_host
 @pytest.mark.parametrize(
     ("name", "variant", "options", "way", "dtype"),
-    in_turn(STORED_LAYOUTS, *NOT_FULL) + in_turn(BLOCK_LAYOUTS, *NOT_FULL[:2]),
+    mostly_nightly(STORED_IN_TURN, STORED_IN_TURN[:6] + STORED_IN_TURN[8::2]),
 )
 @pytest.mark.parametrize("partitioner", ["natural", "metis"])
 def test_stored_layouts(
@@ -274,9 +286,7 @@ def test_stored_layouts(
 
 
 @on_the_host
-@pytest.mark.parametrize(
-    ("shared", "way", "dtype"), in_turn([(4_500,), (8_000,), (227 * 1024,)] * 2, *NOT_FULL[:4], *NOT_FULL[:3:-1])
-)
+@pytest.mark.parametrize(("shared", "way", "dtype"), mostly_nightly(TIERS, TIERS[1::2]))
 def test_tiers_of_stored_values(device: Device, way: str, dtype: str, shared: int) -> None:
     """Slots in registers, shared and global memory: words are the same in all of them."""
     matrix, facts = storable(make("27-point", dtype), way, 3), small_gpu(4, shared)

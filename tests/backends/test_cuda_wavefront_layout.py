@@ -15,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from nightly import mostly_nightly
 from nvcc import named
 from program_on_host import Device, poisoned_powers
 from test_contract import make_coefficients, random_numbers
@@ -174,10 +175,15 @@ def in_turn(cases: list[Any], *others: tuple[str, ...]) -> list[Any]:
     return [(*case, *others[turn % len(others)]) for turn, case in enumerate(cases)]
 
 
+#: Each is a kernel of its own, which is compiled once.
+POWERS = in_turn(CASES, ("float64",), ("complex64",))
+STORED_ALIKE = in_turn([CASES[i] for i in (0, 2, 6, 26, 4, 12, 10, 13, 19, 22)], *NOT_FULL)
+
+
 @on_the_host
 @pytest.mark.parametrize(
     ("name", "parts", "slices", "lanes", "held", "slack", "passes", "dtype"),
-    in_turn(CASES, ("float64",), ("complex64",)),
+    mostly_nightly(POWERS, POWERS[::3] + POWERS[1::3]),
 )
 def test_the_kernel_gives_the_powers(
     device: Device, name: str, parts: int, slices: int, lanes: int, held: int, slack: int, passes: Any, dtype: str
@@ -206,7 +212,7 @@ def test_bulk_copies(device: Device, monkeypatch: pytest.MonkeyPatch, name: str,
 @on_the_host
 @pytest.mark.parametrize(
     ("name", "parts", "slices", "lanes", "held", "slack", "passes", "way", "dtype"),
-    in_turn([CASES[i] for i in (0, 2, 6, 26, 4, 12, 10, 13, 19, 22)], *NOT_FULL),
+    mostly_nightly(STORED_ALIKE, STORED_ALIKE[: len(NOT_FULL)]),
 )
 def test_stored_values_give_the_same_bits(
     device: Device,
@@ -258,6 +264,7 @@ def test_any_band(device: Device, data: st.DataObject) -> None:
         front = front_of(matrix, parts, slices, lanes, held, slack, order)
     except InfeasibleError:
         assume(False)
+    assume(front.strips.ahead <= 4)  # others are other kernels
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(wavefront, "macros", rounded_up)
         check(device, matrix, front, (data.draw(st.integers(1, 5)),), way)
