@@ -93,7 +93,7 @@ _OF_PRODUCTS = ("value_compression/", "matrix/device_matrix", "include/team", "m
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = re.compile(r"backend\.py|timing\.py|cost/(?!rates)\w+\.py|(?:\w+/)+(?:options|cost|\w+_cost|search)\.py")
 _REVISION = re.compile(r"\s+revision = \d+$")
-_CHOOSING = ("offers", "space", "starts", "traffic", "untuned", "untuned_for", "waste", "work")
+_CHOOSING = ("heuristic_plans", "space", "starts", "traffic", "untuned", "untuned_for", "waste", "work")
 
 
 def found_in(logs: Iterable[str]) -> dict[str, int]:

@@ -23,7 +23,7 @@ from akx.backends import registry
 from akx.backends.cuda.backend import CudaBackend
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.value_compression.encodings import HALF, error_of
-from akx.backends.device_similarity import likeness
+from akx.backends.device_similarity import device_similarity
 from akx.backends.host import host_device
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, VerificationError
@@ -142,8 +142,10 @@ def test_plans_of_a_gpu_are_kept_for_the_allowance(matrix: Matrix) -> None:
     assert exact.device_class == GPU.device_class  # as it was before there were allowances
     assert some.device_class == f"{GPU.device_class}/value error 6e-08"
     assert exact.mismatch(some) == some.mismatch(more) == ["device_class"]
-    assert likeness(exact.device_class, some.device_class) is None  # no plan of one is tried for the other in passing
-    assert likeness(some.device_class, some.device_class) is None
+    assert (
+        device_similarity(exact.device_class, some.device_class) is None
+    )  # no plan of one is tried for the other in passing
+    assert device_similarity(some.device_class, some.device_class) is None
 
 
 @pytest.mark.parametrize(("backend", "dtype"), [("cpu", "float64"), ("cuda", "float32"), ("cuda", "complex64")])

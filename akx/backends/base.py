@@ -8,7 +8,7 @@ schedules do is theirs (:mod:`akx.backends.schedule`). There is one object for e
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -151,8 +151,8 @@ class Backend(ABC):
         """What compiles its kernels, and where machine code is kept; None where nothing can, of a GPU."""
         return None
 
-    def likeness(self, one: str, other: str) -> float | None:
-        """How far two device classes are from one another (`likeness`); None if not alike."""
+    def device_similarity(self, one: str, other: str) -> float | None:
+        """How far two device classes are from one another (`device_similarity`); None if not alike."""
         return None
 
     # Memory.
@@ -265,6 +265,10 @@ class Backend(ABC):
     def variants(self) -> Mapping[str, VariantTraits]:
         """What others must know of the SpMV variants that akx has for it, by name; nothing of most."""
         return {}
+
+    def variant_names(self) -> Collection[str]:
+        """Their names alone, for which no kernel is imported."""
+        return self.variants().keys()
 
     def variant_type(self) -> type[AnyVariant] | None:
         """The class of variants that other packages may register for it; None, the default, where they may none."""

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from akx.backends.selection import BACKENDS
 
-__all__ = ["likeness", "of_gpus", "of_hosts", "threads_of_class"]
+__all__ = ["device_similarity", "of_gpus", "of_hosts", "threads_of_class"]
 
 _NUMBER = r"[0-9.e+-]+"
 _HOST = re.compile(
@@ -45,7 +45,7 @@ _MODEL = re.compile(r"^(?!(?:x86_64|i[3-6]86|amd64|aarch64|arm\w*|ppc64\w*|riscv
 _L3_RATIO, _GPU_RATIO = 1.5, 1.25
 
 
-def likeness(one: str, other: str) -> float | None:
+def device_similarity(one: str, other: str) -> float | None:
     """How far two like devices are from one another, by their classes; None where they are not alike.
 
     Parameters
@@ -61,7 +61,7 @@ def likeness(one: str, other: str) -> float | None:
     """
     name, begin = one.split("/", 1)[0], other.split("/", 1)[0]
     backend = BACKENDS.get(name) if name == begin else None
-    return None if backend is None else backend.likeness(one, other)
+    return None if backend is None else backend.device_similarity(one, other)
 
 
 def of_hosts(one: str, other: str) -> float | None:

@@ -68,7 +68,7 @@ def _named_variant(variant: Any) -> str:
         raise ArgumentTypeError(
             f"this is no variant of the backend {backend.name!r}", expected=kind, found=brief(variant)
         )
-    if variant.name in backend.variants():
+    if variant.name in backend.variant_names():
         raise ArgumentError(f"akx has a {name!r} of its own", expected="another name", found=name)
     return name
 
@@ -171,7 +171,8 @@ def has_others(backend: str) -> bool:
 def variant(backend: str, name: str) -> AnyVariant | None:
     """The variant of another package; None where there is none, as of those of akx, which its kernels know."""
     found = _VARIANTS.get(f"{backend}/{name}")
-    return None if found is None or name in _declared(backend) else found  # the first asks for no kernel
+    own = None if found is None else BACKENDS.get(backend)
+    return None if own is not None and name in own.variant_names() else found
 
 
 def variants(backend: str) -> tuple[AnyVariant, ...]:

@@ -122,7 +122,7 @@ class Schedule(ABC):
         """The plan whose steps are timed for :attr:`step_price`."""
         raise NotImplementedError(f"no step of {self.backend}/{self.name} is timed")
 
-    def offers(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...] | None:
+    def heuristic_plans(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...] | None:
         """Plans that a call may take unseen, as far as is known with nothing prepared; None where nothing is known.
 
         What the plans of such a schedule make the device do, :meth:`work` says.

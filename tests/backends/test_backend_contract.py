@@ -63,7 +63,8 @@ def test_traits_are_told_without_a_device(name: str) -> None:
     assert any(one.options.is_plain for one in registry.schedules(name))
     assert all(one.backend == name for one in registry.schedules(name))
     assert plan_threads(name, 3) == (3 if backend.uses_threads else 1)
-    assert backend.likeness("one", "another") is None
+    assert backend.device_similarity("one", "another") is None
+    assert set(backend.variant_names()) == set(backend.variants())
 
 
 def test_the_facts_of_a_device(backend: Backend) -> None:

@@ -92,7 +92,12 @@ def matrix() -> Matrix:
 def test_a_schedule_that_says_little_has_defaults_for_the_rest(matrix: Matrix) -> None:
     schedule, plan = Plainest(), Plan("nowhere", "plainest", "any")
     assert schedule.reason_at_once(plan.replace(options={"width": 9}), matrix, None) == "too wide"
-    assert schedule.waste(plan, matrix, None) is schedule.untuned(2, 1) is schedule.offers(matrix, None, 2) is None
+    assert (
+        schedule.waste(plan, matrix, None)
+        is schedule.untuned(2, 1)
+        is schedule.heuristic_plans(matrix, None, 2)
+        is None
+    )
     assert schedule.work(plan, matrix, None, 1) is schedule.least_budget(matrix, 2, None) is None
     assert (schedule.starts(matrix, None, 2), schedule.stored_error(plan, matrix, None)) == ((), 0.0)
     assert (schedule.padding(plan, matrix), schedule.largest_share(plan, matrix), schedule.may_crash) == (

@@ -134,14 +134,14 @@ def test_it_is_offered_where_some_columns_have_most_entries() -> None:
     parameters = {one.name: one for one in sweep.space(random, H100, 8)}
     assert HUBS in parameters["variant"].choices
     assert parameters["hubs"].choices == (32, 64, 96, 128, 160)
-    assert any(plan.variant == HUBS for plan in sweep.offers(random, H100, 8))
+    assert any(plan.variant == HUBS for plan in sweep.heuristic_plans(random, H100, 8))
     n = 40_000
     even = sp.random_array((n, n), density=8 / n, format="csr", rng=np.random.default_rng(3))
     for matrix in (Matrix.from_any(even), graph(9001, "float64")):  # no column stands out; x is short
         parameters = {one.name: one for one in sweep.space(matrix, H100, 8)}
         assert HUBS not in parameters["variant"].choices
         assert "hubs" not in parameters
-        assert not any(plan.variant == HUBS for plan in sweep.offers(matrix, H100, 8))
+        assert not any(plan.variant == HUBS for plan in sweep.heuristic_plans(matrix, H100, 8))
         assert sweep.feasible(Plan("cuda", "sweep", HUBS, k=8, k_per_pass=1), matrix, H100) is None
 
 
@@ -150,7 +150,7 @@ def test_on_a_device_with_less_shared_memory_there_are_fewer_hubs() -> None:
     small = replace(H100, shared_per_block=99 * 1024)
     parameters = {one.name: one for one in sweep.space(matrix, small, 8)}
     assert (parameters["hubs"].choices, parameters["hubs"].default) == ((32, 64, 96), 96)
-    offered = [plan for plan in sweep.offers(matrix, small, 8) if plan.variant == HUBS]
+    offered = [plan for plan in sweep.heuristic_plans(matrix, small, 8) if plan.variant == HUBS]
     assert [(plan.options["hubs"], plan.typed.stored) for plan in offered] == [(96, "full"), (96, "table")]
     for plan in (*offered, Plan("cuda", "sweep", "csr-4", k=8, k_per_pass=1, options={"hubs": 96})):
         assert sweep.feasible(plan, matrix, small) is None

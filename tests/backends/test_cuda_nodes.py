@@ -21,7 +21,7 @@ from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.schedules.ghost import schedule as ghost
 from akx.backends.cuda.schedules.resident import layout as resident_layout
 from akx.backends.cuda.schedules.resident import schedule as resident
-from akx.backends.cuda.schedules.resident.search import offers
+from akx.backends.cuda.schedules.resident.search import heuristic_plans
 from akx.backends.cuda.variants.block_local import shapes as block_shapes
 from akx.backends.cuda.variants.block_local.shapes import (
     best_shape,
@@ -166,7 +166,7 @@ def test_blocks_are_offered_where_they_take_fewer_bytes() -> None:
 
 def test_a_call_may_take_them_unseen() -> None:
     matrix = Matrix.from_any(wind(counts={size: 20 * many for size, many in NODES.items()}))
-    found = offers(resident.SCHEDULE, matrix, h100(), 8)
+    found = heuristic_plans(resident.SCHEDULE, matrix, h100(), 8)
     assert {plan.variant[:3] for plan in found} == {"3x3", "1x1"}
     assert {plan.typed.x for plan in found if plan.variant[0] == "3"} == {"shared", "global"}
     for plan in found:
@@ -294,7 +294,7 @@ def test_little_fill_is_no_reason_for_few_lanes() -> None:
     """Nor for no offers: padding of lanes is that of lanes, whatever blocks are filled up with."""
     for counts, shape in (({5: 3000}, "1x1"), ({2: 1000, 3: 3000}, "3x3")):
         matrix = Matrix.from_any(wind(counts=counts).astype("float32"))
-        found = offers(resident.SCHEDULE, matrix, h100(), 8)
+        found = heuristic_plans(resident.SCHEDULE, matrix, h100(), 8)
         assert {plan.variant[:3] for plan in found} == {shape, "1x1"}
         default = resident.SCHEDULE._plain(matrix, h100(), 8)
         assert (default.variant[:3], int(default.variant[4:]) > 1) == (shape, True)
@@ -329,7 +329,7 @@ def test_rows_that_do_not_follow_one_another_have_x_in_shared_memory(name: str) 
         assert default.variant.startswith("3x3")
         assert default.typed.x == "shared"
         assert resident.SCHEDULE.feasible(default, matrix, small_gpu()) is None
-        offered = offers(resident.SCHEDULE, matrix, small_gpu(), k)
+        offered = heuristic_plans(resident.SCHEDULE, matrix, small_gpu(), k)
         assert {plan.typed.x for plan in offered if plan.variant[0] == "3"} == ({"shared"} if k > 1 else set())
 
 

@@ -269,7 +269,7 @@ def test_what_a_plan_does_not_say_is_values_in_a_search_too() -> None:
     space = build_space(matrix, 8, gpu, backend="cuda", threads=1, start_vectors=1)
     away = [plan for plan in SCHEDULE.starts(matrix, gpu, 8) if plan.typed.x == "global"]
     assert away
-    for plan in (*away, *SCHEDULE.offers(matrix, gpu, 8)):
+    for plan in (*away, *SCHEDULE.heuristic_plans(matrix, gpu, 8)):
         assert space.inside(plan).typed.exchange == plan.typed.exchange
         assert SCHEDULE.waste(space.inside(plan), matrix, gpu) is None
 

@@ -251,7 +251,7 @@ def test_blocks_are_offered_where_there_are_some() -> None:
 
     assert {"vbell-1", "vbell-2"} <= variants(blocks_of_mixed_sizes(2000, "float64"))
     assert not [one for one in variants(make_matrix("band", 4000, "float64", 0)) if one.startswith("vbell")]
-    offered = schedule.offers(blocks_of_mixed_sizes(2000, "float64"), H100, 4)
+    offered = schedule.heuristic_plans(blocks_of_mixed_sizes(2000, "float64"), H100, 4)
     assert any(plan.variant.startswith("vbell") for plan in offered)
 
 
@@ -281,7 +281,7 @@ def test_what_passes_l2_is_offered_where_the_matrix_may_be_larger() -> None:
     assert names(large, H100) - names(large, older) == {"early"}
     for device in (H100, older):
         early = device is H100
-        offers = schedule.offers(large, device, 4)
+        offers = schedule.heuristic_plans(large, device, 4)
         passing = [one.options for one in offers if one.variant.startswith(("sell", "pcsr"))]
         assert len(passing) >= 9
         assert all((one["once"], one["keep"]) == (True, 16) for one in passing)
@@ -291,8 +291,8 @@ def test_what_passes_l2_is_offered_where_the_matrix_may_be_larger() -> None:
         assert all((one.options["keep"], one.typed.early) == (16, early) for one in starts)
         assert len(starts) == 2
         assert all(is_baseline(one) for one in starts)
-    assert not any(plan.typed.keep or plan.typed.once for plan in schedule.offers(small, H100, 4))
-    assert all(plan.typed.early for plan in schedule.offers(small, H100, 4))
+    assert not any(plan.typed.keep or plan.typed.once for plan in schedule.heuristic_plans(small, H100, 4))
+    assert all(plan.typed.early for plan in schedule.heuristic_plans(small, H100, 4))
 
 
 def test_what_stays_in_l2_is_not_counted_again() -> None:

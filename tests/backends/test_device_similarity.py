@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.device_similarity import likeness, threads_of_class
+from akx.backends.device_similarity import device_similarity, threads_of_class
 from akx.backends.host import HostDevice
 
 MIB = 1024 * 1024
@@ -48,7 +48,7 @@ MIG = gpu("NVIDIA H100 80GB HBM3 MIG 3g.40gb", sms=60, l2_bytes=25 * MIB)
 )
 def test_like_processors(other: str, least: float, most: float) -> None:
     for pair in ((host(), other), (other, host())):
-        found = likeness(*pair)
+        found = device_similarity(*pair)
         assert found is not None
         assert least <= found <= most
 
@@ -72,47 +72,47 @@ def test_like_processors(other: str, least: float, most: float) -> None:
     ],
 )
 def test_unlike_processors(other: str) -> None:
-    assert likeness(host(), other) is None
-    assert likeness(other, host()) is None
+    assert device_similarity(host(), other) is None
+    assert device_similarity(other, host()) is None
 
 
 def test_generations_of_other_servers() -> None:
     milan = {"l2": 0.5, "l3": 32}
-    found = likeness(host("AMD EPYC 7763 64-Core Processor", **milan), host("AMD EPYC 7B13", **milan))
+    found = device_similarity(host("AMD EPYC 7763 64-Core Processor", **milan), host("AMD EPYC 7B13", **milan))
     assert found is not None
-    assert likeness(host("AMD EPYC 7763 64-Core Processor", **milan), host("AMD EPYC 7742", **milan)) is None
-    assert likeness(host("AMD EPYC 7763", **milan), host("AMD EPYC 9753", **milan)) is None
-    assert likeness(host("AMD Ryzen 9 5950X", **milan), host("AMD Ryzen 9 5900X", **milan)) is None
+    assert device_similarity(host("AMD EPYC 7763 64-Core Processor", **milan), host("AMD EPYC 7742", **milan)) is None
+    assert device_similarity(host("AMD EPYC 7763", **milan), host("AMD EPYC 9753", **milan)) is None
+    assert device_similarity(host("AMD Ryzen 9 5950X", **milan), host("AMD Ryzen 9 5900X", **milan)) is None
 
 
 @pytest.mark.parametrize("name", ["aarch64", "x86_64", "unknown processor", "", "AMD EPYC", "armv8l"])
 def test_the_name_of_an_architecture_tells_too_little(name: str) -> None:
-    assert likeness(host(name), host(name, cores=64)) is None
-    assert likeness(host(name), host(name, threads=2)) == 2 / 16
+    assert device_similarity(host(name), host(name, cores=64)) is None
+    assert device_similarity(host(name), host(name, threads=2)) == 2 / 16
 
 
 @pytest.mark.parametrize("name", ["AMD EPYC", "Intel(R) Xeon(R) CPU @ 2.20GHz", "Intel Xeon Processor (Skylake, IBRS)"])
 def test_family_and_model_tell_a_design_where_the_name_does_not(name: str) -> None:
-    found = likeness(host(f"{name} family 26 model 2"), host(f"{name} family 26 model 2", cores=2))
+    found = device_similarity(host(f"{name} family 26 model 2"), host(f"{name} family 26 model 2", cores=2))
     assert found is not None
     assert 1.0 <= found < 2.0
     for other in ("family 26 model 17", "family 25 model 2"):
-        assert likeness(host(f"{name} family 26 model 2"), host(f"{name} {other}")) is None
-        assert likeness(host(f"{name} family 26 model 2"), host(f"{name} {other}", cores=2)) is None
+        assert device_similarity(host(f"{name} family 26 model 2"), host(f"{name} {other}")) is None
+        assert device_similarity(host(f"{name} family 26 model 2"), host(f"{name} {other}", cores=2)) is None
     for plain in (name, "AMD EPYC 9575F", "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"):
-        assert likeness(host(f"{name} family 26 model 2"), host(plain)) is None
+        assert device_similarity(host(f"{name} family 26 model 2"), host(plain)) is None
 
 
 def test_gpus() -> None:
-    assert likeness(gpu(), gpu(memory_bytes=94 * 1024**3)) == 0
+    assert device_similarity(gpu(), gpu(memory_bytes=94 * 1024**3)) == 0
     for other in (H200, gpu("NVIDIA H100 PCIe", sms=114)):
-        found = likeness(gpu(), other)
+        found = device_similarity(gpu(), other)
         assert found is not None
         assert found >= 2
     for other in (MIG, gpu(compute_capability=(10, 0)), gpu(l2_bytes=96 * MIB), gpu(budget=10**9), gpu(sms=66)):
-        assert likeness(gpu(), other) is None
+        assert device_similarity(gpu(), other) is None
     budget = gpu(budget=10**9)
-    assert likeness(budget, gpu(budget=10**9, memory_bytes=94 * 1024**3)) is None
+    assert device_similarity(budget, gpu(budget=10**9, memory_bytes=94 * 1024**3)) is None
 
 
 def test_threads_of_a_class() -> None:

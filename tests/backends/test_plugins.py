@@ -368,3 +368,24 @@ def test_a_broken_entry_point_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -
         found = known.get("mine"), known.names()
     assert found == (None, ())
     assert len(told) == 1
+
+
+def test_a_variant_of_another_package_is_registered_and_found_without_numba() -> None:
+    program = """
+import sys
+from akx.backends import registry
+from akx.backends.variant import Variant
+
+class Mine(Variant):
+    name = "mine"
+    def prepare(self, matrix, threads):
+        raise NotImplementedError
+    def stored_bytes(self, matrix):
+        return 0.0
+
+mine = Mine()
+registry.register(mine)
+assert registry.variant("cpu", "mine") is mine
+assert "numba" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -207,7 +207,7 @@ def test_what_cannot_be_gone_through_is_left_out(brick: Matrix, monkeypatch: pyt
     assert not compile_for("no schedule", 0, brick, 4, 1, SMALL)
     assert not compile_for("wavefront", 0, brick, 4, 1, H100)  # its levels are too small for so many multiprocessors
     schedule = registry.get("cuda", "ghost")
-    for name in ("starts", "offers", "traffic", "work"):
+    for name in ("starts", "heuristic_plans", "traffic", "work"):
         monkeypatch.setattr(schedule, name, lambda *_: 1 / 0)
     assert compile_for("ghost", 0, brick, 4, 1, SMALL)
     monkeypatch.setattr(schedule, "feasible", lambda *_: 1 / 0)

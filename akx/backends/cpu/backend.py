@@ -20,6 +20,8 @@ __all__ = ["BACKEND", "CpuBackend"]
 
 #: Bytes of a vector up to which NumPy's operations take less than the call of a compiled job does.
 _SHORT = 16 << 10
+#: The names in :data:`akx.backends.cpu.variants.VARIANTS`, where Numba is not imported for them.
+_VARIANTS = ("csr", "csr-ahead", "csr16", "sell", "sell16", "dia", "bell", "bell16", "inode", "inode16")
 
 
 class CpuBackend(Backend):
@@ -42,15 +44,18 @@ class CpuBackend(Backend):
 
         return host_clock_hz()
 
-    def likeness(self, one: str, other: str) -> float | None:
-        from akx.backends import device_similarity as likeness
+    def device_similarity(self, one: str, other: str) -> float | None:
+        from akx.backends import device_similarity
 
-        return likeness.of_hosts(one, other)
+        return device_similarity.of_hosts(one, other)
 
     def variants(self) -> Mapping[str, VariantTraits]:
         from akx.backends.cpu.variants import VARIANTS
 
         return VARIANTS
+
+    def variant_names(self) -> tuple[str, ...]:
+        return _VARIANTS
 
     def variant_type(self) -> type[AnyVariant]:
         from akx.backends.variant import Variant

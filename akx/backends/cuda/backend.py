@@ -64,10 +64,10 @@ class CudaBackend(Backend):
 
         return clocks.gpu_clock_hz()
 
-    def likeness(self, one: str, other: str) -> float | None:
-        from akx.backends import device_similarity as likeness
+    def device_similarity(self, one: str, other: str) -> float | None:
+        from akx.backends import device_similarity
 
-        return likeness.of_gpus(one, other)
+        return device_similarity.of_gpus(one, other)
 
     def to_device(self, values: NDArray[Any]) -> Any:
         from akx.backends.cuda.device.memory import to_device

@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.backends.device_similarity import likeness
+from akx.backends.device_similarity import device_similarity
 from akx.backends.selection import backend_of
 from akx.core.errors import DatabaseError, MissingDependencyError, PlanError, brief
 from akx.core.features import dense_block_size
@@ -163,7 +163,9 @@ def pattern_plans(records: Iterable[PlanRecord], key: PlanKey, space: Space) -> 
     for record in records:
         far, differ = key_distance(key, record.key), mismatch(key, record)
         far += _OTHER_REVISION * ("revisions" in differ) + _AGED * bool(aged(record))
-        is_like = differ == ["device_class"] and likeness(key.device_class, record.key.device_class) is not None
+        is_like = (
+            differ == ["device_class"] and device_similarity(key.device_class, record.key.device_class) is not None
+        )
         if differ and not is_like and far < math.inf:
             found.append((far, -datetime.fromisoformat(record.created).timestamp(), record.id, record))
     found.sort(key=itemgetter(0, 1, 2))
@@ -264,4 +266,4 @@ def _device_distance(one: str, other: str) -> float:
     """Of two device classes."""
     if one == other:
         return 0.0
-    return _OTHER_DEVICE if likeness(one, other) is None else _LIKE_DEVICE
+    return _OTHER_DEVICE if device_similarity(one, other) is None else _LIKE_DEVICE

@@ -3,9 +3,9 @@
 1. exact key          a plan for this pattern under any values, used as it is; and one for this very key but for the
                       basis, which changes a few operations a row. One that is aged, made with other kernel sources or
                       versions than those of today, has to prove itself once in a process (:func:`renewed`)
-2. a like device,     a plan for this very key but for the device class, of a like device (`likeness`), or for k within
-   another k          a factor of two, or for several of these and the basis: believed after one measurement against
-                      rung 4, in this process, on this matrix (:func:`believed`)
+2. a like device,     a plan for this very key but for the device class, of a like device (`device_similarity`), or for
+   another k          k within a factor of two, or for several of these and the basis: believed after one measurement
+                      against rung 4, in this process, on this matrix (:func:`believed`)
 3. similar matrices   never used unmeasured: where a search begins (:mod:`akx.tuner.candidates.warm_start`)
 4. prediction         the model's plan (:mod:`akx.tuner.model.predict`)
 

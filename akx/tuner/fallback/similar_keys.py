@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from akx.backends.device_similarity import likeness, threads_of_class
+from akx.backends.device_similarity import device_similarity, threads_of_class
 from akx.backends.selection import backend_of
 from akx.core.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, aged, mismatch
@@ -22,8 +22,8 @@ class Like:
     """A plan that was tuned for the same key on a like device, in another basis, for another k, or several of these.
 
     `plan` is as it may run here, with the threads there are, for the k of the call; `record` is where it comes from;
-    `distance` is that of the devices (:func:`akx.backends.device_similarity.likeness`), 0 where it is the same; and
-    `differ` has the fields of the key that do, none where the plan is aged.
+    `distance` is that of the devices (:mod:`akx.backends.device_similarity`), 0 where it is the same; and `differ` has
+    the fields of the key that do, none where the plan is aged.
     """
 
     plan: Plan
@@ -82,7 +82,7 @@ def like_plans(
             continue
         if max(key.k, record.key.k) > _K_RATIO * min(key.k, record.key.k):
             continue
-        distance = likeness(key.device_class, record.key.device_class) if "device_class" in differ else 0.0
+        distance = device_similarity(key.device_class, record.key.device_class) if "device_class" in differ else 0.0
         if distance is not None:
             plan = _for_powers(record.plan, key.k)
             plan = fitted(plan, record.key.device_class, threads) if backend_of(backend).uses_threads else plan

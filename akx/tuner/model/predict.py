@@ -1,8 +1,8 @@
 """The plan for a call that nobody tuned, by the model of seconds (:mod:`akx.tuner.model.seconds`).
 
 On a GPU the plan is the best of the plain products in every variant, values as they are, and of paddings of its rows
-that promise the same the widest, unless one of the plans that schedules offer unseen (``offers``) promises to be 1.15
-times as fast: another schedule, or plain products with values in fewer bytes. A large matrix is looked at there
+that promise the same the widest, unless one of the plans that schedules offer unseen (`heuristic_plans`) promises to be
+1.15 times as fast: another schedule, or plain products with values in fewer bytes. A large matrix is looked at there
 (`matrix.features` of its backend).
 
 A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
@@ -38,13 +38,7 @@ from akx.cost.device_model import Figures
 from akx.cost.rows import is_scattered
 from akx.tuner.model.figures import figures_of
 from akx.tuner.model.seconds import Model, traits_of
-from akx.tuner.space import (
-    FULL,
-    Space,
-    build_space,
-    is_baseline,
-    resolve_backend,
-)
+from akx.tuner.space import FULL, Space, build_space, is_baseline, resolve_backend
 
 __all__ = ["Model", "budget_error", "predict", "predicted"]
 
@@ -148,7 +142,7 @@ def predicted(model: Model) -> Plan:
     if budget and _MOST_STORED * model.working_set > budget:
         return _streamed(model)
     plain = None if space.plain is None else space.schedules[space.plain]
-    offered = None if plain is None or budget else plain.offers(matrix, space.device, space.k)
+    offered = None if plain is None or budget else plain.heuristic_plans(matrix, space.device, space.k)
     if offered is not None:
         return _offered(model, offered)
     reasons: dict[str, None] = {}
@@ -239,10 +233,10 @@ def _offered(model: Model, plans: Iterable[Plan]) -> Plan:
     for name, schedule in space.schedules.items():
         if name != space.plain:
             try:
-                offers = schedule.offers(matrix, space.device, space.k) or ()
+                offered_too = schedule.heuristic_plans(matrix, space.device, space.k) or ()
             except Exception:  # what cannot say what there is has nothing to offer, and the call goes on
                 continue
-            others += [plan for plan in offers if space.feasible(plan, matrix) is None]
+            others += [plan for plan in offered_too if space.feasible(plan, matrix) is None]
     plain_best = model.rank(sweeps)[0]
     best = _clearly_better(model, plain_best, [plan for plan in others if _pays(model, plan)], _OFFERED_GAIN)
     return _most_padded(model, best, sweeps) if best == plain_best else best

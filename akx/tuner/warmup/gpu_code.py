@@ -86,7 +86,7 @@ def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: in
         space = build_space(matrix, k, device, keep=name.__eq__, **where)
         schedule, limited = space.schedules[name], space.device
         begun: list[Plan] = []
-        for ask in (schedule.offers, schedule.starts):
+        for ask in (schedule.heuristic_plans, schedule.starts):
             with suppress(Exception):
                 begun += [space.inside(plan) for plan in ask(matrix, limited, k) or ()]
         plans = _plans(space, name, share, begun)

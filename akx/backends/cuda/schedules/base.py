@@ -30,8 +30,8 @@ class CudaSchedule(Schedule):
         found: tuple[Plan, ...] = self._module("search").starts(self, matrix, device, k)
         return found
 
-    def offers(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...] | None:
-        found: tuple[Plan, ...] | None = self._module("search").offers(self, matrix, device, k)
+    def heuristic_plans(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...] | None:
+        found: tuple[Plan, ...] | None = self._module("search").heuristic_plans(self, matrix, device, k)
         return found
 
     def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work | None:

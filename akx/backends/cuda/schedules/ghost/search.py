@@ -18,7 +18,7 @@ from akx.core.matrix import Matrix
 from akx.core.options import CudaGhost
 from akx.core.plan import Option, Plan
 
-__all__ = ["offers", "space", "starts"]
+__all__ = ["heuristic_plans", "space", "starts"]
 
 #: Rows of a block with ghosts over own ones, where ghost zones pay.
 _FEW_GHOSTS = 1.25
@@ -76,7 +76,7 @@ def _block(matrix: Matrix, device: CudaDevice, variant: str, blocks: int, most: 
     return min(most // blocks, fitting_block(slices, THREADS))
 
 
-def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
     """Plans that a call may take unseen: all powers in one launch, where rows as they come have few ghosts."""
     if k < 2:
         return ()

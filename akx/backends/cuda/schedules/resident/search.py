@@ -36,7 +36,7 @@ from akx.core.options import CudaResident
 from akx.core.plan import Option, Plan
 from akx.formats.block_local import WARP, Shape
 
-__all__ = ["offers", "space", "starts", "too_many_slots"]
+__all__ = ["heuristic_plans", "space", "starts", "too_many_slots"]
 
 
 #: Of plans that calls take unseen: places over entries; steps from one exchange to the next in the order of METIS; and
@@ -130,7 +130,7 @@ def _compact_starts(
     return [plan for plan in plans if plan is not None and reason(plan) is None]
 
 
-def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
     """Plans that a call may take unseen: by diagonals, or in blocks, in the plainest forms.
 
     Rows are in the order given, when each plan can be laid out, or in that of METIS where that takes a tenth of a

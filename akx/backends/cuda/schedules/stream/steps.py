@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from akx.backends.cuda.device.copies import bring_rows, send
 from akx.backends.cuda.device.launch import Kernel, Mark, Stream
 from akx.backends.cuda.schedules.stream.layout import BACKS, kind_of
-
-if TYPE_CHECKING:
-    from akx.backends.cuda.schedules.stream.program import StreamProgram
 
 __all__ = ["Steps"]
 
@@ -21,7 +18,7 @@ class Steps:
 
     def __init__(
         self,
-        program: StreamProgram,
+        program: Any,  # the StreamProgram above, which makes them
         kernel: Kernel,
         vectors: int,
         at: int,

@@ -23,9 +23,9 @@ from akx.formats import pcsr
 __all__ = [
     "FAR_BEYOND",
     "begins_early",
+    "heuristic_plans",
     "may_begin_early",
     "may_pass",
-    "offers",
     "preferred",
     "space",
     "starts",
@@ -55,7 +55,7 @@ _EARLY_MEANING = "begin a step before the one before it has ended"
 FAR_BEYOND, _WELL_WITHIN = 1.2, 0.5
 
 
-def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
     """Plans that a call may take unseen: every variant, with the options that its size asks for.
 
     First with values as they are, then in each other way in which these can be stored, with the same options. Of matrix

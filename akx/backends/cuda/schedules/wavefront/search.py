@@ -22,7 +22,7 @@ from akx.core.plan import Option, Plan
 from akx.formats.block_local import WARP
 from akx.partition.level_order import ORDERS
 
-__all__ = ["offers", "plan_of", "space", "starts", "untuned_for"]
+__all__ = ["heuristic_plans", "plan_of", "space", "starts", "untuned_for"]
 
 #: Slack and helpers of the plans to begin with.
 _STARTS = ((2, 128), (1, 128), (2, 256))
@@ -128,7 +128,7 @@ def _orders(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
     return ORDERS[:1] if fronts.order_of(matrix, ORDERS[0]).mean_width >= device.sms // 2 else ORDERS
 
 
-def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
     """Plans that a call may take unseen, each with all slots in registers.
 
     Rows are in the order given, all levels of one size, as lines or planes of a grid are, and strips read as little of
