@@ -186,7 +186,7 @@ def _costs(matrix: Matrix, variant: str, seconds: float) -> Json:
 def _translating(matrix: Matrix, lanes: int) -> tuple[float, float]:
     """Seconds from the pattern on the device to its arrays there; and to these with values that are there too."""
     from akx.backends.cuda.device.memory import empty, to_device
-    from akx.backends.cuda.value_compression.new_values import PlacesOnDevice
+    from akx.backends.cuda.value_compression.new_values import Places
     from akx.backends.cuda.variants.translate import DeviceVbell, translated
 
     pointer, index = (to_device(one.astype(np.uint32)) for one in (matrix.indptr, matrix.indices))
@@ -199,7 +199,7 @@ def _translating(matrix: Matrix, lanes: int) -> tuple[float, float]:
 
     def translate_and_place() -> None:
         entry = translate().entry
-        PlacesOnDevice(entry).fill(empty(entry.size, matrix.dtype), data)
+        Places(entry=entry).fill(empty(entry.size, matrix.dtype), data)
 
     alone, both = (statistics.median(preparing.timed(call, _UPDATES)) for call in (translate, translate_and_place))
     return alone, both

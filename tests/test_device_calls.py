@@ -632,7 +632,9 @@ def plain(case: Case, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> Iterator
     tiers.forget()
     monkeypatch.delenv("AKX_PREPARE", raising=False)
     case.driver.kernels["plain_step"] = plain_step, [ctypes.c_uint32, *9 * [ctypes.c_uint64], ctypes.c_uint32]
-    monkeypatch.setattr(plain_products, "_kernel", lambda *_: Module(b"", "plain").kernel("plain_step"))
+    step = SimpleNamespace(kernel=lambda name: Module(b"", "plain").kernel("plain_step"))
+    monkeypatch.setattr(plain_products, "cuda_device", lambda: None)
+    monkeypatch.setattr(plain_products, "load", lambda *_, **__: step)
     yield asked
     tiers.forget()
 

@@ -109,7 +109,7 @@ def test_threads_of_a_plan_are_the_threads_used(monkeypatch: pytest.MonkeyPatch)
 def test_partitions_that_take_minutes_are_not_offered(
     rows: int, offered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ghost_options, "_has_hypergraph", lambda: True)
+    monkeypatch.setattr(ghost_options, "find_spec", lambda name: True)
     A = akx.Matrix.from_any(sp.diags_array([1.0, -2.0, 1.0], offsets=[-1, 0, 1], shape=(rows, rows), format="csr"))
     parameters = {p.name: p.choices for p in registry.get("cpu", "ghost").space(A, host_device(), 4)}
     assert ("hypergraph" in parameters["partitioner"]) is offered

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 import shutil
 import subprocess
@@ -35,6 +36,7 @@ from akx.backends.cuda.schedules.wavefront import program as wavefront_program
 from akx.backends.cuda.schedules.wavefront import schedule as wavefront
 from akx.backends.cuda.schedules.wavefront import strips as wavefront_strips
 from akx.backends.cuda.value_compression import encodings as stored
+from akx.backends.cuda.value_compression import program as stored_program
 from akx.backends.cuda.value_compression.encodings import (
     FULL,
     HALF,
@@ -473,16 +475,20 @@ def test_new_values_that_cannot_be_had_change_nothing(device: Device, monkeypatc
     before = {
         name: value if isinstance(value, DeviceArray) else copy(value) for name, value in vars(call.program).items()
     }
-    for name in ("to_device", "load"):
+    sends, send = itertools.count(), stored_program.to_device
+    for module, name, fake in (
+        (stored_program, "to_device", lambda values: send(values) if next(sends) == 0 else fails()),  # then in full
+        (wavefront_program, "load", fails),
+    ):
         with monkeypatch.context() as broken:
-            broken.setattr(wavefront_program, name, fails)
+            broken.setattr(module, name, fake)
             with pytest.raises(DeviceError, match="there is none"):
                 call.program.update_values(other.data)
         now = vars(call.program)
         assert now.keys() == before.keys()
         assert now["_values"] is call.program._arrays[-1]
         assert all(
-            now[name] == before[name] for name in ("_way", "_stored", "_tabled", "_kernels", "_graphs", "_arrays")
+            now[name] == before[name] for name in ("_way", "_stored", "_tabled", "kernels", "_graphs", "_arrays")
         )
         call.is_right(matrix)
         assert call.program.is_as_planned

@@ -16,7 +16,7 @@ import pytest
 import akx
 from akx.backends.cuda.device import memory
 from akx.backends.cuda.device.pool import MemoryPool, memory_pool
-from akx.backends.cuda.device.singleton import once
+from akx.backends.cuda.device.singleton import Once
 from akx.core.errors import ArgumentError, ArgumentTypeError, DeviceError, DeviceMemoryError
 
 
@@ -229,7 +229,7 @@ def test_threads_that_come_first_together_get_the_same() -> None:
     made = []
     together = threading.Barrier(4)
 
-    @once
+    @Once
     def one() -> object:
         """Something."""
         time.sleep(0.05)

@@ -1,17 +1,13 @@
 """Whether the threads of a team have cores of their own, and how near these are, from moment to moment.
 
-A virtual machine is told how many cores it has and that they share a cache, and the host decides again and again where
-they run: for seconds or minutes two of them may be the two hardware threads of one core, or lie in parts of the
-processor that share no cache. One thread is as fast as ever then, and plans of several threads are not, each in a way
-of its own. Two virtual cores of a Zen 4 processor, `memplus`, k = 8: sliced ELL takes 250 us and CSR 280 on two cores
-that share a cache, 440 and 460 on two threads of one core, and 780 and 450 on cores that share no cache. What was
-measured in such a time is not what a plan takes, nor is the order of plans.
+The host of a virtual machine decides again and again where its cores run: for seconds or minutes two of them may be
+the two hardware threads of one core, or share no cache. Plans of several threads are slower then, each in a way of its
+own: what was measured in such a time is not what a plan takes, nor is the order of plans.
 
-Two figures tell. All threads do sums in registers, each as many as one thread does alone: together they take as long
-where each has a core for itself, and 1.8 times as long and more where two share one. And all threads meet, again and
-again, by words that they write for one another: 0.1 us through a cache that they share, and several times that where
-there is none. Both are compared with the least that has been seen, since threads may share cores by design, as where
-there is one for each hardware thread, and cores need not be alike.
+Two figures tell. All threads do sums in registers, each as many as one thread does alone: that takes as long where each
+has a core for itself, and 1.8 times as long and more where two share one. And all threads meet, again and again, by
+words that they write for one another: 0.1 us through a cache that they share, several times that without. Both are
+compared with the least that has been seen, since threads may share cores by design, and cores need not be alike.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import repeat
 
 import numpy as np
@@ -54,16 +55,8 @@ def measured_figures(device: HostDevice, threads: int) -> Figures:
         rates = {size: _read_rate(pool, used, size) for size in dict.fromkeys((own, max(own, last_level), slow))}
     slow_rate = rates[slow]
     last_level_rate = max(rates[max(own, last_level)], slow_rate)
-    return Figures(
-        slow_bandwidth=slow_rate,
-        last_level_bandwidth=last_level_rate,
-        cache_bandwidth=max(rates[own], last_level_rate),
-        flops=guess.flops,
-        synchronisation=guess.synchronisation,
-        last_level_bytes=guess.last_level_bytes,
-        waking=guess.waking,
-        formats=guess.formats,
-    )
+    near = max(rates[own], last_level_rate)
+    return replace(guess, slow_bandwidth=slow_rate, last_level_bandwidth=last_level_rate, cache_bandwidth=near)
 
 
 def _read_rate(pool: ThreadPoolExecutor, threads: int, size: int) -> float:

@@ -41,27 +41,17 @@ def jit(function: _F) -> _F:
 
 
 def jit_inner(function: _F) -> _F:
-    """As :func:`jit`, for compiled code alone: Python cannot call it.
-
-    Without that entry, and those for C, what a first plan compiles takes 13.7 s instead of 15.7.
-    """
+    """As :func:`jit`, for compiled code alone, which compiles sooner: Python cannot call it."""
     return _compile(function, FLAGS, no_cpython_wrapper=True)
 
 
 def jit_into(function: _F) -> _F:
-    """As :func:`jit_inner`, as part of each function that calls it.
-
-    LLVM puts it there anyway, but after it has made machine code of it alone. Without that a main loop compiles in
-    1.7 s instead of 2.0.
-    """
+    """As :func:`jit_inner`, as part of each function that calls it; LLVM need not make code of it alone first."""
     return _compile(function, FLAGS, no_cpython_wrapper=True, inline="always")
 
 
 def jit_sums(function: _F) -> _F:
-    """As :func:`jit_inner`, for inner products over contiguous entries, whose sums may go in the order vectors want.
-
-    The order is fixed when the code is made: the same input gives the same bits in every call.
-    """
+    """As :func:`jit_inner`, for inner products over contiguous entries: sums in the order vectors want, always that."""
     return _compile(function, FLAGS | {"reassoc"}, no_cpython_wrapper=True)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cpu.variants import Given, Known, index_bits, layout_of, made_by
+from akx.backends.pattern_cache import per_pattern
 from akx.core.canonical import read_only
 from akx.core.errors import InfeasibleError
 from akx.core.features import dense_block_size
@@ -56,17 +57,9 @@ class Ordered:
     entries: NDArray[Any] | None
 
 
+@per_pattern
 def ordered(matrix: Matrix, partitioner: str) -> Ordered:
-    """The pattern of `matrix` in the order of `partitioner` ("natural", "rcm" or "levels"); memoised."""
-    key = ("akx.backends.cpu.ordered", partitioner)
-    found = matrix.pattern_cache.get(key)
-    if found is None:
-        found = matrix.pattern_cache[key] = _order(matrix, partitioner)
-    result: Ordered = found
-    return result
-
-
-def _order(matrix: Matrix, partitioner: str) -> Ordered:
+    """The pattern of `matrix` in the order of `partitioner`: "natural", "rcm" or "levels"."""
     nothing = read_only(np.zeros(0, dtype=np.uint32))
     if partitioner == "natural":
         return Ordered(pattern_of(matrix), nothing, nothing, None)
@@ -85,15 +78,10 @@ def _order(matrix: Matrix, partitioner: str) -> Ordered:
     )
 
 
+@per_pattern
 def block_size(matrix: Matrix) -> int:
-    """The unknowns per node found in the pattern, 1 where there is no natural block; memoised with the pattern.
-
-    The matrix's other features are not needed to make a program and cost far more, so they are not asked for.
-    """
-    key = "akx.backends.cpu.block_size"
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = dense_block_size(matrix.indptr, matrix.indices)[0]
-    return int(matrix.pattern_cache[key])
+    """The unknowns per node found in the pattern, 1 without; the matrix's other features cost far more."""
+    return int(dense_block_size(matrix.indptr, matrix.indices)[0])
 
 
 def known_of(matrix: Matrix, partitioner: str, threads: int = 1) -> Known:
@@ -103,15 +91,9 @@ def known_of(matrix: Matrix, partitioner: str, threads: int = 1) -> Known:
 
 def given_of(plan: Plan, matrix: Matrix) -> Given:
     """What a plan with a known variant lays out, and how; its options are those that the variant has."""
-    layout, natural = layout_of(plan.variant), plan.partitioner == "natural"
-    return Given(
-        ordered(matrix, plan.partitioner).pattern,
-        matrix.dtype,
-        index_bits(plan.variant, matrix.n),
-        plan.typed.sigma if layout.sorts else 1,
-        block_size(matrix) if layout.has_blocks and natural else 1,
-        known_of(matrix, plan.partitioner, plan.threads),
-    )
+    pattern, known = ordered(matrix, plan.partitioner).pattern, known_of(matrix, plan.partitioner, plan.threads)
+    bits = index_bits(plan.variant, matrix.n)
+    return Given(pattern, matrix.dtype, bits, sigma_of(plan), block_of(plan, matrix), known)
 
 
 def sigma_of(plan: Plan) -> int:

@@ -40,13 +40,11 @@ class TeamProgram(Program):
         """The job with the workspace at hand."""
 
     def ready(self, vectors: int) -> None:
-        """See :meth:`akx.backends.program.Program.ready`."""
         if self._job is None:
             dtype, one = self._work.dtype, np.zeros(1)
             self._make_job(as_coefficients(one, one, one, dtype), dtype).compile()
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        """See :meth:`akx.backends.program.Program.run`."""
         size, job = self._work_size(x, out), self._job
         if job is None or self._coefficients is not coefficients or self._work.size < size:
             self._work = np.empty(size, dtype=out.dtype)

@@ -31,7 +31,7 @@ def common_parameters(
     far apart come near. Which combination fits is known when that order is made; `feasible` then says.
     """
     window = 32 * lanes_of(matrix.dtype)
-    named = _orders(matrix) if orders is None else orders
+    named = orders or (("natural", "rcm") if matrix.n > 1 else ("natural",))
     fitting = set(variants_for(matrix, "natural", sigma=window, threads=device.cores))
     if named != ("natural",):
         fitting |= {VARIANTS[v].narrow for v in VARIANTS if _may_come_near(v, v in fitting)}
@@ -73,7 +73,3 @@ def thread_choices(matrix: Matrix, device: HostDevice) -> tuple[int, ...]:
 def per_pass_choices(k: int) -> tuple[int, ...]:
     """Powers per pass worth trying, ascending: k shared evenly over 1, 2 and 4 passes, at least two powers each."""
     return tuple(sorted({-(-k // passes) for passes in (1, 2, 4)} - {1})) or (k,)
-
-
-def _orders(matrix: Matrix) -> tuple[str, ...]:
-    return ("natural", "rcm") if matrix.n > 1 else ("natural",)

@@ -77,7 +77,6 @@ __all__ = [
     "finish",
     "first_part",
     "hold",
-    "hold_undone",
     "is_dismissed",
     "let_go",
     "new_calls",
@@ -85,7 +84,9 @@ __all__ = [
     "part_count",
     "position",
     "reached",
+    "then_undone",
     "turn",
+    "undone",
     "waited",
 ]
 
@@ -233,12 +234,6 @@ def hold(calls: Any, thread: int, number: int, part: int) -> Any:
 
 
 @jit_inner
-def hold_undone(calls: Any, thread: int, number: int, part: int) -> Any:
-    """As :func:`hold`, of a part of one step that is not done."""
-    return hold(calls, thread, number, part) and position(calls, number, part) == 0
-
-
-@jit_inner
 def let_go(calls: Any, thread: int, number: int, part: int) -> None:
     """The caller lets go of a part that is a member's; others keep what they hold."""
     if thread == 0 and part >= first_part(calls, 1):
@@ -342,6 +337,32 @@ def finish(calls: Any, thread: int, number: int) -> Any:
                 if acquire(calls, last) == number:
                     return 0
                 add(calls, gate, -1)  # the call was handed out before
+
+
+@jit_inner
+def undone(calls: Any, thread: int, number: int, part: int) -> Any:
+    """The call and the part, of one step, that this thread does next, and holds: `part` or one that is not done.
+
+    Where there is none, what :func:`finish` says instead of the call, 0 or -1.
+    """
+    idle = 0
+    while number > 0:
+        while part >= 0:
+            idle += 1
+            if hold(calls, thread, number, part) and position(calls, number, part) == 0:
+                return number, part
+            part = turn(calls, thread, number, part, idle)
+        number = finish(calls, thread, number)
+        part, idle = first_part(calls, thread), 0
+    return number, part
+
+
+@jit_inner
+def then_undone(calls: Any, thread: int, number: int, part: int) -> Any:
+    """As :func:`undone`, behind a part of one step that this thread has done."""
+    advanced(calls, number, part, 1, 1)
+    let_go(calls, thread, number, part)
+    return undone(calls, thread, number, turn(calls, thread, number, part, 0))
 
 
 @jit

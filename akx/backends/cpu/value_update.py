@@ -20,17 +20,7 @@ from numpy.typing import NDArray
 from akx.backends.cpu import simd
 from akx.backends.cpu.jit import jit, jit_inner
 from akx.backends.cpu.layout import slots_before
-from akx.backends.cpu.thread_sync import (
-    advanced,
-    array_at,
-    begin,
-    finish,
-    first_part,
-    hold_undone,
-    let_go,
-    part_count,
-    turn,
-)
+from akx.backends.cpu.thread_sync import array_at, begin, first_part, part_count, then_undone, undone
 from akx.backends.cpu.thread_team import Job
 from akx.formats.base import VECTOR_BYTES, Format, Pattern
 from akx.formats.bell import BellFormat
@@ -266,15 +256,8 @@ def _fill(values: Any, places: Any, words: Any, x: Any, out: Any, calls: Any, th
     number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
+    number, part = undone(calls, thread, number, first_part(calls, thread))
     while number > 0:
-        part, idle = first_part(calls, thread), 0
-        while part >= 0:
-            idle += 1
-            if hold_undone(calls, thread, number, part):
-                put(values, array_at(words[0], words[1], values), places, part, part_count(calls))
-                advanced(calls, number, part, 1, 1)
-                let_go(calls, thread, number, part)
-                idle = 0
-            part = turn(calls, thread, number, part, idle)
-        number = finish(calls, thread, number)
+        put(values, array_at(words[0], words[1], values), places, part, part_count(calls))
+        number, part = then_undone(calls, thread, number, part)
     return number == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,21 @@ from akx.backends.program import PlainProducts
 from akx.backends.vectors import Vectors
 
 if TYPE_CHECKING:
-    from akx.backends.cuda.device.clocks import ClockWatch
     from akx.backends.variant import AnyVariant, VariantTraits
     from akx.cost.device_model import Figures
 
 __all__ = ["BACKEND", "CudaBackend"]
 
 _LEAST_COPY = 256 * 1024 * 1024
+
+
+def _late(module: str, name: str) -> Any:
+    """A method of the backend that is a function of one of its modules, imported when it is called."""
+
+    def call(self: Backend, *given: Any, **more: Any) -> Any:
+        return getattr(import_module(f"{__package__}.{module}"), name)(*given, **more)
+
+    return call
 
 
 class CudaBackend(Backend):
@@ -53,40 +62,36 @@ class CudaBackend(Backend):
     solving_entries = 1_000_000
     inverse_entries = 100_000
 
+    clock_hz = _late("device.clocks", "gpu_clock_hz")
+    to_device = _late("device.memory", "to_device")
+    empty = _late("device.memory", "empty")
+    synchronize = _late("device.streams", "synchronize")
+    all_finite = _late("value_compression.new_values", "all_finite")
+    finite_watch = _late("value_compression.new_values", "FiniteWatch")
+    free_bytes = _late("timing", "free_bytes")
+    watch = _late("device.clocks", "ClockWatch")
+    #: On the device, where the matrix is large and has not been looked at.
+    looked_at = _late("matrix.features", "copied")
+    remember = _late("matrix.features", "remember")
+    link_rates = _late("cost.rates", "link_rates")
+    scaling = _late("preconditioners.scaling", "Scaling")
+    baselines = _late("baselines.calls", "calls")
+    baseline_notes = _late("baselines.calls", "notes")
+
     def missing(self) -> str | None:
         return runtime.cuda_missing()
 
     def device(self) -> CudaDevice:
         return facts.cuda_device()
 
-    def clock_hz(self) -> float | None:
-        from akx.backends.cuda.device import clocks
-
-        return clocks.gpu_clock_hz()
-
     def device_similarity(self, one: str, other: str) -> float | None:
         from akx.backends import device_similarity
 
         return device_similarity.of_gpus(one, other)
 
-    def to_device(self, values: NDArray[Any]) -> Any:
-        from akx.backends.cuda.device.memory import to_device
-
-        return to_device(values)
-
     def to_host(self, values: Any) -> NDArray[Any]:
         found: NDArray[Any] = values.get()
         return found
-
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        from akx.backends.cuda.device.memory import empty
-
-        return empty(shape, dtype)
-
-    def synchronize(self) -> None:
-        from akx.backends.cuda.device.streams import synchronize
-
-        synchronize()
 
     def trim(self) -> None:
         from akx.backends.cuda.device.pool import memory_pool
@@ -109,30 +114,10 @@ class CudaBackend(Backend):
 
         return caller_arrays
 
-    def all_finite(self, values: Any) -> bool:
-        from akx.backends.cuda.value_compression.new_values import all_finite
-
-        return all_finite(values)
-
-    def finite_watch(self, powers: int) -> Any:
-        from akx.backends.cuda.value_compression.new_values import FiniteWatch
-
-        return FiniteWatch(powers)
-
     def canonical(self) -> Any:
         from akx.backends.cuda.matrix import canonical
 
         return canonical
-
-    def baselines(self, matrix: Any, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
-        from akx.backends.cuda.baselines.calls import calls
-
-        return calls(matrix, x, k)
-
-    def baseline_notes(self) -> tuple[str, ...]:
-        from akx.backends.cuda.baselines.calls import notes
-
-        return notes()
 
     def baseline_libraries(self) -> dict[str, tuple[str | None, str | None]]:
         from akx.backends.cuda.baselines.cusparse import cusparse_missing, cusparse_version
@@ -144,11 +129,6 @@ class CudaBackend(Backend):
 
         name = compiler_name()
         return None if name is None else (name, str(store_folder()))
-
-    def free_bytes(self) -> int:
-        from akx.backends.cuda.timing import free_bytes
-
-        return free_bytes()
 
     def is_memory_limited(self) -> bool:
         from akx.backends.cuda.device.pool import memory_pool
@@ -169,11 +149,6 @@ class CudaBackend(Backend):
             return HostCall(program, x, out, coefficients)
         return DeviceCall.of(program, self.to_device(x), self.to_device(out), coefficients)
 
-    def watch(self) -> ClockWatch:
-        from akx.backends.cuda.device.clocks import ClockWatch
-
-        return ClockWatch()
-
     def variants(self) -> Mapping[str, VariantTraits]:
         from akx.backends.cuda.schedules.sweep.options import VARIANTS
         from akx.backends.variant import VariantTraits
@@ -190,17 +165,6 @@ class CudaBackend(Backend):
         from akx.backends.cuda.value_compression.encodings import ways_of
 
         return tuple(ways_of(matrix).items())
-
-    def looked_at(self, matrix: Any, device: CudaDevice) -> Any:
-        """On the device, where the matrix is large and has not been looked at."""
-        from akx.backends.cuda.matrix.features import copied
-
-        return copied(matrix, device)
-
-    def remember(self, matrix: Any, seen: Any) -> None:
-        from akx.backends.cuda.matrix.features import remember
-
-        remember(matrix, seen)
 
     def plain_products(self, indptr: NDArray[Any], indices: Any, data: Any) -> PlainProducts | None:
         from akx.backends.cuda.csr.plain import CudaPlainProducts
@@ -256,16 +220,6 @@ class CudaBackend(Backend):
         own = max(near, shared_memory_rate(device))
         guess = self.derived_figures(device, threads)
         return replace(guess, slow_bandwidth=slow, last_level_bandwidth=near, cache_bandwidth=own)
-
-    def link_rates(self) -> tuple[float, float]:
-        from akx.backends.cuda.cost.rates import link_rates
-
-        return link_rates()
-
-    def scaling(self, diagonal: NDArray[Any]) -> Any:
-        from akx.backends.cuda.preconditioners.scaling import Scaling
-
-        return Scaling(diagonal)
 
     def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
         from akx.backends.cuda.vectors.solver_vectors import CudaVectorWork

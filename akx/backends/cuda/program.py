@@ -186,7 +186,6 @@ class CudaProgram(Program):
             kept.clear()
 
     def staged(self, vectors: int) -> tuple[DeviceArray, DeviceArray]:
-        """The arrays (b, n) and (k+1, b, n) on the device that calls with arrays of the host go through."""
         if self._staging is None or self._staging[0].shape[0] != vectors:
             self._staging = self._locked = None
             shapes: Sequence[tuple[int, ...]] = ((vectors, self.n), (self.k + 1, vectors, self.n))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from akx.backends.base import TrialVectors
 from akx.backends.cuda.device.copies import bring_rows, send
-from akx.backends.cuda.device.launch import Event, Graph, default_stream
+from akx.backends.cuda.device.launch import Event, Graph, Stream, default_stream
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device
 from akx.backends.cuda.device.pool import memory_pool, pinned
 from akx.backends.cuda.device.runtime import runtime
@@ -35,6 +35,16 @@ def free_bytes() -> int:
         return 0
     with runtime().active() as live:
         return int(live.call("cuMemGetInfo")[0])
+
+
+def _seconds(stream: Stream, events: tuple[Event, Event], queue: Callable[[], object]) -> float:
+    """Of the work that is queued, by the device's clock."""
+    begin, end = events
+    begin.record(stream)
+    queue()
+    end.record(stream)
+    end.synchronize()
+    return end.seconds_since(begin)
 
 
 class DeviceCall(TimedCall):
@@ -60,7 +70,6 @@ class DeviceCall(TimedCall):
         )
 
     def __call__(self) -> None:
-        """Do the work once and wait for it."""
         self._run()
         self._stream.synchronize()
 
@@ -75,12 +84,7 @@ class DeviceCall(TimedCall):
     def timed(self, batch: int) -> float:
         """Seconds of one call, by the device's clock, over `batch` calls or a few more."""
         graph, launches, size = self._graph(batch)
-        begin, end = self._events
-        begin.record(self._stream)
-        self._launch(graph, launches)
-        end.record(self._stream)
-        end.synchronize()
-        return end.seconds_since(begin) / (launches * size)
+        return _seconds(self._stream, self._events, partial(self._launch, graph, launches)) / (launches * size)
 
     def _graph(self, batch: int) -> tuple[Graph, int, int]:
         """A graph of some calls, how often it is launched for `batch` of them at least, and how many are in it."""
@@ -104,19 +108,15 @@ class DeviceProblem(TrialVectors):
         self._out = empty(problem.out.shape, problem.out.dtype)
 
     def poison(self) -> None:
-        """Fill the output on the device with NaN, so that what is not written shows."""
         self._out.fill_bytes(255)
 
     def fetch(self) -> None:
-        """Bring the output to the host, for the problem to judge."""
         self._out.get(self._problem.out)
 
     def queue(self, program: Any) -> None:
-        """Queue the call once; nothing is waited for."""
         program.run(self._x, self._out, self._problem.coefficients)
 
     def call(self, program: Program) -> DeviceCall:
-        """The call to be timed."""
         return DeviceCall.of(program, self._x, self._out, self._problem.coefficients)
 
 
@@ -133,19 +133,11 @@ class HostCall(TimedCall):
         self._queue = program.queue_of(x, coefficients) or self._copied()
 
     def __call__(self) -> None:
-        """Do the work once and wait for it."""
         self._program.run(self._x, self._out, self._coefficients)
         self._stream.synchronize()
 
     def timed(self, batch: int) -> float:
-        """Seconds of one call, by the device's clock, over `batch` calls."""
-        begin, end = self._events
-        begin.record(self._stream)
-        for _ in range(batch):
-            self._queue()
-        end.record(self._stream)
-        end.synchronize()
-        return end.seconds_since(begin) / batch
+        return _seconds(self._stream, self._events, lambda: [self._queue() for _ in range(batch)]) / batch
 
     def _copied(self) -> Callable[[], None]:
         x, out = self._program.staged(self._x.shape[0])  # the program has them anyway: no second pair
@@ -164,5 +156,4 @@ class HostProblem(TrialVectors):
     """The vectors of a problem in the host's memory, for programs within a memory budget."""
 
     def call(self, program: Program) -> HostCall:
-        """The call to be timed."""
         return HostCall(program, self._problem.x, self._problem.out, self._problem.coefficients)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cpu.jit import jit, jit_inner
-from akx.backends.cpu.thread_sync import advanced, arrays_of, begin, finish, first_part, hold_undone, let_go, turn
+from akx.backends.cpu.thread_sync import arrays_of, begin, first_part, then_undone, undone
 from akx.backends.cpu.thread_team import Job
 from akx.backends.cpu.vectors.row_kernels import SHARED_BYTES
 from akx.backends.host import resolve_threads
@@ -86,17 +86,10 @@ def run_product(
     number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
+    number, part = undone(calls, thread, number, first_part(calls, thread))
     while number > 0:
-        part, idle = first_part(calls, thread), 0
-        while part >= 0:
-            idle += 1
-            if hold_undone(calls, thread, number, part):
-                if thread > 0:
-                    x, out = arrays_of(calls, 1, x, out)
-                _rows(indptr, indices, values, x[0], out, np.uintp(cuts[part]), np.uintp(cuts[part + 1]))
-                advanced(calls, number, part, 1, 1)
-                let_go(calls, thread, number, part)
-                idle = 0
-            part = turn(calls, thread, number, part, idle)
-        number = finish(calls, thread, number)
+        if thread > 0:
+            x, out = arrays_of(calls, 1, x, out)
+        _rows(indptr, indices, values, x[0], out, np.uintp(cuts[part]), np.uintp(cuts[part + 1]))
+        number, part = then_undone(calls, thread, number, part)
     return number == 0

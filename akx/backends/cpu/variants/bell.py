@@ -62,10 +62,9 @@ class Bell(Layout):
 
     def slots(self, given: Given) -> int:
         key = (self.name, given.dtype.str, given.sigma, given.block)
-        return int(given.known.of("slots", *key, make=lambda: self._count(given)))
-
-    def _count(self, given: Given) -> int:
-        return bell.bell_slots(given.pattern, given.dtype, given.block, shape=self._shape(given))
+        shape, block = self._shape(given), given.block
+        make = lambda: bell.bell_slots(given.pattern, given.dtype, block, shape=shape)  # noqa: E731
+        return int(given.known.of("slots", *key, make=make))
 
     def tail(self, given: Given) -> int:
         return 8 * lanes_of(given.dtype) * given.block * given.block

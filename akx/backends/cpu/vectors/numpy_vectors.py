@@ -43,13 +43,11 @@ class NumpyVectors(HostVectors):
         return None
 
     def norm(self, v: NDArray[Any]) -> float:
-        """The length of a vector."""
         if self._is_real and v.size <= _PIECE:
             return math.sqrt(v.dot(v))
         return math.sqrt(_dot(v, v).real)
 
     def add(self, x: NDArray[Any], factor: complex, v: NDArray[Any]) -> None:
-        """x += factor v."""
         factor = factor.real if self._is_real else complex(factor)
         if x.size <= _PASS:
             x += factor * v
@@ -58,16 +56,13 @@ class NumpyVectors(HostVectors):
             x[piece] += factor * v[piece]
 
     def over(self, W: NDArray[Any]) -> NumpyBlocks:
-        """The operations of orthogonalisation on the rows of W."""
         return NumpyBlocks(W)
 
     def gram(self, W: NDArray[Any], first: int = 0) -> NDArray[Any]:
-        """Inner products of rows `first`, first + 1, ... of W (m, n) with all rows, in double precision."""
         found = _products(W[first:], W)
         return found if first else (found + found.conj().T) / 2
 
     def combine(self, C: NDArray[Any], W: NDArray[Any], out: NDArray[Any], *, add: bool = False) -> NDArray[Any]:
-        """out (q, n) = C (q, m) W (m, n), or out += C W; `out` shares no memory with W."""
         C = C.astype(self.dtype, copy=False)
         for piece in _pieces(W.shape[1], _WORK // max(1, C.size)):
             made = C @ W[:, piece]
@@ -75,7 +70,6 @@ class NumpyVectors(HostVectors):
         return out
 
     def advance(self, C: NDArray[Any], W: NDArray[Any], x: NDArray[Any]) -> None:
-        """x (n,) += C[0] W, and rows q - 1 of W become C[q] W for q = 1 .. len(C) - 1, all of the old W."""
         C = C.astype(self.dtype, copy=False)
         for piece in _pieces(x.size, _WORK // max(1, C.size)):
             made = C @ W[:, piece]
@@ -83,14 +77,12 @@ class NumpyVectors(HostVectors):
             W[: len(C) - 1, piece] = made[1:]
 
     def dot(self, V: NDArray[Any], i: int, j: int) -> complex:
-        """<v_i, v_j> of rows of V, real for real vectors."""
         v, w = V[i], V[j]
         if self._is_real and v.size <= _PIECE:
             return float(v.dot(w))
         return _dot(v, w)
 
     def descend(self, V: NDArray[Any], alpha: complex) -> float:
-        """r -= alpha w of V = [p, w, r, x, ...]; the new <r, r>."""
         r = V[2]
         if self._is_real and r.size <= _PIECE:
             r -= alpha.real * V[1]
@@ -99,7 +91,6 @@ class NumpyVectors(HostVectors):
         return _dot(r, r).real
 
     def turn(self, V: NDArray[Any], alpha: complex, beta: complex, u: int) -> None:
-        """x += alpha p, then p = v_u + beta p, of V = [p, w, r, x, ...]."""
         if self._is_real:
             alpha, beta = alpha.real, beta.real
         p, x, v = V[0], V[3], V[u]

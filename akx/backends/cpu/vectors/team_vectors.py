@@ -29,17 +29,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from akx.backends.cpu.jit import jit, jit_inner
-from akx.backends.cpu.thread_sync import (
-    advanced,
-    arrays_of,
-    begin,
-    finish,
-    first_part,
-    hold_undone,
-    let_go,
-    part_count,
-    turn,
-)
+from akx.backends.cpu.thread_sync import arrays_of, begin, first_part, part_count, then_undone, undone
 from akx.backends.cpu.thread_team import Job
 from akx.backends.cpu.vectors.orthogonalisation import BlockWork
 from akx.backends.cpu.vectors.row_kernels import SHARED_BYTES, cut, dot, dots_four, dots_one, sum_rows
@@ -81,7 +71,6 @@ class VectorWork(HostVectors):
     # Rows of vectors, and what is done with single ones; NumPy's arithmetic is as good as any there.
 
     def following(self, v: NDArray[Any], w: NDArray[Any]) -> NDArray[Any] | None:
-        """The two vectors as one (2, n) array where `w` follows `v` in memory, else None."""
         if v.__array_interface__["data"][0] + v.nbytes != w.__array_interface__["data"][0]:
             return None
         owner = v.base
@@ -96,11 +85,9 @@ class VectorWork(HostVectors):
         return float(np.sqrt(self._run(_DOT, v.reshape(1, -1), self._nothing, 1, 0, 0)[0].real))
 
     def add(self, x: NDArray[Any], factor: complex, v: NDArray[Any]) -> None:
-        """x += factor v."""
         self.advance(np.array([[factor]]), v.reshape(1, -1), x)
 
     def over(self, W: NDArray[Any]) -> BlockWork:
-        """The operations of orthogonalisation on the rows of W."""
         return BlockWork(W, self.threads)
 
     def gram(self, W: NDArray[Any], first: int = 0) -> NDArray[Any]:
@@ -116,14 +103,12 @@ class VectorWork(HostVectors):
         return full[first:]
 
     def combine(self, C: NDArray[Any], W: NDArray[Any], out: NDArray[Any], *, add: bool = False) -> NDArray[Any]:
-        """out (q, n) = C (q, m) W (m, n), or out += C W; `out` shares no memory with W."""
         m = self._check(W)
         self._factors[: C.size] = C.reshape(-1)
         self._run(_COMBINE, W, out.reshape(-1), m, C.shape[0], int(add))
         return out
 
     def advance(self, C: NDArray[Any], W: NDArray[Any], x: NDArray[Any]) -> None:
-        """x (n,) += C[0] W, and rows q - 1 of W become C[q] W for q = 1 .. len(C) - 1, all of the old W."""
         m = self._check(W)
         assert len(C) <= MOST_ROWS - 4
         if len(C) == 1:
@@ -133,16 +118,13 @@ class VectorWork(HostVectors):
         self._run(_ADVANCE, W, x, m, C.shape[0])
 
     def dot(self, V: NDArray[Any], i: int, j: int) -> complex:
-        """<v_i, v_j> of rows of V, real for real vectors."""
         return complex(self._run(_DOT, V, self._nothing, 2, i, j)[0])
 
     def descend(self, V: NDArray[Any], alpha: complex) -> float:
-        """r -= alpha w of V = [p, w, r, x, ...]; the new <r, r>."""
         self._factors[0] = alpha
         return float(self._run(_DESCEND, V, self._nothing, 3)[0].real)
 
     def turn(self, V: NDArray[Any], alpha: complex, beta: complex, u: int) -> None:
-        """x += alpha p, then p = v_u + beta p, of V = [p, w, r, x, ...]."""
         self._factors[0], self._factors[1] = alpha, beta
         self._run(_TURN, V, self._nothing, 5, u)
 
@@ -207,19 +189,12 @@ def run_vectors(
     number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
+    number, part = undone(calls, thread, number, first_part(calls, thread))
     while number > 0:
-        part, idle = first_part(calls, thread), 0
-        while part >= 0:
-            idle += 1
-            if hold_undone(calls, thread, number, part):
-                if thread > 0:
-                    x, out = arrays_of(calls, MOST_ROWS, x, out)  # `out` ends earlier than that says
-                _do_columns(words, factors, picks, chunks[part], sums[part], x, out, part, part_count(calls))
-                advanced(calls, number, part, 1, 1)
-                let_go(calls, thread, number, part)
-                idle = 0
-            part = turn(calls, thread, number, part, idle)
-        number = finish(calls, thread, number)
+        if thread > 0:
+            x, out = arrays_of(calls, MOST_ROWS, x, out)  # `out` ends earlier than that says
+        _do_columns(words, factors, picks, chunks[part], sums[part], x, out, part, part_count(calls))
+        number, part = then_undone(calls, thread, number, part)
     return number == 0
 
 

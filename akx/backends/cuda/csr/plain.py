@@ -107,11 +107,9 @@ class CudaPlainProducts(PlainProducts):
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device."""
         return self.values.nbytes + sum(array.nbytes for array in self.arrays)
 
     def program(self, k: int) -> PlainProgram:
-        """The program for k steps; all have these arrays."""
         found = self._programs.get(k)
         if found is None:
             found = self._programs[k] = PlainProgram(self, k)
@@ -138,7 +136,9 @@ class PlainProgram(CudaProgram):
     def ready(self, vectors: int) -> None:
         for together in groups_of(vectors):
             if together not in self._kernels:
-                self._kernels[together] = _kernel(self.dtype, self._lanes, together, self._is_uneven)
+                source = _WITH_LONG_ROWS if self._is_uneven else _SOURCE
+                given = _macros(self.dtype, self._lanes, together, uneven=self._is_uneven)
+                self._kernels[together] = load(source, given, device=cuda_device()).kernel("step")
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         """Take new values, which all programs with these arrays have from now on."""
@@ -162,12 +162,6 @@ class PlainProgram(CudaProgram):
                 filled: Any = out.view(at, shape) if j == 0 and first else none
                 vectors = [own, before, made, filled, coefficients.view(3 * j, (3,))]
                 kernel.launch(self._grid, _BLOCK, [*self._matrix, *vectors, *self._behind], stream=self.stream)
-
-
-def _kernel(dtype: np.dtype[Any], lanes: int, vectors: int, uneven: bool) -> Kernel:
-    """The kernel for so many start vectors of a type, with so many threads a row; `uneven`: some rows have blocks."""
-    source = _WITH_LONG_ROWS if uneven else _SOURCE
-    return load(source, _macros(dtype, lanes, vectors, uneven=uneven), device=cuda_device()).kernel("step")
 
 
 def _macros(dtype: np.dtype[Any], lanes: int, vectors: int, *, uneven: bool = False) -> dict[str, int | str]:

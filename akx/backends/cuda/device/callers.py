@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from akx.backends.cuda.device.runtime import runtime
-from akx.backends.cuda.device.singleton import once
+from akx.backends.cuda.device.singleton import Once
 from akx.backends.cuda.device.streams import CallerStream
 
 __all__ = ["Library", "is_captured", "library_of", "stream_of"]
@@ -37,7 +37,7 @@ class Library(NamedTuple):
     is_there: Callable[[Any], bool]
 
 
-@once
+@Once
 def _legacy() -> CallerStream:
     return CallerStream(_LEGACY, lasts=True)
 
@@ -53,8 +53,7 @@ def stream_of(handle: int | None, *, lasts: bool = False, owner: Any = None) -> 
 
 
 def _read_cupy(x: Any) -> tuple[int, Any]:
-    memory = x.data
-    return memory.ptr, (x.shape, x.strides, x.dtype.num, memory.device_id)
+    return x.data.ptr, (x.shape, x.strides, x.dtype.num, x.data.device_id)
 
 
 #: CuPy's current stream of the last call, and what it is here.
@@ -109,15 +108,11 @@ def _read_interface(x: Any) -> tuple[int, Any]:
     return place[0], (face.get("stream"), place, face["shape"], face.get("strides"), face["typestr"], face.get("mask"))
 
 
-def _stream_by_interface(look: Any) -> CallerStream:
-    return stream_of(look[0])
-
-
 _LIBRARIES = {
     "cupy": Library(_read_cupy, _stream_of_cupy, lambda x: True),
     "torch": Library(_read_torch, _stream_of_torch, attrgetter("is_cuda")),
 }
-_OTHER = Library(_read_interface, _stream_by_interface, lambda x: hasattr(x, "__cuda_array_interface__"))
+_OTHER = Library(_read_interface, lambda look: stream_of(look[0]), lambda x: hasattr(x, "__cuda_array_interface__"))
 
 
 #: By type, those that were asked for.

@@ -31,7 +31,7 @@ from typing import Any
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.launch import Module
 from akx.backends.cuda.device.runtime import open_library
-from akx.backends.cuda.device.singleton import once
+from akx.backends.cuda.device.singleton import Once
 from akx.core.atomic_files import read_sealed, write_sealed
 from akx.core.errors import CompileError, MissingDependencyError
 from akx.core.process import user_folder
@@ -204,7 +204,7 @@ def _own_headers() -> tuple[Path, ...]:
     return tuple(sorted(ROOT.rglob("*.cuh")))
 
 
-@once
+@Once
 def _nvrtc() -> ctypes.CDLL | None:
     """NVRTC; the one of two that compiles in several threads at a time, where there are two."""
     found = open_library("nvrtc", _SONAMES)

@@ -178,10 +178,7 @@ def values_of(data: Any, nnz: int, dtype: np.dtype[Any]) -> DeviceArray:
     if not nnz:
         return empty(0, dtype)
     row = Foreign(found.pointer, (1, nnz), (0, *found.strides), dtype, found.stream, found.owner)
-    block = block_of(data, row, dtype, _VALUES)
-    copy = copy_of(block, found.stream) if block.pointer == found.pointer else block
-    hand_over(found)
-    return copy.reshape(nnz)
+    return _own_copy(data, row, dtype, _VALUES)
 
 
 def result_in(
@@ -237,10 +234,15 @@ def vector_of(x: Any, n: int, dtype: np.dtype[Any], name: str) -> DeviceArray:
     start, _ = start_of(x, n)
     if start.shape[0] != 1:
         raise ArgumentError(f"{name} is not one vector", expected=f"({n},) or ({n}, 1)", found=str(start.shape[::-1]))
-    block = block_of(x, start, dtype, name)
-    copy = copy_of(block, start.stream) if block.pointer == start.pointer else block
-    hand_over(start)
-    return copy.reshape(n)
+    return _own_copy(x, start, dtype, name)
+
+
+def _own_copy(x: Any, row: Foreign, dtype: np.dtype[Any], name: str) -> DeviceArray:
+    """A copy of one vector, queued behind the work of its stream, which waits for it."""
+    block = block_of(x, row, dtype, name)
+    copy = copy_of(block, row.stream) if block.pointer == row.pointer else block
+    hand_over(row)
+    return copy.reshape(copy.size)
 
 
 def dtype_of(x: Any) -> np.dtype[Any]:
@@ -258,13 +260,9 @@ def answer_like(x: Any, vector: DeviceArray, shape: tuple[int, ...]) -> Any:
     block, answer = make_result(x, (1, 1, vector.size), vector.dtype, True)
     block.copy_from(vector)
     default_stream().release_to(_read(x).stream)
-    return answer if len(shape) == 2 else _flat(answer, block)
-
-
-def _flat(answer: Any, block: DeviceArray) -> Any:
-    if isinstance(answer, DeviceView):
-        return DeviceView(block, (block.size,), (block.dtype.itemsize,))
-    return answer[:, 0]
+    if len(shape) == 2:
+        return answer
+    return DeviceView(block, (block.size,), (block.dtype.itemsize,)) if type(answer) is DeviceView else answer[:, 0]
 
 
 def copy_of(array: DeviceArray, stream: int) -> DeviceArray:
@@ -302,7 +300,11 @@ def _read(x: Any, name: str = "x") -> Foreign:
         x = x.resolve_conj().resolve_neg()  # a bit of the tensor says so, the memory does not
     try:
         interface = getattr(x, "__cuda_array_interface__", None)
-        found = _read_dlpack(x, name) if interface is None else _read_interface(x, interface, name)
+        if interface is None:  # the capsule is kept, and frees the memory
+            there = dlpack.imported(x.__dlpack__(stream=_LEGACY), name)
+            found = Foreign(there.pointer, there.shape, there.strides, there.dtype, _LEGACY, (x, there.capsule))
+        else:
+            found = _read_interface(x, interface, name)
     except AkxError:
         raise
     except (RuntimeError, BufferError) as refusal:
@@ -316,7 +318,9 @@ def _read_interface(x: Any, interface: dict[str, Any], name: str) -> Foreign:
         raise ArgumentError(f"{name} is a masked array, which cannot be used")
     shape, dtype = tuple(int(extent) for extent in interface["shape"]), np.dtype(interface["typestr"])
     steps = interface.get("strides")
-    strides = _c_strides(shape, dtype) if steps is None else tuple(int(step) for step in steps)
+    strides = tuple(dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    if steps is not None:
+        strides = tuple(int(step) for step in steps)
     stream = interface.get("stream")
     if type(x).__module__.partition(".")[0] == "torch":
         stream = sys.modules["torch"].cuda.current_stream().cuda_stream
@@ -339,10 +343,6 @@ def _check_device(found: Foreign) -> None:
         )
 
 
-def _c_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    return tuple(dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
 def _copy_strided(source: int, step: int, target: int, size: int, count: int) -> None:
     """`count` entries of `size` bytes, `step` bytes apart, to where they are next to one another."""
     live = runtime()
@@ -353,9 +353,3 @@ def _copy_strided(source: int, step: int, target: int, size: int, count: int) ->
     job.WidthInBytes, job.Height = size, count
     with live.active():
         live.call("cuMemcpy2DAsync", job, default_stream().raw, doing="copying vectors")
-
-
-def _read_dlpack(x: Any, name: str) -> Foreign:
-    """The array behind the capsule of `x`, ready on the legacy stream; the capsule is kept, and frees the memory."""
-    found = dlpack.imported(x.__dlpack__(stream=_LEGACY), name)
-    return Foreign(found.pointer, found.shape, found.strides, found.dtype, _LEGACY, (x, found.capsule))

@@ -138,13 +138,9 @@ class Kernel:
         slots, addresses = _packed(args)
         with runtime().active() as live:
             self._allow_shared(shared)
-            config = live.driver.CUlaunchConfig()
-            config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
-            config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
-            config.sharedMemBytes = shared
+            attributes = _attributes(live.driver, cooperative, cluster, early and live.starts_early)
+            config = _config(live.driver, grid, block, shared, attributes)
             config.hStream = on.raw
-            config.attrs = _attributes(live.driver, cooperative, cluster, early and live.starts_early)
-            config.numAttrs = len(config.attrs)
             pointers = ctypes.addressof(addresses) if args else 0
             try:
                 live.call("cuLaunchKernelEx", config, self._function, pointers, 0, doing=f"launching {self.name}")
@@ -174,12 +170,7 @@ class Kernel:
         """
         with runtime().active() as live:
             self._allow_shared(shared)
-            config = live.driver.CUlaunchConfig()
-            config.gridDimX, config.gridDimY, config.gridDimZ = cluster, 1, 1
-            config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
-            config.sharedMemBytes = shared
-            config.attrs = _attributes(live.driver, False, cluster)
-            config.numAttrs = len(config.attrs)
+            config = _config(live.driver, cluster, block, shared, _attributes(live.driver, False, cluster))
             return int(live.call("cuOccupancyMaxActiveClusters", self._function, config, doing=f"asking {self.name}"))
 
     def _launch_by_pycuda(self, grid: int, block: int, args: Sequence[Argument], shared: int, stream: Stream) -> None:
@@ -224,12 +215,7 @@ class Bound:
         self._values = _values(args, slots)
         driver = runtime().driver
         self._start, self._where, self._raw = driver.cuLaunchKernelEx, ctypes.addressof(self._addresses), None
-        self._config = config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
-        config.sharedMemBytes = 0
-        config.attrs = _attributes(driver, cooperative, 1)
-        config.numAttrs = len(config.attrs)
+        self._config = _config(driver, grid, block, 0, _attributes(driver, cooperative, 1))
 
     def put(self, place: int, value: int) -> None:
         """Let launches from now on have another number, or address, as the argument at a place."""
@@ -285,25 +271,30 @@ def _values(args: Sequence[Argument], slots: bytearray) -> list[Any]:
     return [np.frombuffer(slots, kind, 1, number * _SLOT) for number, kind in enumerate(kinds)]
 
 
+def _config(library: Any, grid: int, block: int, shared: int, attributes: list[Any]) -> Any:
+    """What a launch is told, but for its stream."""
+    config = library.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+    config.sharedMemBytes, config.attrs, config.numAttrs = shared, attributes, len(attributes)
+    return config
+
+
 @lru_cache(maxsize=64)
 def _attributes(library: Any, cooperative: bool, cluster: int, early: bool = False) -> list[Any]:
     """Those of a launch; none of them changes."""
-    found = []
+    found: list[Any] = []
+
+    def add(name: str) -> Any:
+        found.append(library.CUlaunchAttribute())
+        found[-1].id = getattr(library.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
+        return found[-1].value
+
     if cooperative:
-        attribute = library.CUlaunchAttribute()
-        attribute.id = library.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-        attribute.value.cooperative = 1
-        found.append(attribute)
+        add("COOPERATIVE").cooperative = 1
     if cluster > 1:
-        attribute = library.CUlaunchAttribute()
-        attribute.id = library.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        attribute.value.clusterDim.x = cluster
-        attribute.value.clusterDim.y = 1
-        attribute.value.clusterDim.z = 1
-        found.append(attribute)
+        shape = add("CLUSTER_DIMENSION").clusterDim
+        shape.x, shape.y, shape.z = cluster, 1, 1
     if early:
-        attribute = library.CUlaunchAttribute()
-        attribute.id = library.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        attribute.value.programmaticStreamSerializationAllowed = 1
-        found.append(attribute)
+        add("PROGRAMMATIC_STREAM_SERIALIZATION").programmaticStreamSerializationAllowed = 1
     return found

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from akx.backends.cuda.device.runtime import failed, give_back, runtime
-from akx.backends.cuda.device.singleton import once
+from akx.backends.cuda.device.singleton import Once
 from akx.backends.cuda.device.streams import come_back
 from akx.backends.memory_budget import parse_bytes
 from akx.core.errors import ArgumentError, DeviceMemoryError, brief
@@ -147,11 +147,8 @@ class MemoryPool:
         while self._free:
             _, addresses = self._free.popitem()
             while addresses:
-                self._release(addresses.pop())
-
-    def _release(self, address: int) -> None:
-        with runtime().active() as live:
-            live.driver.cuMemFree(live.driver.CUdeviceptr(address))
+                with runtime().active() as live:
+                    live.driver.cuMemFree(live.driver.CUdeviceptr(addresses.pop()))
 
     def _allocate(self, size: int) -> int:
         with runtime().active() as live:
@@ -170,7 +167,7 @@ class MemoryPool:
             return int(address)
 
 
-@once
+@Once
 def memory_pool() -> MemoryPool:
     """The pool that all of akx's arrays in device memory come from; CuPy and PyTorch have pools of their own.
 

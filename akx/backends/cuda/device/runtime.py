@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from akx.backends.cuda.device.singleton import once
+from akx.backends.cuda.device.singleton import Once
 from akx.core.errors import DeviceError, DeviceMemoryError, IllegalAddressError, LaunchError, MissingDependencyError
 
 __all__ = [
@@ -183,7 +183,7 @@ class _Active:
             self._runtime.driver.cuCtxPopCurrent()
 
 
-@once
+@Once
 def runtime() -> Runtime:
     """The runtime of the GPU that akx works on. Raises :class:`DeviceError` or :class:`MissingDependencyError`."""
     return Runtime(0)

@@ -8,13 +8,13 @@ from typing import Generic, TypeVar
 
 from akx.core.fork_safety import ForkSafeLock
 
-__all__ = ["Once", "once"]
+__all__ = ["Once"]
 
 T = TypeVar("T")
 
 
 class Once(Generic[T]):
-    """A function without arguments that is called once; ``functools.lru_cache`` may call it once in every thread."""
+    """A decorator: a function without arguments is called once; ``lru_cache`` may call it once in every thread."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -42,8 +42,3 @@ class Once(Generic[T]):
         """Make another at the next call."""
         with self._lock:
             self._made = []
-
-
-def once(make: Callable[[], T]) -> Once[T]:
-    """A decorator: see :class:`Once`."""
-    return Once(make)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from akx.backends.cuda.device.runtime import failed, give_back, pycuda_driver, runtime
-from akx.backends.cuda.device.singleton import once
+from akx.backends.cuda.device.singleton import Once
 from akx.core.errors import CapturingError
 from akx.core.fork_safety import ForkSafeLock
 
@@ -253,7 +253,7 @@ def _raw(live: Any, stream: Stream | int) -> Any:
     return stream.raw if isinstance(stream, Stream) else live.driver.CUstream(stream)
 
 
-@once
+@Once
 def default_stream() -> OwnStream:
     """The stream that akx works on where no other is named."""
     return OwnStream()

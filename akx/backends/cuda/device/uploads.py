@@ -1,11 +1,9 @@
 """Large arrays of the host to the device and back: through page-locked buffers, by several threads.
 
 Memory that is not page-locked is copied by the driver at 5 GB/s on the host of an H100, page-locked memory at 49; to
-lock what is there takes as long as to copy it at 15. So threads copy pieces of it into buffers of theirs, or out of
-them, two each, and queue them on streams of theirs: 42 GB/s to the device with eight threads and pieces of 4 MB (27
-with four), on another host 24; back 19 for 64 MB and 23 for 134, where the driver has 9.
-
-Bytes: the array is read and written once on the host, and read or written once more by the device.
+lock what is there takes as long as to copy it at 15. Threads copy pieces of it into buffers of theirs, or out of them,
+two each, and queue them on streams of theirs: 42 GB/s to the device with eight threads and pieces of 4 MB, 19 to 23
+back, where the driver has 9. The array is read and written once on the host, and once more by the device.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def copied(matrix: Matrix, device: CudaDevice) -> Matrix:
     Itself where it is there, or small, or predicted before, where its indices take 64 bits, or nothing may be sent.
     """
     known = "akx.backends.cuda.value_compression.encodings" in matrix.cache and any(
-        _is_prediction(key) for key in matrix.pattern_cache
+        isinstance(key, tuple) and key[0] == "akx.tuner.model.predict" for key in matrix.pattern_cache
     )
     here = matrix.on_device is not None or matrix.nnz < _WORTH_SENDING or matrix.index_dtype != np.int32
     if known or here or device.budget or cuda_missing() is not None or device != cuda_device(device.ordinal):
@@ -118,10 +118,6 @@ def remember(matrix: Matrix, seen: Matrix) -> None:
     for key, one in seen.pattern_cache.items():
         if key != PATTERN and not isinstance(one, (dict, Blocked)):
             matrix.pattern_cache.setdefault(key, one)
-
-
-def _is_prediction(key: Any) -> bool:
-    return isinstance(key, tuple) and key[0] == "akx.tuner.model.predict"
 
 
 def of(matrix: Matrix) -> OnDevice | None:

@@ -173,7 +173,7 @@ def approximate_inverse(
     lost, without = (int(number) for number in odd.get())
     largest = int(rows.max()), int(columns.max())
     narrow = max(n, index.size) < 2**31
-    indptr, indices = (_signed(numbers, narrow) for numbers in (pointer, index))
+    indptr, indices = (one.get().view(np.int32) if narrow else one.get().astype(np.int64) for one in (pointer, index))
     found = Inverse(indptr, indices, data.get(), misfit.get(), largest, lost, without)
     say("copy M")
     return found
@@ -231,11 +231,6 @@ def _too_large(need: DeviceArray, memory: int) -> BudgetError:
 def _numbers(array: NDArray[Any]) -> DeviceArray:
     """Indices on the device, as uint32."""
     return to_device(array.view(np.uint32) if array.dtype == np.int32 else array.astype(np.uint32))
-
-
-def _signed(numbers: DeviceArray, narrow: bool) -> NDArray[Any]:
-    """Indices of the device as those of a :class:`akx.Matrix`."""
-    return numbers.get().view(np.int32) if narrow else numbers.get().astype(np.int64)
 
 
 def _kernel(name: str, kind: np.dtype[Any], team: int = _WARP) -> Any:

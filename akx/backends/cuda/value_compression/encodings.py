@@ -20,9 +20,8 @@ matrix-vector multiplication using index and value compression", CF 2008).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +64,6 @@ _SCATTER = np.uint64(0x9E3779B97F4A7C15)
 _SPREAD = 4
 #: Values that a thread takes at least.
 _PIECE = 1 << 19
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -152,7 +149,7 @@ def _halved(data: NDArray[Any], narrow: np.dtype[Any], value_error: float) -> Va
             return 0.0
         return float(_largest_error(stored[begin:end], data[begin:end])) if value_error > 0 else np.inf
 
-    error = max(_in_pieces(halve, data.size))
+    error = max(in_pieces(halve, data.size, _PIECE))
     return Values(stored, np.zeros(0, data.dtype), error) if error <= value_error else None
 
 
@@ -160,7 +157,7 @@ def _tabled(data: NDArray[Any], room: int | None) -> Values | None:
     """Each piece by itself, then the different values of all of them, in the order in which they come in the data."""
     words, size = _words(data), data.dtype.itemsize
     most = 2**16 // size if room is None else room
-    pieces = _in_pieces(lambda begin, end: (begin, *_numbered(words[begin:end], most)), data.size)
+    pieces = in_pieces(lambda begin, end: (begin, *_numbered(words[begin:end], most)), data.size, _PIECE)
     if any(count > most for *_, count in pieces):
         return None
     # One after another: where a value is met first in each piece, zero left out.
@@ -172,7 +169,7 @@ def _tabled(data: NDArray[Any], room: int | None) -> Values | None:
     ends = np.cumsum([count - 1 for *_, count in pieces])
     offsets = [np.append(np.uint16(0), part * np.uint16(size)) for part in np.split(among, ends[:-1])]
     numbers = {begin: (number, offset) for (begin, number, *_), offset in zip(pieces, offsets, strict=True)}
-    _in_pieces(lambda begin, end: _renumbered(*numbers[begin], stored[begin:end]), data.size)
+    in_pieces(lambda begin, end: _renumbered(*numbers[begin], stored[begin:end]), data.size, _PIECE)
     places = room if room is not None else -(-count // _ROUNDED) * _ROUNDED
     table = np.zeros(places, data.dtype)
     table[1:count] = data[met[first[1:count]]]
@@ -182,7 +179,7 @@ def _tabled(data: NDArray[Any], room: int | None) -> Values | None:
 def placed(stored: NDArray[Any], entry: NDArray[np.uint32]) -> NDArray[Any]:
     """Stored values where a layout has them: each place says one plus its entry, or 0 for padding, which is zero."""
     found = np.empty(entry.size, stored.dtype)
-    _in_pieces(lambda begin, end: _place(stored, entry[begin:end], found[begin:end]), entry.size)
+    in_pieces(lambda begin, end: _place(stored, entry[begin:end], found[begin:end]), entry.size, _PIECE)
     return found
 
 
@@ -196,13 +193,8 @@ def placed_words(
         _place(stored, entry[begin:end], found[begin:end])
         found[begin:end] |= columns[begin:end].astype(np.uint32) << np.uint32(16)
 
-    _in_pieces(place, entry.size)
+    in_pieces(place, entry.size, _PIECE)
     return found
-
-
-def _in_pieces(work: Callable[[int, int], Found], count: int) -> list[Found]:
-    """What `work` finds from one number to another, for pieces that together are 0 to `count`, side by side."""
-    return in_pieces(work, count, _PIECE)
 
 
 def values_of(matrix: Matrix) -> Any:

@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
 from akx.backends.cuda.device.launch import CallerStream, Graph, Stream, capture, spare_stream
-from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, wrap, zeros
+from akx.backends.cuda.device.memory import DeviceArray, to_device, wrap, zeros
 from akx.backends.cuda.device.pool import pinned
-from akx.backends.cuda.program import C_TYPES, CudaProgram
-from akx.backends.cuda.value_compression.on_device import place_offsets
+from akx.backends.cuda.program import C_TYPES
 from akx.core.fork_safety import ForkSafeLock
 
-__all__ = ["GIVEN", "FiniteWatch", "PlacedProgram", "Places", "PlacesOnDevice", "all_finite", "entry_map", "not_empty"]
+__all__ = ["GIVEN", "FiniteWatch", "Places", "all_finite", "entry_map", "not_empty"]
 
 #: Types of data that values of a type are made from.
 GIVEN = {
@@ -52,15 +51,15 @@ def entry_map(slot: NDArray[Any], places: int) -> NDArray[np.uint32]:
 
 
 class Places:
-    """Where entries go, for one program; the map comes to the device with the first update.
+    """Where entries go, for one program; the map comes to the device with the first update, unless it is there.
 
-    `make`: makes the map, or None where the first places are the entries themselves.
+    `make`: makes the map, or None where the first places are the entries themselves. `entry`: the map on the device.
     """
 
-    def __init__(self, make: Callable[[], NDArray[np.uint32] | None]) -> None:
-        self._make = make
-        self._known = False
-        self._entry: DeviceArray | None = None
+    def __init__(
+        self, make: Callable[[], NDArray[np.uint32] | None] | None = None, entry: DeviceArray | None = None
+    ) -> None:
+        self._make, self._entry = make, entry
         self._kernels: dict[tuple[Any, Any], Any] = {}
 
     @property
@@ -71,10 +70,9 @@ class Places:
     @property
     def entry(self) -> DeviceArray | None:
         """The map on the device; None where the first places are the entries."""
-        if not self._known:
+        if self._make is not None:
             found = self._make()
-            self._entry = None if found is None else to_device(found)
-            self._known = True
+            self._entry, self._make = None if found is None else to_device(found), None
         return self._entry
 
     def fill(self, values: DeviceArray, data: DeviceArray) -> None:
@@ -87,58 +85,6 @@ class Places:
             if kernel is None:  # looking it up takes as long as small updates
                 kernel = self._kernels[values.dtype, data.dtype] = _kernel("place", values.dtype, data.dtype)
             kernel.launch(-(-count // (_BLOCK * _EACH)), _BLOCK, [np.uint64(count), where, data, values])
-
-
-class PlacesOnDevice(Places):
-    """Where entries go, from a map that is on the device already."""
-
-    def __init__(self, entry: DeviceArray) -> None:
-        super().__init__(lambda: None)
-        self._entry, self._known = entry, True
-
-
-class PlacedProgram(CudaProgram):
-    """A program whose values are one array on the device, with a place for each entry.
-
-    Subclasses set, when they are made, what :meth:`place_values` needs.
-    """
-
-    def place_values(
-        self,
-        on_host: Callable[[NDArray[Any]], NDArray[Any]],
-        entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
-        data: Any,
-    ) -> None:
-        """Lay the first values out: `on_host` places data of the host, `entry` says which entry each place has.
-
-        Either that map, or what makes it, or None where the first places are the entries, when it is first needed.
-        """
-        self._on_host = on_host
-        self._places = Places(entry if callable(entry) else lambda: entry)
-        self._values = self._placed(data) if isinstance(data, DeviceArray) else self.hold(not_empty(on_host(data)))
-
-    def _placed(self, data: DeviceArray) -> DeviceArray:
-        """Values on the device in their places."""
-        entry = self._places.entry
-        values = self.held(empty(max(1, data.size if entry is None else entry.size), data.dtype))
-        values.fill_bytes(0)
-        if data.dtype == np.uint16:  # numbers of values in a table, of which each has a place
-            assert entry is not None
-            place_offsets(data, entry, values)
-        else:
-            self._places.fill(values, data)
-        return values
-
-    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
-        if isinstance(data, DeviceArray):
-            self._places.fill(self._values, data)
-        else:
-            self._values.set(not_empty(self._on_host(data)))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        return super().nbytes + self._places.nbytes
 
 
 def not_empty(array: NDArray[Any]) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device
-from akx.backends.cuda.value_compression.encodings import FULL, HALF, TABLE, encoded
-from akx.backends.cuda.value_compression.new_values import GIVEN, PlacedProgram, Places, PlacesOnDevice, not_empty
+from akx.backends.cuda.program import CudaProgram
+from akx.backends.cuda.value_compression.encodings import FULL, HALF, TABLE, encoded, placed, values_of
+from akx.backends.cuda.value_compression.new_values import GIVEN, Places, not_empty
 from akx.backends.cuda.value_compression.on_device import halved, place_offsets, tabled
 from akx.core.errors import DeviceMemoryError, MatrixError
+from akx.core.matrix import Matrix
 
 __all__ = ["StoredProgram", "there_or_by_host"]
 
@@ -29,7 +30,7 @@ def there_or_by_host(make: Callable[..., _P]) -> _P:
     return make(by_host=True)
 
 
-class StoredProgram(PlacedProgram):
+class StoredProgram(CudaProgram):
     """A program with values stored in a way; new ones that cannot be stored so are stored in full from then on.
 
     Subclasses call :meth:`store_values` when they are made, and say in :meth:`store_in_full` how they go on in full.
@@ -41,6 +42,7 @@ class StoredProgram(PlacedProgram):
 
     entry: Any = None
     words: DeviceArray | None = None
+    kernels: dict[int, Any]
 
     def entry_of_host(self) -> NDArray[np.uint32]:
         """The map in host memory."""
@@ -52,46 +54,54 @@ class StoredProgram(PlacedProgram):
             self.entry = self.entry_of_host()
             self._places = Places(self.entry_of_host)
 
-    def place_values(
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self._places.nbytes
+
+    def _place_values(
         self,
         on_host: Callable[[NDArray[Any]], NDArray[Any]],
         entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
         data: Any,
     ) -> None:
-        """Place the first values on the device where the map is there."""
-        where = self.entry
-        if not isinstance(where, DeviceArray):
-            super().place_values(on_host, entry, data)
-            return
-        self._on_host, self._places = on_host, PlacesOnDevice(where)
-        if where.size == 0:
-            self._values = self.hold(np.zeros(1, data.dtype if self.words is None else self.words.dtype))
-            return
-        self._values = self.held(empty(where.size, data.dtype) if self.words is None else self.words)
-        self.words = None
-        there = data if isinstance(data, DeviceArray) else to_device(data)
-        if there.dtype == np.uint16:
-            place_offsets(there, where, self._values)
+        """Place the first values: on the device where they or the map are there, else `on_host` does."""
+        self._on_host, where = on_host, self.entry
+        if isinstance(where, DeviceArray):
+            self._places, words, self.words = Places(entry=where), self.words, None
+            if where.size == 0:
+                self._values = self.hold(np.zeros(1, data.dtype if words is None else words.dtype))
+                return
+            self._values = self.held(empty(where.size, data.dtype) if words is None else words)
+            data = data if isinstance(data, DeviceArray) else to_device(data)
         else:
-            self._places.fill(self._values, there)
+            self._places = Places(entry if callable(entry) else lambda: entry)
+            if not isinstance(data, DeviceArray):
+                self._values = self.hold(not_empty(on_host(data)))
+                return
+            where = self._places.entry
+            self._values = self.held(empty(max(1, data.size if where is None else where.size), data.dtype))
+            self._values.fill_bytes(0)
+        if data.dtype == np.uint16:  # numbers of values in a table, of which each has a place
+            place_offsets(data, where, self._values)
+        else:
+            self._places.fill(self._values, data)
 
     def store_values(
         self,
+        matrix: Matrix,
         way: str,
-        data: Any,
-        on_host: Callable[[NDArray[Any]], NDArray[Any]],
-        entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
         planned: str | None = None,
-        value_error: float = 0.0,
+        on_host: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+        entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None] | None = None,
     ) -> None:
-        """Store the first values: `data` in the order of CSR, which can be stored so; else as :meth:`place_values`.
+        """Store the values of the matrix, which can be stored so.
 
-        Those on the device stay there; those of the host are looked at there, too, where the map is there and they are
-        not stored as they are.
-
-        `planned` is how they were to be stored, `way` by default; `value_error` is what these and later ones may be off
-        by, relative to each.
+        `on_host` places those of the host, by default by the map; `entry` is the map, or what makes it when it is first
+        needed, None where the first places are the entries; by default that in :attr:`entry`. Values on the device stay
+        there; those of the host are looked at there, too, where the map is there and they are not stored as they are.
+        `planned` is how they were to be stored, `way` by default.
         """
+        data, value_error = values_of(matrix), matrix.value_error
         if way != FULL and isinstance(self.entry, DeviceArray) and not isinstance(data, DeviceArray):
             data = to_device(data)
         first = encoded(data, way, value_error=value_error)
@@ -101,14 +111,23 @@ class StoredProgram(PlacedProgram):
         self._way, self._planned = way, planned or way
         self._stored = first.stored.dtype
         self._table, self._tabled = self.hold(not_empty(first.table)), first.table.size
-        self.place_values(on_host, entry, first.stored)
+        on_host = on_host or (lambda data: placed(data, self.entry_of_host()))
+        self._place_values(on_host, self.entry_of_host if entry is None else entry, first.stored)
 
-    @abstractmethod
     def store_in_full(self, data: NDArray[Any]) -> None:
-        """Store these values of the host, and all later ones, in full.
+        """Store these values of the host, and all later ones, in full; what fails, for want of memory, changes nothing.
 
-        Nothing may have changed when that fails: for want of memory, say.
+        Here in the same places, by what :meth:`kernels_in_full` makes.
         """
+        values, kernels = to_device(not_empty(self._on_host(data))), self.kernels_in_full()
+        self.forget_graphs()  # they have the kernels, and where the old values are
+        self._arrays = [held for held in self._arrays if held is not self._values]
+        self._values, self.kernels = self.held(values), kernels
+        self._way, self._stored, self._tabled = FULL, self.dtype, 0
+
+    def kernels_in_full(self) -> dict[int, Any]:
+        """Of a program that may store values in other ways: the kernels made so far, for values in full."""
+        raise NotImplementedError
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         """Take new values; where they cannot be stored as the old ones were, they are stored in full from now on.
@@ -138,7 +157,13 @@ class StoredProgram(PlacedProgram):
                 return
             except DeviceMemoryError:
                 pass  # placed by the host, and sent to where the old ones are
-        super().update_values(data)
+        self._place_again(data)
+
+    def _place_again(self, data: NDArray[Any] | DeviceArray) -> None:
+        if isinstance(data, DeviceArray):
+            self._places.fill(self._values, data)
+        else:
+            self._values.set(not_empty(self._on_host(data)))
 
     def _update_on_device(self, data: NDArray[Any] | DeviceArray) -> bool:
         """Whether the values are stored now; all that may fail for want of memory comes before the first change."""
@@ -166,7 +191,7 @@ class StoredProgram(PlacedProgram):
         fresh = encoded(self._on_the_host(data), self._way, room, self._value_error)
         if fresh is None:
             return False
-        super().update_values(fresh.stored)
+        self._place_again(fresh.stored)
         self._error = fresh.error
         if self._tabled:
             self._table.set(fresh.table)
@@ -183,5 +208,4 @@ class StoredProgram(PlacedProgram):
 
     @property
     def stored_error(self) -> float:
-        """The largest relative error of the values that it has now; 0 where they are stored as they are."""
         return 0.0 if self._way == FULL else self._error

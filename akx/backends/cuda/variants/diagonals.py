@@ -30,8 +30,9 @@ from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.matrix import features
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.cuda.value_compression.encodings import placed, values_of
-from akx.backends.cuda.value_compression.new_values import PlacedProgram, not_empty
+from akx.backends.cuda.value_compression.encodings import FULL, placed
+from akx.backends.cuda.value_compression.new_values import not_empty
+from akx.backends.cuda.value_compression.program import StoredProgram
 from akx.backends.cuda.variants.block_local.layout import as_words, shared_limit
 from akx.backends.cuda.variants.block_local.program import KeptShare, vector_groups
 from akx.backends.cuda.variants.options import HELD_SLICES, HELD_SLOTS
@@ -237,7 +238,7 @@ def macros(
     }
 
 
-class DiagonalsProgram(PlacedProgram):
+class DiagonalsProgram(StoredProgram):
     """A matrix dealt to thread blocks, on the GPU."""
 
     def __init__(self, matrix: Matrix, laid_out: LaidOut, plan: Plan) -> None:
@@ -248,54 +249,31 @@ class DiagonalsProgram(PlacedProgram):
         self._count = int(dealt.parts.size)
         tables = [dealt.parts, dealt.slices, dealt.offsets, dealt.neighbours]
         self._tables = [self.hold(not_empty(as_words(a))) for a in tables]
-        self.place_values(lambda data: placed(data, dealt.entry), dealt.entry, values_of(matrix))
+        self.store_values(matrix, FULL, None, lambda data: placed(data, dealt.entry), dealt.entry)
         self._columns = self.hold(not_empty(dealt.columns))
         self._flags = self.hold(np.zeros(_FLAG * self._count, dtype=np.uint32))
         far = dealt.far_slots * WARP * matrix.dtype.itemsize
         self._share = KeptShare(plan, far, self.nbytes, cuda_device())
-        self._kernels: dict[int, Kernel] = {}
+        self.kernels: dict[int, Kernel] = {}
 
     def ready(self, vectors: int) -> None:
-        for _, _, size in vector_groups(vectors, self._laid_out.vectors):
-            if size not in self._kernels:
-                found = self._laid_out
-                given = macros(
-                    self.dtype,
-                    WARP * found.warps,
-                    found.held_slices,
-                    found.held_slots,
-                    size,
-                    stream=found.deal.far_slots > 0,
-                    blocks=self._blocks,
-                )
-                self._kernels[size] = load(_SOURCE, given, device=cuda_device()).kernel("steps")
-
-    @property
-    def kernels(self) -> dict[int, Kernel]:
-        """The kernels made so far, by start vectors at a time."""
-        return self._kernels
+        found = self._laid_out
+        form, stream = (WARP * found.warps, found.held_slices, found.held_slots), found.deal.far_slots > 0
+        for _, _, size in vector_groups(vectors, found.vectors):
+            if size not in self.kernels:
+                given = macros(self.dtype, *form, size, stream=stream, blocks=self._blocks)
+                self.kernels[size] = load(_SOURCE, given, device=cuda_device()).kernel("steps")
 
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
         vectors = x.shape[0]
         for first, last, size in vector_groups(vectors, self._laid_out.vectors):
-            self._kernels[size].launch(
+            given: list[Any] = [*self._tables, self._values, self._columns, coefficients, self._flags, x, out]
+            given += [np.uint32(size) for size in (self.k, vectors, first, last)]
+            kept = self._share.of((self.k + 2) * (last - first) * self.n * self.dtype.itemsize)
+            self.kernels[size].launch(
                 self._count,
                 WARP * self._laid_out.warps,
-                [
-                    *self._tables,
-                    self._values,
-                    self._columns,
-                    coefficients,
-                    self._flags,
-                    x,
-                    out,
-                    np.uint32(self.k),
-                    np.uint32(vectors),
-                    np.uint32(first),
-                    np.uint32(last),
-                    np.int64(self.n),
-                    self._share.of((self.k + 2) * (last - first) * self.n * self.dtype.itemsize),
-                ],
+                [*given, np.int64(self.n), kept],
                 shared=self._laid_out.shared,
                 cooperative=True,
                 stream=self.stream,

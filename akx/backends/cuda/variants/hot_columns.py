@@ -34,7 +34,7 @@ from akx.backends.cuda.matrix import features
 from akx.backends.cuda.matrix.transpose import counted
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.row_lengths import measured_rows, starts_of_rows
-from akx.backends.cuda.value_compression.encodings import placed, values_of, way_of
+from akx.backends.cuda.value_compression.encodings import way_of
 from akx.backends.cuda.variants.options import ROOMS
 from akx.backends.cuda.variants.slots import pattern_there
 from akx.backends.cuda.variants.swept import SweptProgram, how_data_comes, stored_name
@@ -237,14 +237,7 @@ class HubsProgram(SweptProgram):
         self._split = [self.hold(array) for array in (found.split, found.begin, found.end, number[found.split])]
         self._later = self.hold(np.where(np.isin(row, found.split), _NOWHERE, row))
         self.entry = found.entry  # on the host it is all that stays of the layout
-        self.store_values(
-            way_of(plan),
-            values_of(matrix),
-            lambda data: placed(data, self.entry_of_host()),
-            self.entry_of_host,
-            planned,
-            matrix.value_error,
-        )
+        self.store_values(matrix, way_of(plan), planned)
 
     def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
         module = load(_SOURCE, macros(self._plan, self.dtype, stored), device=self._device)

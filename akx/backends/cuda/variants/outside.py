@@ -104,18 +104,15 @@ class OutsideProgram(SweptProgram):
         self._plan, self._device, self._variant = plan, device, variant
         self._packed = variant.pack(matrix)
         self._before = [self.hold(np.ascontiguousarray(array)) for array in self._packed.arrays]
-        self.store_values(FULL, matrix.data, self._laid, self._map)
+        slot, slots = self._packed.slot, max(1, self._packed.slots)
+        slot = np.arange(matrix.nnz) if slot is None and slots > matrix.nnz else slot
 
-    def _laid(self, data: NDArray[Any]) -> NDArray[Any]:
-        """Values of the host in their slots."""
-        laid, slot = np.zeros(max(1, self._packed.slots), dtype=data.dtype), self._packed.slot
-        laid[slice(data.size) if slot is None else slot] = data
-        return laid
+        def laid(data: NDArray[Any]) -> NDArray[Any]:
+            found = np.zeros(slots, dtype=data.dtype)
+            found[slice(data.size) if slot is None else slot] = data
+            return found
 
-    def _map(self) -> NDArray[np.uint32] | None:
-        """Which entry each slot has; None where slots are the entries."""
-        slot = self._packed.slot
-        return None if slot is None else entry_map(slot, max(1, self._packed.slots))
+        self.store_values(matrix, FULL, None, laid, lambda: None if slot is None else entry_map(slot, slots))
 
     def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
         macros = {"AKX_VALUE": C_TYPES[self.dtype.name], "AKX_VECTORS": vectors, **self._packed.macros}

@@ -11,13 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from akx.backends.cuda.device.launch import Kernel
-from akx.backends.cuda.device.memory import DeviceArray, to_device
+from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.cuda.value_compression.encodings import FULL
-from akx.backends.cuda.value_compression.new_values import not_empty
 from akx.backends.cuda.value_compression.program import StoredProgram
 from akx.core.plan import Plan
 
@@ -44,7 +41,7 @@ class SweptProgram(StoredProgram):
 
     def __init__(self, n: int, k: int, dtype: np.dtype[Any]) -> None:
         super().__init__(n, k, dtype)
-        self._made: dict[int, dict[str, Kernel]] = {}
+        self.kernels: dict[int, dict[str, Kernel]] = {}
 
     @abstractmethod
     def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
@@ -54,19 +51,8 @@ class SweptProgram(StoredProgram):
         if vectors not in self.kernels:
             self.kernels[vectors] = self.kernels_of(self._stored, vectors)
 
-    @property
-    def kernels(self) -> dict[int, dict[str, Kernel]]:
-        """The kernels made so far, by the number of start vectors and by name."""
-        return self._made
-
-    def store_in_full(self, data: NDArray[Any]) -> None:
-        """Store these and all later values in full: in the same places."""
-        values = to_device(not_empty(self._on_host(data)))
-        made = {vectors: self.kernels_of(self.dtype, vectors) for vectors in self.kernels}
-        self.forget_graphs()  # they have the kernels, and where the old values are
-        self._arrays = [held for held in self._arrays if held is not self._values]
-        self._values, self._made = self.held(values), made
-        self._way, self._stored, self._tabled = FULL, self.dtype, 0
+    def kernels_in_full(self) -> dict[int, dict[str, Kernel]]:
+        return {vectors: self.kernels_of(self.dtype, vectors) for vectors in self.kernels}
 
     @property
     def is_early(self) -> bool:

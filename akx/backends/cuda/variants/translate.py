@@ -14,7 +14,6 @@ nodes are looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +165,9 @@ class _Runs:
         found = [ends, self.parts, self.totals, self.counted]
         launch("cut_runs", 2 * self.chunks, _LARGE, [rows, chunks, *of_rows, *found], 8 * _WARP)
 
-    @cached_property
-    def _module(self) -> Any:
-        return load(_SOURCE, {}, device=cuda_device())
-
     def launch(self, name: str, grid: int, block: int, args: list[Any], shared: int = 0) -> None:
         """Queue a kernel with so many bytes of shared memory."""
-        self._module.kernel(name).launch(grid, block, args, shared=shared)
+        load(_SOURCE, {}, device=cuda_device()).kernel(name).launch(grid, block, args, shared=shared)
 
 
 class _Choice:

@@ -25,7 +25,7 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.cuda.value_compression.encodings import placed, values_of, way_of
+from akx.backends.cuda.value_compression.encodings import way_of
 from akx.backends.cuda.variants.similar_rows import alike_share
 from akx.backends.cuda.variants.similar_rows import natural_nodes_of as nodes_of
 from akx.backends.cuda.variants.slots import pattern_there
@@ -156,14 +156,7 @@ class VbellProgram(SweptProgram):
         arrays = (found.head, found.first, found.column)
         self._arrays_of = [self.held(array) if isinstance(array, DeviceArray) else self.hold(array) for array in arrays]
         self.entry = found.entry  # on the host it is all that stays of the layout
-        self.store_values(
-            way_of(plan),
-            values_of(matrix),
-            lambda data: placed(data, self.entry_of_host()),
-            self.entry_of_host,
-            planned,
-            matrix.value_error,
-        )
+        self.store_values(matrix, way_of(plan), planned)
 
     def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
         given = macros(self._plan, self.dtype, stored, vectors)

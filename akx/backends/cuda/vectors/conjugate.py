@@ -118,9 +118,6 @@ class _Queue:
     def _queue(self, stream: Stream) -> None:
         raise NotImplementedError
 
-    def _kernel(self, name: str) -> Any:
-        return self.work.kernel(name, "conjugate")
-
 
 class StepQueue(_Queue):
     """Ordinary steps on V = [p, w, r, x, ...] (4 or more, n).
@@ -179,7 +176,7 @@ class StepQueue(_Queue):
             (f"descend{by}", [w, r, *d, *sums, *ring]),
             (f"turn{by}", [p, r, *d, x, self.state]),
         ):
-            kernel = self._kernel(name)
+            kernel = work.kernel(name, "conjugate")
             kernel.launch(work.grid, _THREADS, [np.uint64(work.n), *arguments], stream=stream)
 
 
@@ -193,7 +190,8 @@ class BlockQueue(_Queue):
         self.s = s
         super().__init__(work, _BLOCKS, _BLOCK + 2 * s)
         self._W, self._x, self._program = W, x, program
-        self._F = work.kept((*self._kind, "factors"), lambda: empty(factors_of_block(s), work.wide))
+        # For each of s directions 3 s + 1 factors, and what x moves along each.
+        self._F = work.kept((*self._kind, "factors"), lambda: empty(s * (3 * s + 2), work.wide))
         self._every, self._looks, self._unlooked = _LOOK, 0, 0  # blocks; looks, and blocks queued since the last
         self._look_of: Any = None
 
@@ -252,23 +250,11 @@ class BlockQueue(_Queue):
         work, s = self.work, self.s
         m = 2 * s + 1
         tiles = work.tiles(m, m, triangular=True)
-        work.kernel("steps", "blocks", AKX_STEPS=s).launch(
-            tiles.blocks,
-            tiles.threads,
-            [
-                np.uint64(work.n),
-                self._W[s:],
-                self._program.coefficients,
-                work.partial,
-                work.counter,
-                self.state,
-                self._F,
-                self.ring.address,
-                np.uint32(self.ring.slots),
-            ],
-            shared=tiles.shared(room_of_block(s)),
-            stream=stream,
-        )
+        given = [np.uint64(work.n), self._W[s:], self._program.coefficients, work.partial, work.counter]
+        given += [self.state, self._F, self.ring.address, np.uint32(self.ring.slots)]
+        shared = tiles.shared(room_of_block(s))
+        kernel = work.kernel("steps", "blocks", AKX_STEPS=s)
+        kernel.launch(tiles.blocks, tiles.threads, given, shared=shared, stream=stream)
         work.queue_advance(self._W, self._x, self._F, s, stream=stream, active=self.state.view(5, (1,)))
 
     def _look(self, stream: Stream) -> None:
@@ -280,11 +266,6 @@ class BlockQueue(_Queue):
             self._look_of = kernel, tiles.blocks, tiles.threads, arguments, tiles.shared()
         kernel, blocks, threads, arguments, shared = self._look_of
         kernel.launch(blocks, threads, arguments, shared=shared, stream=stream)
-
-
-def factors_of_block(s: int) -> int:
-    """Numbers that ``advance_block`` takes: for each of s directions 3 s + 1, and what x moves along each."""
-    return s * (3 * s + 2)
 
 
 def room_of_block(s: int) -> int:

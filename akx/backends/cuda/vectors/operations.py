@@ -115,58 +115,46 @@ class VectorOperations(Vectors):
     # ------------------------------------------------------------------------------------------------ rows
 
     def rows(self, count: int, n: int) -> DeviceArray:
-        """Room for so many vectors, shape (count, n), not filled."""
         return empty((count, n), self.dtype)
 
     def from_host(self, v: NDArray[Any]) -> DeviceArray:
-        """A copy of a host array on the device."""
         return to_device(np.ascontiguousarray(v, dtype=self.dtype))
 
     def to_host(self, v: DeviceArray) -> NDArray[Any]:
-        """A copy in host memory."""
         return v.get()
 
     def following(self, v: DeviceArray, w: DeviceArray) -> DeviceArray | None:
-        """The two vectors as one (2, n) array where `w` follows `v` in memory, else None."""
         return wrap(v.pointer, (2, self.n), self.dtype, (v, w)) if v.pointer + v.nbytes == w.pointer else None
 
     # ------------------------------------------------------------------------------------------------ operations
 
     def norm(self, v: DeviceArray) -> float:
-        """The length of a vector."""
         return float(np.sqrt(self._dot(v, v).real))
 
     def dot(self, V: DeviceArray, i: int, j: int) -> complex:
-        """<v_i, v_j> of rows of V, real for real vectors."""
         return complex(self._dot(V[i], V[j]))
 
     def add(self, x: DeviceArray, factor: complex, v: DeviceArray) -> None:
-        """x += factor v."""
         self._mix(np.array([[factor]]), v.reshape(1, self.n), x, None)
 
     def divide(self, v: DeviceArray, by: float) -> None:
-        """v /= by, as a product with 1 / by."""
         self._mix(np.array([[1 / by]]), v.reshape(1, self.n), None, v)
 
     def remain(self, b: DeviceArray, w: DeviceArray) -> float:
-        """w = b - w; its norm."""
         self.queue_remain(b, w, stream=self.stream)
         return self.norm_found()
 
     def gram(self, W: DeviceArray, first: int = 0) -> NDArray[Any]:
-        """Inner products of rows `first`, first + 1, ... of W (m, n) with all rows, (m - first, m)."""
         m = self._check(W)
         self._products("gram", W, self.tiles(m, m, triangular=True), [np.uint32(m)])
         return self._read(m * m).reshape(m, m)[first:].copy()
 
     def combine(self, C: NDArray[Any], W: DeviceArray, out: DeviceArray, *, add: bool = False) -> DeviceArray:
-        """out (q, n) = C (q, m) W (m, n), or out += C W; `out` shares no memory with W."""
         self._check(W)
         self._mix(C, W, None, out, add=add)
         return out
 
     def advance(self, C: NDArray[Any], W: DeviceArray, x: DeviceArray) -> None:
-        """x (n,) += C[0] W, and rows q - 1 of W become C[q] W for q = 1 .. len(C) - 1, all of the old W."""
         self._check(W)
         self._mix(C, W, x, W)
 
@@ -181,17 +169,14 @@ class VectorOperations(Vectors):
         self.queue_advance(W, x, factors, len(moved), stream=self.stream)
 
     def descend(self, V: DeviceArray, alpha: complex) -> float:
-        """r -= alpha w of V = [p, w, r, x, ...]; the new <r, r>."""
         factor = self._factor(np.array([-alpha]))
         self._launch("descend", [factor, V[1], V[2], self.partial, self.counter, self._where])
         return float(self._read(1)[0].real)
 
     def turn(self, V: DeviceArray, alpha: complex, beta: complex, u: int) -> None:
-        """x += alpha p, then p = v_u + beta p, of V = [p, w, r, x, ...]."""
         self._launch("turn", [self._factor(np.array([alpha, beta])), V[0], V[u], V[3]])
 
     def over(self, W: DeviceArray) -> CudaBlockWork:
-        """The operations of orthogonalisation on the rows of W."""
         return CudaBlockWork(W, self)
 
     # ------------------------------------------------------------------------------------------------ for queues

@@ -25,13 +25,11 @@ class CudaVectorWork(VectorOperations):
         return StepQueue(self, V, program, coefficients, diagonal)
 
     def block_queue(self, program: Any, W: DeviceArray, x: DeviceArray, s: int) -> Any:
-        """Blocks of s steps of them on W = [P, A P, v_0 .. v_s], queued ahead of the host."""
         from akx.backends.cuda.vectors.conjugate import BlockQueue
 
         return BlockQueue(self, W, x, s, program)
 
     def rows_queue(self, W: DeviceArray, allowed: float, most: int) -> Any:
-        """Steps of Arnoldi's process in the rows of W, queued ahead of the host."""
         from akx.backends.cuda.vectors.arnoldi import RowsQueue
 
         return RowsQueue(self, W, allowed, most)

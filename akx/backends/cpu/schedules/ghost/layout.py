@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from akx.backends.cpu.jit import jit
 from akx.backends.cpu.layout import aligned_cuts
 from akx.backends.cpu.schedules.ghost.kernel import GhostBlocks
+from akx.backends.pattern_cache import per_pattern
 from akx.core.canonical import read_only
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.formats.base import Pattern
+from akx.formats.base import Pattern, pattern_of
 from akx.partition.base import Partition, order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
 
@@ -25,37 +26,24 @@ _ALIGN = 64
 MOST_ROWS = 4.0
 
 
-def zones_of(
-    matrix: Matrix, partitioner: str, pattern: Pattern, count: int, depth: int
-) -> tuple[GhostZones, NDArray[np.int64]]:
-    """Ghost zones of `count` blocks and the blocks' work; memoised with the pattern."""
-    key = ("akx.backends.cpu.zones", partitioner, count, depth)
-    if key not in matrix.pattern_cache:
-        parts_key = ("akx.backends.cpu.parts", partitioner, count)
-        if parts_key not in matrix.pattern_cache:
-            if partitioner == "natural":
-                partition = Partition(None, aligned_cuts(pattern, count, 1))
-            else:
-                partition = order_by_part(_parts(matrix, partitioner, min(count, matrix.n)))
-            matrix.pattern_cache[parts_key] = partition
-        partition = matrix.pattern_cache[parts_key]
-        zones = ghost_zones(matrix.indptr, matrix.indices, partition, depth, most_rows=MOST_ROWS)
-        matrix.pattern_cache[key] = (zones, zones.products)
-    result: tuple[GhostZones, NDArray[np.int64]] = matrix.pattern_cache[key]
-    return result
+@per_pattern
+def zones_of(matrix: Matrix, partitioner: str, count: int, depth: int) -> tuple[GhostZones, NDArray[np.int64]]:
+    """Ghost zones of `count` blocks and the blocks' work."""
+    partition = _partition(matrix, partitioner, count)
+    zones = ghost_zones(matrix.indptr, matrix.indices, partition, depth, most_rows=MOST_ROWS)
+    return zones, zones.products
 
 
-def _parts(matrix: Matrix, partitioner: str, count: int) -> NDArray[Any]:
-    """The part of each row; the libraries behind the partitioners are imported when asked for."""
+@per_pattern
+def _partition(matrix: Matrix, partitioner: str, count: int) -> Partition:
+    """Rows in blocks; the libraries behind the partitioners are imported when asked for."""
+    if partitioner == "natural":
+        return Partition(None, aligned_cuts(pattern_of(matrix), count, 1))
     if partitioner == "metis":
-        from akx.partition.metis import metis_partition
-
-        parts: NDArray[Any] = metis_partition(matrix.indptr, matrix.indices, count)
-        return parts
-    from akx.partition.hypergraph import hypergraph_partition
-
-    cells: NDArray[Any] = hypergraph_partition(matrix.indptr, matrix.indices, count)
-    return cells
+        from akx.partition.metis import metis_partition as partition
+    else:
+        from akx.partition.hypergraph import hypergraph_partition as partition
+    return order_by_part(partition(matrix.indptr, matrix.indices, min(count, matrix.n)))
 
 
 def stacked(

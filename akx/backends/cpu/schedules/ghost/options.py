@@ -27,7 +27,7 @@ def space(matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
     orders: tuple[str, ...] = ("natural",)
     if matrix.nnz > _BLOCKS[0]:
         small = matrix.nnz <= _HYPERGRAPH_MOST
-        orders = ("natural", "metis", "hypergraph") if small and _has_hypergraph() else ("natural", "metis")
+        orders = ("natural", "metis", "hypergraph") if small and find_spec("mtkahypar") else ("natural", "metis")
     common = [p for p in common_parameters(matrix, device, orders) if p.name != "sigma"]
     parameters = [without_variants(p, lambda v: layout_of(v).reason_against_zones) for p in common]
     return (
@@ -35,7 +35,3 @@ def space(matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
         Parameter("k_per_pass", passes, passes[0], "powers done per pass over the matrix"),
         Parameter("block_bytes", blocks, blocks[-1], "bytes of matrix data per block, ghosts not counted"),
     )
-
-
-def _has_hypergraph() -> bool:
-    return find_spec("mtkahypar") is not None

@@ -49,7 +49,6 @@ class Ghost(Schedule):
     name = "ghost"
     backend = "cpu"
     options = CpuGhost
-    revision = 1
     description = "blocks with ghost zones do k steps each on their own"
 
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
@@ -90,7 +89,7 @@ class Ghost(Schedule):
         check_feasible(self, plan, matrix, host_device())
         natural = ordered(matrix, "natural")
         count = max(plan.threads, round(cost.matrix_bytes(plan, matrix) / plan.block_bytes))
-        zones, sizes = zones_of(matrix, plan.partitioner, natural.pattern, count, plan.k_per_pass)
+        zones, sizes = zones_of(matrix, plan.partitioner, count, plan.k_per_pass)
         blocks, pattern, entries, longest = stacked(natural.pattern, zones, sizes, plan)
         known = Known({}, plan.label(), plan.threads)
         reason = variant_reason(plan.variant, pattern, matrix.dtype, sigma=sigma_of(plan), block=1, known=known)

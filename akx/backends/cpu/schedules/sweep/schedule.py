@@ -43,7 +43,6 @@ class Sweep(Schedule):
     name = "sweep"
     backend = "cpu"
     options = CpuSweep
-    revision = 1
     description = "k products one after another (the baseline)"
 
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
@@ -116,7 +115,6 @@ class GroupProgram(TaskProgram):
         return True
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        """See :meth:`akx.backends.program.Program.run`."""
         arrays = self._layout.arrays
         A = arrays.pointer, arrays.column, arrays.values
         vectors, n = x.shape

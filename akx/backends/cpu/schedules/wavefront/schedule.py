@@ -42,7 +42,6 @@ class Wavefront(Schedule):
     name = "wavefront"
     backend = "cpu"
     options = CpuWavefront
-    revision = 1
     description = "blocks run diagonally through the powers while they are in cache"
 
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:

@@ -181,15 +181,9 @@ def lay_out_resident(
     given = {"beyond": mode == GLOBAL, "there": there}
     nodes, zones = part_nodes(matrix, plan.partitioner, shape, parts, depth, **given)
     if mode == GLOBAL and nodes.rows.size > nodes.own.sum():
-        nodes = Nodes(
-            _own_rows(nodes),
-            _starts(nodes.own),
-            nodes.own,
-            nodes.own,
-            nodes.border,
-            nodes.neighbours,
-            nodes.neighbour_ptr,
-        )
+        own = [nodes.rows[p : p + count] for p, count in zip(nodes.ptr[:-1], nodes.own, strict=True)]
+        rows, ptr = np.concatenate([nodes.rows[:0], *own]), np.concatenate([[0], np.cumsum(nodes.own)])
+        nodes = Nodes(rows, ptr, nodes.own, nodes.own, nodes.border, nodes.neighbours, nodes.neighbour_ptr)
     vectors = plan.typed.vectors
     limit, way, staged = shared_limit(plan, device), way_of(plan), is_staged(plan)
     fill = filled_there(matrix, in_words=way == TABLE) if there else None
@@ -255,14 +249,3 @@ def _part(node: Pattern, partitioner: str, parts: int) -> NDArray[Any]:
     work += node.indptr
     cuts = even_cuts(work, parts)
     return np.repeat(np.arange(cuts.size - 1, dtype=np.uint32), np.diff(cuts))
-
-
-def _own_rows(nodes: Nodes) -> NDArray[np.uint32]:
-    of_parts = (nodes.rows[p : p + own] for p, own in zip(nodes.ptr[:-1], nodes.own, strict=True))
-    return np.concatenate([nodes.rows[:0], *of_parts])
-
-
-def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    found = np.zeros(sizes.size + 1, dtype=np.int64)
-    np.cumsum(sizes, out=found[1:])
-    return found

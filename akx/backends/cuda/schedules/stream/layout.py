@@ -87,7 +87,7 @@ class Window:
     @property
     def header(self) -> int:
         """Bytes of a chunk before its values."""
-        return header_bytes(self.rows)
+        return _header_bytes(self.rows)
 
     @property
     def nbytes(self) -> int:
@@ -123,7 +123,7 @@ class Window:
         return chunk - (-depth * self.lag // self.rows)
 
 
-def header_bytes(rows: int) -> int:
+def _header_bytes(rows: int) -> int:
     return -(-4 * (2 * (rows // SLICE) + 1) // _ALIGN) * _ALIGN
 
 
@@ -173,7 +173,7 @@ def _window(
     lag, down = rows + whole_slices(above), whole_slices(below)
     size = matrix.dtype.itemsize
     most = int(np.diff(np.append(start[at], start[-1])).max())
-    slot = -(-(header_bytes(rows) + most * (size + bits // 8)) // _ALIGN) * _ALIGN
+    slot = -(-(_header_bytes(rows) + most * (size + bits // 8)) // _ALIGN) * _ALIGN
     slots = min(at.size, -(-depth * lag // rows) - lag // rows + 1 + ahead)
     ring = min(whole_slices(n), rows + lag + max(down, lag))
     staged = ahead + 1 if one else 0

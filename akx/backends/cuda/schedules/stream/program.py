@@ -202,7 +202,6 @@ class StreamProgram(Program):
         return found
 
     def is_own_result(self, out: NDArray[Any]) -> bool:
-        """Whether `out` (k+1, b, n) is an array of :meth:`new_result`, whole."""
         if out.ctypes.data not in self._lent or out.shape[0] != self.k + 1 or out.shape[2] != self.n:
             return False
         row = self.pitch * self.dtype.itemsize
@@ -275,6 +274,14 @@ class StreamProgram(Program):
         self._graphs.move_to_end(key)
         return self._graphs[key]
 
+    def frame(self, vectors: int) -> list[Any]:
+        """What kernels are given first: the window, and the rings of three vectors."""
+        window, stride = self.window, vectors * self.window.ring
+        sizes = (window.slots, window.kept, window.header, window.rows, window.lag, window.n)
+        rings = [np.uint64(self._rings.pointer + i * stride * window.itemsize) for i in range(3)]
+        of_slots = [self._slots, np.uint64(window.slot_bytes)]
+        return [*of_slots, *map(np.uint32, sizes), *rings, np.int64(stride), np.uint32(window.ring)]
+
     def _record(self, vectors: int, at: int, sends: bool) -> tuple[Graph, ...]:
         steps_of = list(passes(self.k, self.window.depth))
         if self.window.staged:
@@ -296,14 +303,10 @@ class StreamProgram(Program):
         window, size, b, sms = self.window, self.window.itemsize, vectors, self._device.sms
         threads = 768 if size <= 8 and b * size <= 32 else 512
         kernel = _kernel("flow", threads, self.dtype, self._plan.variant, vectors, self._device)
-        ahead, stride = window.staged - 1, b * window.ring
+        ahead = window.staged - 1
         into, out = movers(ahead)
         slack = max(1, window.ring // window.rows)  # steps until the place of a result is taken; a whole vector's never
-        frame: list[Any] = [self._slots, np.uint64(window.slot_bytes)]
-        sizes = (window.slots, window.kept, window.header, window.rows, window.lag, window.n)
-        frame += [np.uint32(v) for v in sizes]
-        frame += [np.uint64(self._rings.pointer + i * stride * size) for i in range(3)]
-        frame += [np.int64(stride), np.uint32(window.ring)]
+        frame = self.frame(vectors)
         split, rise = (window.n, 0) if self._beside is None else (self._beside.split.first, self._beside.split.rise)
         with capture(work) as graph:
             for power, depth in steps_of:

@@ -25,7 +25,6 @@ __all__ = [
     "bus_bytes",
     "device_rows",
     "fits_device",
-    "host_variant",
     "ordered_of",
     "stored_on_device",
     "window_of",
@@ -64,11 +63,7 @@ def border(plan: Plan, matrix: Matrix) -> Split | None:
     share, ordered = float(plan.typed.share), ordered_of(matrix, plan.partitioner)[0]
     if not share:
         return None
-    return split_of(ordered, share, plan.k_per_pass, block_of(host_plan(host_variant(plan)), ordered))
-
-
-def host_variant(plan: Plan) -> str:
-    return str(plan.typed.host)
+    return split_of(ordered, share, plan.k_per_pass, block_of(host_plan(str(plan.typed.host)), ordered))
 
 
 def device_rows(plan: Plan, matrix: Matrix) -> int:

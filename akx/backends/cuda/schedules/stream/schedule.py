@@ -29,8 +29,8 @@ from math import ceil
 
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.schedules.base import misnamed
-from akx.backends.cuda.schedules.stream.host_share import HostShare, Split, host_reason
-from akx.backends.cuda.schedules.stream.layout import Ordered, Window, kind_of, reach, smallest_window
+from akx.backends.cuda.schedules.stream.host_share import HostShare, host_reason
+from akx.backends.cuda.schedules.stream.layout import kind_of, reach, smallest_window
 from akx.backends.cuda.schedules.stream.options import OPTIONS, PARTITIONERS, VARIANTS
 from akx.backends.cuda.schedules.stream.program import StreamProgram, movers
 from akx.backends.cuda.schedules.stream.rows import (
@@ -39,7 +39,6 @@ from akx.backends.cuda.schedules.stream.rows import (
     bus_bytes,
     device_rows,
     fits_device,
-    host_variant,
     ordered_of,
     stored_on_device,
     window_of,
@@ -82,12 +81,16 @@ class Streamed(Schedule):
             return f"the plan may take more than the memory budget of {device.budget} bytes"
         if unasked and fits_device(matrix, plan.k, budget):
             return "the matrix fits the device; set a budget or a fraction to stream it all the same"
-        bits, split = kind_of(plan.variant)[0], border(plan, matrix)
+        bits, split, ordered = kind_of(plan.variant)[0], border(plan, matrix), ordered_of(matrix, plan.partitioner)[0]
         if plan.typed.share:
-            reason = self._unshared(plan, matrix, split)
-            if reason is not None:
+            if split is None:
+                return (
+                    f"with share={plan.typed.share:g} there is no room among {matrix.n} rows for a border that goes up "
+                    f"by {reach(ordered)[0]} rows with each of {plan.k_per_pass} powers ({plan.partitioner} order)"
+                )
+            if reason := host_reason(ordered, str(plan.typed.host)):
                 return reason
-        ordered, stored = ordered_of(matrix, plan.partitioner)[0], stored_on_device(plan, matrix)
+        stored = stored_on_device(plan, matrix)
         rows = device_rows(plan, matrix)
         if stored > (_MOST_PADDING * int(ordered.indptr[rows]) + 4096) * (size + bits / 8) + rows:
             return f"padding would make it more than {_MOST_PADDING:g} times as large"
@@ -104,16 +107,6 @@ class Streamed(Schedule):
         if found.staged and sum(movers(found.staged - 1)) >= device.sms:
             return f"{device.sms} multiprocessors are too few for one kernel with movers; move=copy does without"
         return None
-
-    def _unshared(self, plan: Plan, matrix: Matrix, split: Split | None) -> str | None:
-        """Why the processor cannot do a share of the rows, or None."""
-        if split is None:
-            below = reach(ordered_of(matrix, plan.partitioner)[0])[0]
-            return (
-                f"with share={plan.typed.share:g} there is no room among {matrix.n} rows for a border that "
-                f"goes up by {below} rows with each of {plan.k_per_pass} powers ({plan.partitioner} order)"
-            )
-        return host_reason(ordered_of(matrix, plan.partitioner)[0], host_variant(plan))
 
     def _malformed(self, plan: Plan) -> str | None:
         if reason := misnamed(plan, PARTITIONERS, VARIANTS) or option_reason(plan, OPTIONS):
@@ -146,7 +139,7 @@ class Streamed(Schedule):
             others = matrix.nnz - int(ordered.indptr[middle])
             flops = 2.0 * plan.k * (int(ordered.indptr[rows]) + others)
             times = plan.k if plan.typed.front == "none" else passes
-            sent += times * others * (size + (2.0 if host_variant(plan).endswith("16") else 4.0))
+            sent += times * others * (size + (2.0 if str(plan.typed.host).endswith("16") else 4.0))
             vectors += 2.0 * plan.k * size * (matrix.n - middle)
         return Traffic(
             matrix_bytes=sent,
@@ -166,26 +159,19 @@ class Streamed(Schedule):
         beside = None
         if split is not None:
             front = plan.typed.front
-            beside = HostShare(ordered[0], split, host_variant(plan), front, plan.k, default_threads())
-        program = _made(ordered, plan, window, device, beside)
-        if program is None:  # others have what was to stay
+            beside = HostShare(ordered[0], split, str(plan.typed.host), front, plan.k, default_threads())
+        try:
+            program = StreamProgram(ordered, plan, window, device, beside)
+        except DeviceMemoryError:
+            if not window.kept:
+                raise
+            program = None  # others have what was to stay; nothing is held
+        if program is None:
             frugal = window_of(plan.replace(options={**plan.options, "stays": False}), matrix, device)
             program = StreamProgram(ordered, plan, frugal or window, device, beside)
             program.is_as_planned = False
         program.update_values(matrix.data)
         return program
-
-
-def _made(
-    ordered: Ordered, plan: Plan, window: Window, device: CudaDevice, beside: HostShare | None
-) -> StreamProgram | None:
-    """The program, or None where something would stay and there is no memory for it: nothing is held then."""
-    try:
-        return StreamProgram(ordered, plan, window, device, beside)
-    except DeviceMemoryError:
-        if not window.kept:
-            raise
-        return None
 
 
 SCHEDULE = Streamed()

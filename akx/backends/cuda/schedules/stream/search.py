@@ -23,11 +23,6 @@ __all__ = ["space"]
 _HOSTS, _MOST_PADDING = ("bell16", "sell16", "csr16"), 1.25
 
 
-def _suits(matrix: Matrix, host: str) -> bool:
-    """Whether the processor's rows can be laid out as `host` without much padding."""
-    return host_reason(matrix, host) is None and padding_of(host_plan(host), matrix) <= _MOST_PADDING
-
-
 def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
     """The tuning parameters (:meth:`akx.backends.schedule.Schedule.space`)."""
     per_row = matrix.nnz / max(1, matrix.n)
@@ -40,7 +35,8 @@ def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
     if device.budget:  # a plan says it, so that it keeps within it wherever it is used
         passes = tuple(dict.fromkeys((1, *passes)))
         budget = (Parameter("budget", (device.budget,), device.budget, "bytes of device memory, vectors included"),)
-    host = next((variant for variant in _HOSTS if _suits(matrix, variant)), "csr")
+    fitting = (one for one in _HOSTS if host_reason(matrix, one) is None)
+    host = next((one for one in fitting if padding_of(host_plan(one), matrix) <= _MOST_PADDING), "csr")
     return (
         Parameter("variant", tuple(variants), variants[0], "width of columns and lanes per row"),
         Parameter("partitioner", PARTITIONERS, "natural", "order of the rows"),

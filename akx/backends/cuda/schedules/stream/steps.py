@@ -78,8 +78,7 @@ class Steps:
         low, high = window.powers(step, depth)
         if low > high:
             return
-        size, stride = window.itemsize, b * window.ring
-        block = of._plan.typed.block
+        size, block = window.itemsize, of._plan.typed.block
         per = -(-window.rows * kind_of(of._plan.variant)[1] // block)
         if self.copied:
             back = of._staged.pointer + (step % BACKS * b * depth - 1) * window.rows * size
@@ -88,11 +87,7 @@ class Steps:
             back = self.out + (power * b * window.pitch + step * window.rows) * size
             strides = b * window.pitch - window.lag, window.pitch
         x = self.out + power * b * window.pitch * size
-        rings = [np.uint64(of._rings.pointer + i * stride * size) for i in range(3)]
-        arguments: list[Any] = [of._slots, np.uint64(window.slot_bytes)]
-        sizes = (window.slots, window.kept, window.header, window.rows, window.lag, window.n)
-        arguments += [np.uint32(v) for v in sizes]
-        arguments += [*rings, np.int64(stride), np.uint32(window.ring), np.uint32(power > 0)]
+        arguments = [*of.frame(b), np.uint32(power > 0)]
         arguments += [of._coefficients.view(3 * power, (depth, 3)), np.int64(step), np.uint32(low), np.uint32(per)]
         arguments += [np.uint64(x), np.uint64(x - b * window.pitch * size if power else 0), np.int64(window.pitch)]
         arguments += [np.uint64(back), *(np.int64(stride) for stride in strides)]

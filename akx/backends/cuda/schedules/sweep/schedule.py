@@ -59,7 +59,6 @@ from akx.backends.cuda.value_compression.encodings import (
     is_storable,
     placed,
     same_as_full,
-    values_of,
     way_of,
 )
 from akx.backends.cuda.value_compression.new_values import entry_map
@@ -246,7 +245,7 @@ class _SweepProgram(SweptProgram):
             layout = lay_out(matrix, plan)
             self._slot, self._slots = layout.slot, max(1, layout.stored)
             self._take_arrays(layout.arrays, matrix.n, lanes)
-        self.store_values(way_of(plan), values_of(matrix), self._laid, self._map, planned, matrix.value_error)
+        self.store_values(matrix, way_of(plan), planned, self._laid, self._map)
 
     def _lay_out_there(self, matrix: Matrix, lanes: int) -> None:
         plan = self._plan

@@ -50,6 +50,7 @@ _MOST_STARTS = 4
 #: Those in which it is to try that L2 keeps some of the matrix.
 _MOST_PASSING = 2
 _MEANING = "MiB of the matrix that L2 is asked to keep, the rest being marked"
+_ROOM_MEANING = "KiB of shared memory for the most read entries of x"
 _EARLY_MEANING = "begin a step before the one before it has ended"
 #: Sizes of the L2 cache from which on a matrix only passes through it, and up to which it is there whatever is told.
 FAR_BEYOND, _WELL_WITHIN = 1.2, 0.5
@@ -125,6 +126,14 @@ def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Pa
     fitting = tuple(v for v in preferred(matrix, device) if schedule._fits(v, matrix, device))
     fitting += tuple(one.name for one in registry.variants("cuda") if one.reason_against(matrix) is None)
     size = float(matrix.nnz * (matrix.dtype.itemsize + 4))
+    more = []
+    if HUBS in fitting:
+        rooms = tuple(room for room in ROOMS if hubs.reason_against(matrix, room, device) is None)
+        more.append(Parameter("hubs", rooms, hubs.usual_room(device), _ROOM_MEANING))
+    if may_pass(matrix, device):
+        more.append(Parameter("keep", keeps(device), CudaSweep.keep, _MEANING))
+    if may_begin_early(device):
+        more.append(Parameter("early", (False, True), begins_early(size, device), _EARLY_MEANING))
     return (
         Parameter("variant", fitting, fitting[0], "SpMV variant and its lanes"),
         Parameter("partitioner", ("natural",), "natural", "order of the rows"),
@@ -136,13 +145,7 @@ def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Pa
             "ahead", AHEADS, CudaSweep.ahead, "partitions of pcsr that a block takes, each loaded ahead of its use"
         ),
         Parameter("stored", tuple(ways_of(matrix)), CudaSweep.stored, "what values are stored as"),
-        *([_room(matrix, device)] if HUBS in fitting else []),
-        *([Parameter("keep", keeps(device), CudaSweep.keep, _MEANING)] if may_pass(matrix, device) else []),
-        *(
-            [Parameter("early", (False, True), begins_early(size, device), _EARLY_MEANING)]
-            if may_begin_early(device)
-            else []
-        ),
+        *more,
     )
 
 
@@ -187,8 +190,3 @@ def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
         found += [(variant, {"once": True, "keep": keep, "early": early}) for variant in likely[:_MOST_PASSING]]
     plans = (Plan(schedule.backend, schedule.name, name, k=k, k_per_pass=1, options=options) for name, options in found)
     return tuple(plan for plan in plans if schedule.feasible(plan, matrix, device) is None)
-
-
-def _room(matrix: Matrix, device: CudaDevice) -> Parameter:
-    rooms = tuple(room for room in ROOMS if hubs.reason_against(matrix, room, device) is None)
-    return Parameter("hubs", rooms, hubs.usual_room(device), "KiB of shared memory for the most read entries of x")

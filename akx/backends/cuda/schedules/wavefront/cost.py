@@ -42,7 +42,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: in
     steps += 2 * FLIGHT  # before the first block has all it needs
     passes, per = ceil(plan.k / plan.k_per_pass), fronts.slices_each_step(plan)
     slots = ceil(matrix.nnz / max(matrix.n, 1) / fronts.lanes_of(plan))
-    near = _COST.shared_slots_cycles if fronts.slots_for(matrix, fronts.lanes_of(plan)) > fronts.held_of(plan) else 0.0
+    near = _COST.shared_slots_cycles if fronts.slots_for(matrix, fronts.lanes_of(plan)) > plan.typed.held_slots else 0.0
     each = _COST.step_cycles + per * (
         _COST.slice_cycles + near + slots * max(_COST.slot_cycles, 4.0 * multiply_cycles(device, matrix.dtype))
     )
@@ -62,7 +62,7 @@ def asks(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
     if key not in matrix.pattern_cache:
         matrix.pattern_cache[key] = _fetched(matrix, strips)
     fetched: int = matrix.pattern_cache[key]
-    return asks_of(plan.k_per_pass, fetched, fronts.helpers_of(plan))
+    return asks_of(plan.k_per_pass, fetched, plan.typed.helpers)
 
 
 def _fetched(matrix: Matrix, strips: Strips) -> int:

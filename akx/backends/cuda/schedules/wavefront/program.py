@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device
@@ -14,8 +13,7 @@ from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, to_device
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.schedules.wavefront.layout import LINE, RING, WARP, Front, asks_of
-from akx.backends.cuda.schedules.wavefront.strips import helpers_of, warps_of
-from akx.backends.cuda.value_compression.encodings import FULL, values_of, way_of
+from akx.backends.cuda.value_compression.encodings import way_of
 from akx.backends.cuda.value_compression.new_values import not_empty
 from akx.backends.cuda.value_compression.program import StoredProgram
 from akx.core.matrix import Matrix
@@ -56,7 +54,7 @@ class WavefrontProgram(StoredProgram):
     def __init__(self, matrix: Matrix, front: Front, plan: Plan, *, by_host: bool = False) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._front = front
-        self._warps, self._helpers = warps_of(plan), helpers_of(plan)
+        self._warps, self._helpers = plan.typed.block // WARP, plan.typed.helpers
         self._passes = [min(plan.k_per_pass, plan.k - done) for done in range(0, plan.k, plan.k_per_pass)]
         self._meta, self._nodes, self._halo, self._readers, self._bases = (
             self.hold(array) for array in (front.meta, front.nodes, front.halo, front.readers, front.bases)
@@ -68,83 +66,49 @@ class WavefrontProgram(StoredProgram):
         self._beats = self.hold(np.zeros(LINE * front.strips.parts, dtype=np.uint32))
         self._epochs = self.hold(np.ones(front.strips.parts, dtype=np.uint32))
         self.entry = None if by_host else to_device(front.entry)
-        values = values_of(matrix)
-        self.store_values(way_of(plan), values, front.values, front.entry, value_error=matrix.value_error)
+        self.store_values(matrix, way_of(plan), None, front.values, front.entry)
         self._total = front.steps(most) + 1
-        self._kernels: dict[int, Kernel] = {}
+        self.kernels: dict[int, Kernel] = {}
 
     def ready(self, vectors: int) -> None:
         for powers in dict.fromkeys(self._passes):
-            if powers not in self._kernels:
-                self._kernels[powers] = self._kernel(powers, self._stored)
+            if powers not in self.kernels:
+                self.kernels[powers] = self._kernel(powers, self._stored)
 
     def _kernel(self, powers: int, stored: np.dtype[Any]) -> Kernel:
         given = macros(self._front, self.dtype, stored, powers, self._warps, self._helpers)
         return load(_SOURCE, given, device=cuda_device()).kernel("steps")
 
-    def store_in_full(self, data: NDArray[Any]) -> None:
-        """Store these and all later values in full: the layout has room for that, registers may be too few."""
-        values = to_device(not_empty(self._front.values(data)))
-        kernels = {powers: self._kernel(powers, self.dtype) for powers in dict.fromkeys(self._passes)}
-        self.forget_graphs()  # they have the kernels, and where the old values are
-        self._arrays = [held for held in self._arrays if held is not self._values]
-        self._values, self._kernels = self.held(values), kernels
-        self._way, self._stored, self._tabled = FULL, self.dtype, 0
-
-    @property
-    def kernels(self) -> dict[int, Kernel]:
-        """The kernels made so far, by the powers of a pass."""
-        return self._kernels
+    def kernels_in_full(self) -> dict[int, Kernel]:
+        """The layout has room for full values, registers may be too few."""
+        return {powers: self._kernel(powers, self.dtype) for powers in dict.fromkeys(self._passes)}
 
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
-        vectors, front = x.shape[0], self._front
+        vectors, front, strips, size = x.shape[0], self._front, self._front.strips, self.dtype.itemsize
+        of_layout = [strips.blocks, strips.parts, strips.ahead, front.slack, front.ring, front.stride, front.fetched]
+        of_layout += [front.published, front.words, front.near_slots]
+        arrays: list[Any] = [
+            self._meta,
+            self._values,
+            self._near_columns,
+            self._nodes,
+            self._halo,
+            self._readers,
+            self._bases,
+        ]
+        arrays += [coefficients, self._table, np.uint32(self._tabled), self._published, self._beats, self._epochs]
         for v in range(vectors):
+            own, made = x.view(v * self.n, (self.n,)), out.view(v * self.n, (out.size - v * self.n,))
             done = 0
             for powers in self._passes:
-                sizes = [
-                    front.strips.blocks,
-                    front.strips.parts,
-                    front.strips.ahead,
-                    front.slack,
-                    front.ring,
-                    front.stride,
-                    front.fetched,
-                    front.published,
-                    front.words,
-                    front.near_slots,
-                    front.nears(powers),
-                    front.lists,
-                    front.halos(powers),
-                    front.readers.shape[1],
-                    powers,
-                ]
-                self._kernels[powers].launch(
-                    front.strips.parts,
-                    32 * self._warps + self._helpers,
-                    [
-                        *(np.uint32(size) for size in sizes),
-                        self._meta,
-                        self._values,
-                        self._near_columns,
-                        self._nodes,
-                        self._halo,
-                        self._readers,
-                        self._bases,
-                        coefficients,
-                        self._table,
-                        np.uint32(self._tabled),
-                        self._published,
-                        self._beats,
-                        self._epochs,
-                        x.view(v * self.n, (self.n,)),
-                        out.view(v * self.n, (out.size - v * self.n,)),
-                        np.int64(vectors * self.n),
-                        np.uint32(done),
-                        np.uint32(self._total),
-                    ],
-                    shared=front.shared(
-                        powers, self.dtype.itemsize, self._stored.itemsize, self._tabled * self.dtype.itemsize
-                    ),
+                sizes = [*of_layout, front.nears(powers), front.lists, front.halos(powers)]
+                sizes += [front.readers.shape[1], powers]
+                ends: list[Any] = [np.int64(vectors * self.n), np.uint32(done), np.uint32(self._total)]
+                self.kernels[powers].launch(
+                    strips.parts,
+                    WARP * self._warps + self._helpers,
+                    [*map(np.uint32, sizes), *arrays, own, made, *ends],
+                    shared=front.shared(powers, size, self._stored.itemsize, self._tabled * size),
                     cooperative=True,
                     stream=self.stream,
                 )

@@ -34,7 +34,6 @@ from akx.backends.cuda.schedules.wavefront.strips import (
     MOST_POWERS,
     STATIC,
     front_of,
-    held_of,
     lanes_of,
     least_shape,
     most_entries,
@@ -43,14 +42,11 @@ from akx.backends.cuda.schedules.wavefront.strips import (
     room_of,
     shape_of_plan,
     shared_bytes,
-    slack_of,
     slices_each_step,
-    slices_of,
     slots_for,
     storable,
     strips_of_plan,
     used_plan,
-    warps_of,
 )
 from akx.backends.cuda.value_compression.encodings import (
     FULL,
@@ -118,14 +114,14 @@ class Wavefront(CudaSchedule):
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if reason := self._stored_else(plan, matrix, device):
             return reason
-        slots, held = slots_for(matrix, lanes_of(plan)), held_of(plan)
+        slots, held = slots_for(matrix, lanes_of(plan)), plan.typed.held_slots
         if held > max(1, slots):
             return f"registers for {held} slots of a slice, of {slots}"
         width = int(order_of(matrix, plan.partitioner).mean_width)
         if width < device.sms // 2:
             return f"levels of {width} rows, for {device.sms} multiprocessors"
-        busy = plan.k_per_pass * slices_of(plan)
-        warps = warps_of(plan)
+        busy = plan.k_per_pass * plan.typed.slices
+        warps = plan.typed.block // WARP
         if warps > busy and warps > BLOCKS[0] // WARP:
             return f"{warps} warps for {busy} slices at a time"
         return None
@@ -157,7 +153,7 @@ class Wavefront(CudaSchedule):
             dealt = strips_of_plan(matrix, plan, device)
         except InfeasibleError:
             return ceil(matrix.n / (device.sms * room_of(plan))) + 3 * plan.k_per_pass
-        return dealt.blocks + lag_of(dealt, slack_of(plan)) * plan.k_per_pass
+        return dealt.blocks + lag_of(dealt, plan.typed.slack) * plan.k_per_pass
 
     def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         from akx.backends.cuda.schedules.wavefront import cost

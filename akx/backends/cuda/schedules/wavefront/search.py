@@ -151,7 +151,7 @@ def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -
     return tuple(
         plan
         for plan in dict.fromkeys(plans)
-        if fronts.held_of(plan) >= slots
+        if plan.typed.held_slots >= slots
         and schedule.feasible(plan, matrix, device) is None
         and schedule.waste(plan, matrix, device) is None
         and asks(plan, matrix, device) <= _MOST_ASKS

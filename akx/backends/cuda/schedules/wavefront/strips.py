@@ -30,8 +30,6 @@ __all__ = [
     "STATIC",
     "WORKING_REGISTERS",
     "front_of",
-    "held_of",
-    "helpers_of",
     "lanes_for",
     "lanes_of",
     "least_shape",
@@ -42,15 +40,12 @@ __all__ = [
     "room_of",
     "shape_of_plan",
     "shared_bytes",
-    "slack_of",
     "slices_each_step",
-    "slices_of",
     "slots_for",
     "storable",
     "strips_of",
     "strips_of_plan",
     "used_plan",
-    "warps_of",
 ]
 
 #: Powers of a pass: which of them have which terms is a word of 32 bits.
@@ -98,44 +93,23 @@ def used_plan(plan: Plan, matrix: Matrix, device: CudaDevice, shape: Shape) -> P
 
 
 def slices_each_step(plan: Plan) -> int:
-    return slices_per_step(plan.k_per_pass, slices_of(plan), warps_of(plan))
+    return slices_per_step(plan.k_per_pass, plan.typed.slices, plan.typed.block // WARP)
 
 
 def registers_of(plan: Plan, dtype: np.dtype[Any], device: CudaDevice, dealt: Strips) -> tuple[int, int]:
     """32-bit registers of a thread for its slices, and how many there are for them."""
-    held, warps = held_of(plan), warps_of(plan)
+    held, warps = plan.typed.held_slots, plan.typed.block // WARP
     of_slots = -(-held * stored_bytes(way_of(plan), dtype) // 4) + (held + 1) // 2
     wanted = (
-        lag_of(dealt, slack_of(plan)) * slices_each_step(plan) * (of_slots + dtype.itemsize // 4 + _SLICE_REGISTERS)
+        lag_of(dealt, plan.typed.slack) * slices_each_step(plan) * (of_slots + dtype.itemsize // 4 + _SLICE_REGISTERS)
     )
-    each = device.registers_per_sm // 4 // -(-(warps + helpers_of(plan) // WARP) // 4) // WARP
+    each = device.registers_per_sm // 4 // -(-(warps + plan.typed.helpers // WARP) // 4) // WARP
     return wanted, min(255, each // 8 * 8) - WORKING_REGISTERS
-
-
-def warps_of(plan: Plan) -> int:
-    """Warps that compute."""
-    return int(plan.typed.block) // WARP
-
-
-def helpers_of(plan: Plan) -> int:
-    return int(plan.typed.helpers)
-
-
-def held_of(plan: Plan) -> int:
-    return int(plan.typed.held_slots)
-
-
-def slack_of(plan: Plan) -> int:
-    return int(plan.typed.slack)
-
-
-def slices_of(plan: Plan) -> int:
-    return int(plan.typed.slices)
 
 
 def room_of(plan: Plan) -> int:
     """Rows of a block that a strip may have."""
-    return slices_of(plan) * (WARP // lanes_of(plan))
+    return int(plan.typed.slices) * (WARP // lanes_of(plan))
 
 
 @per_pattern
@@ -197,12 +171,12 @@ def most_entries(matrix: Matrix, dealt: Strips) -> int:
 
 def shape_of_plan(matrix: Matrix, plan: Plan, device: CudaDevice, entries: Callable[[Strips], int]) -> Shape:
     """A shape, by the entries of the fullest block: they are asked for where not all slots of a row are held."""
-    dealt, lanes, held = strips_of_plan(matrix, plan, device), lanes_of(plan), held_of(plan)
+    dealt, lanes, held = strips_of_plan(matrix, plan, device), lanes_of(plan), plan.typed.held_slots
     slices = max(1, -(-int(dealt.rows.max(initial=0)) * lanes // WARP))
     near = max(0, slots_for(matrix, lanes) - held)
     if near:
         near = max(near, -(-entries(dealt) // WARP) - slices * held)
-    return Shape(dealt, lanes, slices, held, slack_of(plan), LEAST_FETCHED, near)
+    return Shape(dealt, lanes, slices, held, plan.typed.slack, LEAST_FETCHED, near)
 
 
 def shared_bytes(shape: Shape, plan: Plan, matrix: Matrix) -> int:
@@ -214,8 +188,8 @@ def shared_bytes(shape: Shape, plan: Plan, matrix: Matrix) -> int:
 
 def front_of(matrix: Matrix, plan: Plan, device: CudaDevice) -> Front:
     """The matrix laid out for the plan; the last one is kept. Raises :class:`InfeasibleError` where it does not fit."""
-    lanes, slices, slack = lanes_of(plan), slices_of(plan), slack_of(plan)
-    held = held_of(plan)
+    lanes, slices, slack = lanes_of(plan), plan.typed.slices, plan.typed.slack
+    held = plan.typed.held_slots
     key = ("akx.backends.cuda.schedules.wavefront.schedule.front",)
     form = (plan.partitioner, device.sms, lanes, slices, held, slack, matrix.dtype.itemsize)
     known: tuple[Any, Front] | None = matrix.pattern_cache.get(key)

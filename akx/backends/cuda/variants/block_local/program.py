@@ -31,7 +31,7 @@ from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, empty
 from akx.backends.cuda.program import C_TYPES
-from akx.backends.cuda.value_compression.encodings import FULL, TABLE, placed, placed_words, values_of
+from akx.backends.cuda.value_compression.encodings import FULL, TABLE, placed, placed_words
 from akx.backends.cuda.value_compression.new_values import not_empty
 from akx.backends.cuda.value_compression.program import StoredProgram
 from akx.backends.cuda.variants.block_local.exchange import TURNS, ring_of
@@ -61,21 +61,9 @@ _SLABS = 4
 _STAYS = 0.86
 #: What a program has of a layout.
 _OF_LAYOUT = (
-    *("_laid_out", "_count", "_form", "_tables", "_columns", "_active", "_flags", "_share", "_kernels", "_arrays"),
-    *(
-        "entry",
-        "words",
-        "_values",
-        "_places",
-        "_table",
-        "_tabled",
-        "_stored",
-        "_way",
-        "_stage",
-        "_ring",
-        "_given_places",
-    ),
-)
+    "_laid_out", "_count", "_form", "_tables", "_columns", "_active", "_flags", "_share", "kernels", "_arrays", "entry",
+    "words", "_values", "_places", "_table", "_tabled", "_stored", "_way", "_stage", "_ring", "_given_places",
+)  # fmt: skip
 
 
 def macros(
@@ -205,10 +193,10 @@ class PartsProgram(StoredProgram):
         if laid_out.chunk:
             places = (self.hold(not_empty(array)) for array in staging(parts, laid_out.chunk))
             self._stage = [self.held(empty((_SLABS, laid_out.vectors, self.n), self.dtype)), *places]
-        self.store_values(laid_out.way, values_of(matrix), self._laid, self._map, planned, matrix.value_error)
+        self.store_values(matrix, laid_out.way, planned, self._laid, self._map)
         far = parts.far_slots * slot_bytes(parts.shape, matrix.dtype, laid_out.way)
         self._share = KeptShare(plan, far, self.nbytes - self._places.nbytes, cuda_device())
-        self._kernels: dict[int, Kernel] = {}
+        self.kernels: dict[int, Kernel] = {}
 
     def _laid(self, stored: NDArray[Any]) -> NDArray[Any]:
         """Values of the host in their places."""
@@ -228,7 +216,7 @@ class PartsProgram(StoredProgram):
         """Store these and all later values in full, which takes another layout: less of it stays on the chip."""
         assert self._in_full is not None
         other = self._in_full(data)
-        for size in self._kernels:
+        for size in self.kernels:
             other.ready(size)
         self.forget_graphs()
         for name in _OF_LAYOUT:
@@ -242,54 +230,33 @@ class PartsProgram(StoredProgram):
 
     def ready(self, vectors: int) -> None:
         for _, _, size in self.groups(vectors):
-            if size not in self._kernels:
+            if size not in self.kernels:
                 given = macros(self._laid_out.parts.shape, self.dtype, size, **self._form, stored=self._stored)
-                self._kernels[size] = load_kernel(given)
-
-    @property
-    def kernels(self) -> dict[int, Kernel]:
-        """The kernels made so far, by start vectors at a time."""
-        return self._kernels
+                self.kernels[size] = load_kernel(given)
 
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
         vectors = x.shape[0]
-        parts, slices, rows, neighbours = self._tables
         for first, last, size in self.groups(vectors):
             done = 0
             for steps in self.steps:
                 depth = self._depth if self._laid_out.mode == SHARED else steps
-                self._kernels[size].launch(
+                sizes = [np.uint32(one) for one in (self.k, vectors, first, last)]
+                pass_of: list[Any] = [np.int64(self.n), np.uint32(done), np.uint32(steps), np.uint32(depth)]
+                values: list[Any] = [self._values, self._columns, self._table, np.uint32(self._tabled)]
+                kept = self._share.of((steps + 2) * (last - first) * self.n * self.dtype.itemsize)
+                stage: list[Any] = [*self._stage, np.uint32(self._laid_out.chunk)]
+                ring: list[Any] = [*self._ring, np.uint32(self._laid_out.vectors), self._given_places]
+                given: list[Any] = [
+                    *self._tables,
+                    self._active.get(depth, self._flags),
+                    *values,
+                    coefficients,
+                    self._flags,
+                ]
+                self.kernels[size].launch(
                     self._count,
                     WARP * self._laid_out.parts.shape.warps,
-                    [
-                        parts,
-                        slices,
-                        rows,
-                        neighbours,
-                        self._active.get(depth, self._flags),
-                        self._values,
-                        self._columns,
-                        self._table,
-                        np.uint32(self._tabled),
-                        coefficients,
-                        self._flags,
-                        x,
-                        out,
-                        np.uint32(self.k),
-                        np.uint32(vectors),
-                        np.uint32(first),
-                        np.uint32(last),
-                        np.int64(self.n),
-                        np.uint32(done),
-                        np.uint32(steps),
-                        np.uint32(depth),
-                        self._share.of((steps + 2) * (last - first) * self.n * self.dtype.itemsize),
-                        *self._stage,
-                        np.uint32(self._laid_out.chunk),
-                        *self._ring,
-                        np.uint32(self._laid_out.vectors),
-                        self._given_places,
-                    ],
+                    [*given, x, out, *sizes, *pass_of, kept, *stage, *ring],
                     shared=self._laid_out.shared,
                     cooperative=self._laid_out.mode in (SHARED, GLOBAL),
                     cluster=self._cluster,
