@@ -19,7 +19,7 @@ def test_blocks_that_would_need_most_of_the_matrix_are_not_even_cut(monkeypatch:
     def never(*_: object) -> None:
         raise AssertionError("a partitioner was asked")
 
-    monkeypatch.setattr(layout, "_parts", never)
+    monkeypatch.setattr(layout, "_partition", never)
     n, rng = 150_000, np.random.default_rng(5)
     rows = np.repeat(np.arange(n), 8)
     anywhere = sp.csr_array((np.ones(rows.size), (rows, rng.integers(0, n, rows.size))), shape=(n, n))

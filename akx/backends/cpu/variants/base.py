@@ -133,8 +133,8 @@ class Layout(ABC):
         return 1
 
     def starts(self, arrays: Any) -> NDArray[Any] | None:
-        """Where units of the arrays begin, in slots of the format's own; None where no unit is padded."""
-        return None
+        """Where units of the arrays begin, in slots of the format's own: `start`, which those have that pad units."""
+        return getattr(arrays, "start", None)
 
     def padding_reach(self, arrays: Any, columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """The least and the greatest column that each unit reads, padding included; None where padding reads none."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from akx.backends.cpu import simd
 from akx.backends.cpu.variants.base import Given, Layout
@@ -87,10 +86,6 @@ class Bell(Layout):
 
     def rows_together(self, given: Given) -> int:
         return lanes_of(given.dtype) * given.block
-
-    def starts(self, arrays: Any) -> NDArray[Any]:
-        found: NDArray[Any] = arrays.start
-        return found
 
 
 LAYOUTS = (Bell(),)

@@ -112,10 +112,6 @@ class Dia(Layout):
     def rows_together(self, given: Given) -> int:
         return slice_rows(given.dtype)
 
-    def starts(self, arrays: Any) -> NDArray[Any]:
-        found: NDArray[Any] = arrays.start
-        return found
-
     def padding_reach(self, arrays: Any, columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return dia_reach(arrays, columns)
 

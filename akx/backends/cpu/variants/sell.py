@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from akx.backends.cpu import simd
 from akx.backends.cpu.variants.base import Given, Layout, rows_per
@@ -83,10 +82,6 @@ class Sell(Layout):
 
     def rows_together(self, given: Given) -> int:
         return max(given.sigma, lanes_of(given.dtype))
-
-    def starts(self, arrays: Any) -> NDArray[Any]:
-        found: NDArray[Any] = arrays.start
-        return found
 
 
 LAYOUTS = (Sell(),)

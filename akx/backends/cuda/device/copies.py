@@ -5,7 +5,7 @@ Everything here only queues work on a stream, so that it can be recorded into a 
 
 from __future__ import annotations
 
-from akx.backends.cuda.device.runtime import runtime
+from akx.backends.cuda.device.runtime import call, runtime
 from akx.backends.cuda.device.streams import Stream
 
 __all__ = ["bring_rows", "send"]
@@ -13,8 +13,7 @@ __all__ = ["bring_rows", "send"]
 
 def send(pointer: int, address: int, nbytes: int, stream: Stream) -> None:
     """Queue a copy of bytes at a host address to the device."""
-    with runtime().active() as live:
-        live.call("cuMemcpyHtoDAsync", pointer, address, nbytes, stream.raw, doing="copying to the GPU")
+    call("cuMemcpyHtoDAsync", pointer, address, nbytes, stream.raw, doing="copying to the GPU")
 
 
 def bring_rows(

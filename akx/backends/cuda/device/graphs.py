@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from akx.backends.cuda.device.memory import DeviceArray
-from akx.backends.cuda.device.runtime import failed, give_back, runtime
+from akx.backends.cuda.device.runtime import call, failed, give_back, runtime
 from akx.backends.cuda.device.streams import Stream, default_stream
 from akx.core.errors import DeviceError
 from akx.core.garbage_collection import nothing_collected
@@ -55,8 +55,7 @@ class Graph:
         if self._executable is None:
             raise DeviceError("the graph is not complete", hint="leave the block of capture() first")
         on = default_stream() if stream is None else stream
-        with runtime().active() as live:
-            live.call("cuGraphLaunch", self._executable, on.raw, doing="launching a graph")
+        call("cuGraphLaunch", self._executable, on.raw, doing="launching a graph")
 
     def launch_here(self, stream: Stream) -> None:
         """The same where the context is current."""
@@ -108,8 +107,7 @@ class Graph:
     def another(self) -> Graph:
         """One more of the same, which moves by itself; it has to be moved before it is launched."""
         made, source = Graph(), self._of or self
-        with runtime().active() as live:
-            made._executable = live.call("cuGraphInstantiate", source._recorded, 0, doing="making a graph")
+        made._executable = call("cuGraphInstantiate", source._recorded, 0, doing="making a graph")
         made._of, made._places, made.is_movable = source, source._places, True
         return made
 

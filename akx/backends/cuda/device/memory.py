@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx.backends.cuda.device import dlpack
 from akx.backends.cuda.device.pool import is_pinned, memory_pool
-from akx.backends.cuda.device.runtime import runtime
+from akx.backends.cuda.device.runtime import call, runtime
 from akx.backends.cuda.device.streams import default_stream
 from akx.core.errors import ArgumentError, brief
 
@@ -144,10 +144,7 @@ class DeviceArray:
                 return found
         stream = default_stream()
         if self.nbytes:
-            with runtime().active() as live:
-                live.call(
-                    "cuMemcpyDtoHAsync", found.ctypes.data, self.pointer, self.nbytes, stream.raw, doing="copying"
-                )
+            call("cuMemcpyDtoHAsync", found.ctypes.data, self.pointer, self.nbytes, stream.raw, doing="copying")
         stream.synchronize()
         return found
 
@@ -177,8 +174,7 @@ class DeviceArray:
             raise ArgumentError("arrays differ in size", expected=f"{self.nbytes} bytes", found=f"{other.nbytes}")
         if self.nbytes and other.pointer != self.pointer:
             on = default_stream() if stream is None else stream
-            with runtime().active() as live:
-                live.call("cuMemcpyDtoDAsync", self.pointer, other.pointer, self.nbytes, on.raw, doing="copying")
+            call("cuMemcpyDtoDAsync", self.pointer, other.pointer, self.nbytes, on.raw, doing="copying")
 
     def fill_bytes(self, value: int, stream: Any = None) -> None:
         """Set every byte to `value`; 255 makes every float a NaN."""
@@ -193,8 +189,7 @@ class DeviceArray:
     def _fill(self, how: str, value: int, count: int, stream: Any) -> None:
         if count:
             on = default_stream() if stream is None else stream
-            with runtime().active() as live:
-                live.call(how, self.pointer, value, count, on.raw, doing="filling")
+            call(how, self.pointer, value, count, on.raw, doing="filling")
 
     def view(self, offset: int, shape: Sequence[int], dtype: DTypeLike | None = None) -> DeviceArray:
         """An array over `shape` entries from entry number `offset` on; it keeps the memory alive."""

@@ -22,6 +22,7 @@ __all__ = [
     "STARTS_EARLY",
     "Runtime",
     "beside_captures",
+    "call",
     "cuda_missing",
     "driver",
     "failed",
@@ -187,6 +188,12 @@ class _Active:
 def runtime() -> Runtime:
     """The runtime of the GPU that akx works on. Raises :class:`DeviceError` or :class:`MissingDependencyError`."""
     return Runtime(0)
+
+
+def call(name: str, *arguments: Any, doing: str = "") -> Any:
+    """Call a function of the driver by name where the context is current; see :meth:`Runtime.call`."""
+    with runtime().active() as live:
+        return live.call(name, *arguments, doing=doing)
 
 
 @contextlib.contextmanager

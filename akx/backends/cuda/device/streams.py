@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from akx.backends.cuda.device.runtime import failed, give_back, pycuda_driver, runtime
+from akx.backends.cuda.device.runtime import call, failed, give_back, pycuda_driver, runtime
 from akx.backends.cuda.device.singleton import Once
 from akx.core.errors import CapturingError
 from akx.core.fork_safety import ForkSafeLock
@@ -80,8 +80,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Wait until all work so far is done; what failed in it is raised here."""
-        with runtime().active() as live:
-            live.call("cuStreamSynchronize", self.raw, doing="waiting for the GPU")
+        call("cuStreamSynchronize", self.raw, doing="waiting for the GPU")
 
     def wait_for(self, handle: int) -> None:
         """Let work from now on wait for the work so far on a stream of another library (1 and 2: default streams)."""
@@ -225,8 +224,7 @@ class OwnStream(Stream):
         self._wait(raw)
 
     def _wait(self, raw: Any) -> None:
-        with runtime().active() as live:
-            live.call("cuStreamWaitEvent", raw, self._event, 0, doing="waiting for an event")
+        call("cuStreamWaitEvent", raw, self._event, 0, doing="waiting for an event")
 
 
 class Mark:
@@ -238,19 +236,18 @@ class Mark:
     def __init__(self, stream: Stream | int) -> None:
         with runtime().active() as live:
             self._event = live.call("cuEventCreate", 2, doing="making an event")  # 2: no timing
-            live.call("cuEventRecord", self._event, _raw(live, stream), doing="recording an event")
+            live.call("cuEventRecord", self._event, _raw(stream), doing="recording an event")
 
     def holds(self, stream: Stream | int) -> None:
         """Let work from now on, on `stream`, wait for the mark; it may be dropped then."""
-        with runtime().active() as live:
-            live.call("cuStreamWaitEvent", _raw(live, stream), self._event, 0, doing="waiting for an event")
+        call("cuStreamWaitEvent", _raw(stream), self._event, 0, doing="waiting for an event")
 
     def __del__(self, give_back: Callable[..., None] = give_back) -> None:
         give_back("cuEventDestroy", self._event)
 
 
-def _raw(live: Any, stream: Stream | int) -> Any:
-    return stream.raw if isinstance(stream, Stream) else live.driver.CUstream(stream)
+def _raw(stream: Stream | int) -> Any:
+    return stream.raw if isinstance(stream, Stream) else runtime().driver.CUstream(stream)
 
 
 @Once
@@ -283,26 +280,22 @@ def spare_stream() -> Iterator[Stream]:
 
 def synchronize() -> None:
     """Wait for everything on the device."""
-    with runtime().active() as live:
-        live.call("cuCtxSynchronize", doing="waiting for the GPU")
+    call("cuCtxSynchronize", doing="waiting for the GPU")
 
 
 class Event:
     """A mark in a stream, with the time when the device passed it."""
 
     def __init__(self) -> None:
-        with runtime().active() as live:
-            self._event = live.call("cuEventCreate", 0, doing="making an event")
+        self._event = call("cuEventCreate", 0, doing="making an event")
 
     def record(self, stream: Stream | None = None) -> None:
         """Put the mark at the end of the stream."""
-        with runtime().active() as live:
-            live.call("cuEventRecord", self._event, (stream or default_stream()).raw, doing="recording an event")
+        call("cuEventRecord", self._event, (stream or default_stream()).raw, doing="recording an event")
 
     def synchronize(self) -> None:
         """Wait until the device has passed the mark."""
-        with runtime().active() as live:
-            live.call("cuEventSynchronize", self._event, doing="waiting for the GPU")
+        call("cuEventSynchronize", self._event, doing="waiting for the GPU")
 
     @property
     def has_passed(self) -> bool:
@@ -315,8 +308,7 @@ class Event:
 
     def seconds_since(self, earlier: Event) -> float:
         """Seconds between two marks that the device has passed."""
-        with runtime().active() as live:
-            found = live.call("cuEventElapsedTime", earlier._event, self._event, doing="reading the clock")
+        found = call("cuEventElapsedTime", earlier._event, self._event, doing="reading the clock")
         return float(found) * 1e-3
 
     def __del__(self, give_back: Callable[..., None] = give_back) -> None:

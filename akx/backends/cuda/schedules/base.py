@@ -22,6 +22,10 @@ class CudaSchedule(Schedule):
     def _module(self, name: str) -> Any:
         return import_module(f"{__package__}.{self.name}.{name}")
 
+    def against(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        """Why a plan is not possible, or what it has no use for; None of one that may be tried."""
+        return self.feasible(plan, matrix, device) or self.waste(plan, matrix, device)
+
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         found: tuple[Parameter, ...] = self._module("search").space(self, matrix, device, k)
         return found

@@ -56,6 +56,7 @@ __all__ = [
     "macros",
     "offered",
     "reason_against",
+    "resident_traffic",
     "suits",
     "traffic",
 ]
@@ -162,15 +163,20 @@ def reason_against(plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None
 
 def traffic(plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
     """The byte and flop model."""
-    size, once = matrix.dtype.itemsize, _stored(matrix)
-    vector = float(matrix.n * size)
-    rest = _rest(plan, matrix, device)
+    return resident_traffic(plan, matrix, device, _stored(matrix), _rest(plan, matrix, device))
+
+
+def resident_traffic(
+    plan: Plan, matrix: Matrix, device: CudaDevice, once: float, rest: float, moves: float = 1.0
+) -> Traffic:
+    """Of a matrix of `once` bytes, `rest` of which are read again in each step; results move so often through L2."""
+    vector = float(matrix.n * matrix.dtype.itemsize)
     l2 = min(float(int(plan.typed.keep)) * 2**20, 0.8 * device.l2_bytes)
     return Traffic(
         matrix_bytes=once + plan.k * max(0.0, rest - l2),
         vector_bytes=vector * (plan.k + 1.0),
         flops=2.0 * matrix.nnz * plan.k,
-        cache_bytes=once + plan.k * (rest + vector),
+        cache_bytes=once + plan.k * (rest + moves * vector),
         synchronisations=float(plan.k),
     )
 

@@ -50,11 +50,6 @@ def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Pa
 
 def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
     """Plans that a search should begin with, beside the defaults: all powers in one launch, one or two blocks."""
-
-    def reason(plan: Plan) -> str | None:
-        against: str | None = schedule.feasible(plan, matrix, device) or schedule.waste(plan, matrix, device)
-        return against
-
     variant = fitting_variants(matrix)[0]
     plans = []
     for blocks in (1, 2):
@@ -65,7 +60,7 @@ def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
             "waves": 1,
         }
         whole = Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=k, options=options)
-        plans.append(holding(whole, reason))
+        plans.append(holding(whole, lambda plan: schedule.against(plan, matrix, device)))
     return tuple(plan for plan in plans if plan is not None)
 
 

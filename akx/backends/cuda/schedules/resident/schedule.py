@@ -210,16 +210,8 @@ class Resident(CudaSchedule):
         if plan.variant == diagonals.DIA:
             return diagonals.traffic(plan, matrix, device)
         plan = storable(plan, matrix, device)
-        once = laid_out_bytes(plan, matrix)
-        vector, rest = float(matrix.n * matrix.dtype.itemsize), max(0.0, bytes_read_again(plan, matrix, device))
-        l2 = min(float(int(plan.typed.keep)) * 2**20, 0.8 * device.l2_bytes)
-        return Traffic(
-            matrix_bytes=once + plan.k * max(0.0, rest - l2),
-            vector_bytes=vector * (plan.k + 1.0),
-            flops=2.0 * matrix.nnz * plan.k,
-            cache_bytes=once + plan.k * (rest + (3.0 if is_staged(plan) else 1.0) * vector),
-            synchronisations=float(plan.k),
-        )
+        once, rest = laid_out_bytes(plan, matrix), max(0.0, bytes_read_again(plan, matrix, device))
+        return diagonals.resident_traffic(plan, matrix, device, once, rest, 3.0 if is_staged(plan) else 1.0)
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
         return 0.0 if plan.variant == diagonals.DIA else error_of(matrix, way_of(plan))

@@ -84,8 +84,7 @@ def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     """Plans that a search should begin with, beside the defaults: one idea each; each has won somewhere."""
 
     def reason(plan: Plan) -> str | None:
-        against = schedule.feasible(plan, matrix, device) or schedule.waste(plan, matrix, device)
-        return against or too_many_slots(matrix, plan)
+        return schedule.against(plan, matrix, device) or too_many_slots(matrix, plan)
 
     default = schedule._plain(matrix, device, k)
     halved = {**default.options, "blocks_per_sm": 2, "block": max(BLOCKS[0], int(default.options["block"]) // 2)}
@@ -141,7 +140,7 @@ def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -
     plans = []
     if diagonals.offered(matrix, device):
         plan = schedule.untuned_for(matrix, device, k)
-        if _against(schedule, matrix, device, plan) is None and diagonals_cost.is_compact(plan, matrix, device):
+        if schedule.against(plan, matrix, device) is None and diagonals_cost.is_compact(plan, matrix, device):
             plans.append(plan)
     plain = shape_of(schedule._plain(matrix, device, k))
     single = schedule._shape(matrix, device, 1, 1) if is_listed(matrix, plain.bc) else plain
@@ -176,15 +175,10 @@ def _in_blocks(
     options: dict[str, Option] = {"block": block, "held_slices": 0, "held_slots": 1, "keep": KEEP, "vectors": 1}
     variant = f"{shape.br}x{shape.bc}-{shape.lanes}"
     bare = Plan(schedule.backend, schedule.name, variant, order, k, k, options={**options, **chosen})
-    if _against(schedule, matrix, device, bare) is not None or not _has_room(bare, matrix, device):
+    if schedule.against(bare, matrix, device) is not None or not _has_room(bare, matrix, device):
         return []
-    held = holding(bare, lambda plan: _against(schedule, matrix, device, plan), _enough_slots(matrix, shape))
+    held = holding(bare, lambda plan: schedule.against(plan, matrix, device), _enough_slots(matrix, shape))
     return [bare] if held is None else [bare, held]
-
-
-def _against(schedule: Any, matrix: Matrix, device: CudaDevice, plan: Plan) -> str | None:
-    reason: str | None = schedule.feasible(plan, matrix, device) or schedule.waste(plan, matrix, device)
-    return reason
 
 
 def _has_room(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:

@@ -115,8 +115,7 @@ def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
         for slack, helpers in _STARTS
         for powers in passes
     ]
-    fitting = (plan for plan in plans if schedule.feasible(plan, matrix, device) is None)
-    return tuple(plan for plan in fitting if schedule.waste(plan, matrix, device) is None)
+    return tuple(plan for plan in plans if schedule.against(plan, matrix, device) is None)
 
 
 def _orders(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
@@ -152,8 +151,7 @@ def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -
         plan
         for plan in dict.fromkeys(plans)
         if plan.typed.held_slots >= slots
-        and schedule.feasible(plan, matrix, device) is None
-        and schedule.waste(plan, matrix, device) is None
+        and schedule.against(plan, matrix, device) is None
         and asks(plan, matrix, device) <= _MOST_ASKS
     )
 
