@@ -248,7 +248,7 @@ FAILURES: dict[str, Callable[[pytest.MonkeyPatch, Callable[..., Any]], None]] = 
     "to_device": lambda broken, fails: broken.setattr(programs, "to_device", fails),
     "empty": lambda broken, fails: broken.setattr(programs, "empty", fails),
     "load": lambda broken, fails: broken.setattr(parts, "load", fails),
-    "layout": lambda broken, fails: broken.setattr(resident, "lay_out_resident", fails),
+    "layout": lambda broken, fails: broken.setattr(resident_layout, "lay_out_resident", fails),
     "parts": lambda broken, fails: broken.setattr(block_layout, "lay_out", fails),
     "feasible": lambda broken, fails: broken.setattr(resident, "check_feasible", fails),
 }

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.resident.options import OPTIONS
 from akx.backends.cuda.value_compression.encodings import TABLE, in_full, is_storable, table_bytes, way_of, ways_of
+from akx.backends.cuda.variants.block_local import shapes
 from akx.backends.cuda.variants.block_local.cost import Cut, fixed_bytes, likely_cut_of, natural_cut
 from akx.backends.cuda.variants.block_local.layout import (
     GLOBAL,
@@ -24,19 +25,6 @@ from akx.backends.cuda.variants.block_local.layout import (
     zone_nodes,
 )
 from akx.backends.cuda.variants.block_local.layout_on_device import filled_there, halos_there
-from akx.backends.cuda.variants.block_local.shapes import (
-    blocked_of,
-    filled_rows,
-    fitting_variants,
-    is_staged,
-    measured_nodes,
-    nodes_of,
-    nodes_there,
-    rows_follow,
-    shape_of,
-    values_in,
-    widest,
-)
 from akx.backends.pattern_cache import per_pattern
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -85,7 +73,7 @@ SCATTERED = 0.5
 
 def bytes_read_again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of the matrix that do not fit the multiprocessors, about; negative where there is room left."""
-    shape, size = shape_of(plan), matrix.dtype.itemsize
+    shape, size = shapes.shape_of(plan), matrix.dtype.itemsize
     once = laid_out_bytes(plan, matrix)
     parts: int = device.sms * plan.typed.blocks_per_sm
     chip = device.sms * device.shared_per_block + parts * 128.0 * shape.warps * held_registers(
@@ -93,14 +81,14 @@ def bytes_read_again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     )
     chip -= parts * table_bytes(matrix, way_of(plan))
     if plan.typed.x == "shared":
-        each = filled_rows(matrix, shape.bc) * size * int(plan.typed.vectors)
-        chip -= (3.5 if is_staged(plan) else 2.5) * each
+        each = shapes.filled_rows(matrix, shape.bc) * size * int(plan.typed.vectors)
+        chip -= (3.5 if shapes.is_staged(plan) else 2.5) * each
     return once - max(chip, 0.0)
 
 
 def is_scattered(matrix: Matrix, device: CudaDevice, bc: int) -> bool:
     """Whether nodes whose rows are not together read many more others, as they come, than in the parts of METIS."""
-    if rows_follow(matrix, bc):
+    if shapes.rows_follow(matrix, bc):
         return False
     natural, likely = natural_cut(matrix, bc, device.sms, ROW_WORK), likely_cut_of(matrix, bc, device.sms, 1)
     return float(natural.halo.max(initial=0.0)) > _SCATTERED_HALO * float(likely.halo.max(initial=0.0))
@@ -112,7 +100,7 @@ def reach_of_nodes(matrix: Matrix, bc: int) -> int:
 
     Rows, where those of nodes are listed and follow one another.
     """
-    blocked, known = blocked_of(matrix, bc), measured_nodes(matrix, bc)
+    blocked, known = shapes.blocked_of(matrix, bc), shapes.measured_nodes(matrix, bc)
     assert blocked is not None
     if known is not None and blocked.listed is None:
         return known.reach
@@ -127,30 +115,30 @@ def reach_of_nodes(matrix: Matrix, bc: int) -> int:
 
 def laid_out_bytes(plan: Plan, matrix: Matrix) -> float:
     """Bytes of the matrix as it is laid out, about."""
-    shape = shape_of(plan)
-    return values_in(matrix, shape) * entry_bytes(shape, matrix.dtype, way_of(plan))
+    shape = shapes.shape_of(plan)
+    return shapes.values_in(matrix, shape) * entry_bytes(shape, matrix.dtype, way_of(plan))
 
 
 def ways_in_blocks(matrix: Matrix) -> tuple[str, ...]:
     """Ways to store its values in the blocks that variants have: tables are for blocks of one entry."""
-    single = any(variant.startswith("1x1-") for variant in fitting_variants(matrix))
+    single = any(variant.startswith("1x1-") for variant in shapes.fitting_variants(matrix))
     return tuple(way for way in ways_of(matrix) if single or way != TABLE)
 
 
 def least_shared(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of shared memory that a block takes at least: of a part of equal share that reads nothing of others."""
-    shape, parts = shape_of(plan), device.sms * plan.typed.blocks_per_sm
-    own = filled_rows(matrix, shape.bc) / shape.bc / parts
+    shape, parts = shapes.shape_of(plan), device.sms * plan.typed.blocks_per_sm
+    own = shapes.filled_rows(matrix, shape.bc) / shape.bc / parts
     cut = Cut(np.array([own]), np.zeros(1), np.zeros(1), np.zeros(1))
     return fixed_of(plan, cut, matrix, device) + table_bytes(matrix, way_of(plan))
 
 
 def fixed_of(plan: Plan, cut: Cut, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of shared memory of the largest part of a cut, before its table and its slots."""
-    shape, parts = shape_of(plan), device.sms * plan.typed.blocks_per_sm
+    shape, parts = shapes.shape_of(plan), device.sms * plan.typed.blocks_per_sm
     shared, vectors = plan.typed.x == "shared", plan.typed.vectors
     fixed = fixed_bytes(cut, shape, plan.k, vectors, matrix.dtype.itemsize, shared=shared).max(initial=0.0)
-    return float(fixed) + (stage_bytes(matrix, shape.bc, parts, vectors) if is_staged(plan) else 0)
+    return float(fixed) + (stage_bytes(matrix, shape.bc, parts, vectors) if shapes.is_staged(plan) else 0)
 
 
 def storable(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
@@ -174,7 +162,7 @@ def lay_out_resident(
     `there`: what is in slots is found on the device, and stays there; so are parts of rows as they come, of a matrix
     that is there.
     """
-    shape = shape_of(plan)
+    shape = shapes.shape_of(plan)
     mode = SHARED if plan.typed.x == "shared" else GLOBAL
     per_sm = plan.typed.blocks_per_sm
     parts, depth = device.sms * per_sm, plan.typed.depth
@@ -185,7 +173,7 @@ def lay_out_resident(
         rows, ptr = np.concatenate([nodes.rows[:0], *own]), np.concatenate([[0], np.cumsum(nodes.own)])
         nodes = Nodes(rows, ptr, nodes.own, nodes.own, nodes.border, nodes.neighbours, nodes.neighbour_ptr)
     vectors = plan.typed.vectors
-    limit, way, staged = shared_limit(plan, device), way_of(plan), is_staged(plan)
+    limit, way, staged = shared_limit(plan, device), way_of(plan), shapes.is_staged(plan)
     fill = filled_there(matrix, in_words=way == TABLE) if there else None
     return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit, way, staged, fill), zones
 
@@ -199,9 +187,9 @@ def part_nodes(
     parts of rows as they come are found on the device where the pattern of nodes is; with `beyond` these have own nodes
     alone.
     """
-    blocked = blocked_of(matrix, shape.bc)
+    blocked = shapes.blocked_of(matrix, shape.bc)
     assert blocked is not None
-    on_device = nodes_there(matrix, shape.bc) if there and partitioner == "natural" and depth == 1 else None
+    on_device = shapes.nodes_there(matrix, shape.bc) if there and partitioner == "natural" and depth == 1 else None
     beyond &= blocked.listed is not None or on_device is not None
     if depth > 1:
         return _parts_with_ghosts(matrix, partitioner, shape.bc, parts, depth)
@@ -210,7 +198,7 @@ def part_nodes(
 
 @per_pattern
 def _parts_with_ghosts(matrix: Matrix, partitioner: str, bc: int, parts: int, depth: int) -> tuple[Nodes, GhostZones]:
-    node = nodes_of(matrix, bc)
+    node = shapes.nodes_of(matrix, bc)
     assert node is not None
     part = _part(node, partitioner, parts)
     indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
@@ -220,13 +208,13 @@ def _parts_with_ghosts(matrix: Matrix, partitioner: str, bc: int, parts: int, de
 
 @per_pattern
 def _parts_alone(matrix: Matrix, partitioner: str, bc: int, parts: int, beyond: bool, there: bool) -> Nodes:
-    blocked, on_device = blocked_of(matrix, bc), nodes_there(matrix, bc) if there else None
+    blocked, on_device = shapes.blocked_of(matrix, bc), shapes.nodes_there(matrix, bc) if there else None
     assert blocked is not None
     if on_device is not None:
         cuts = natural_cut(matrix, bc, parts, ROW_WORK).first
         assert cuts is not None
         cuts = np.pad(cuts, (0, parts + 1 - cuts.size), mode="edge")
-        found = halos_there(on_device, cuts, widest(matrix, bc), alone=beyond)
+        found = halos_there(on_device, cuts, shapes.widest(matrix, bc), alone=beyond)
     else:
         read, part = blocked.read() if beyond else blocked.pattern, _part(blocked.pattern, partitioner, parts)
         found = halos(read.indptr, read.indices, part, parts, np.diff(blocked.pattern.indptr))

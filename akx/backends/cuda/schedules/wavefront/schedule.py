@@ -26,28 +26,10 @@ from math import ceil
 
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.schedules.base import CudaSchedule, misnamed
+from akx.backends.cuda.schedules.wavefront import strips as fronts
 from akx.backends.cuda.schedules.wavefront.layout import WARP, Shape, lag_of
 from akx.backends.cuda.schedules.wavefront.options import BLOCKS, OPTIONS, VARIANTS
 from akx.backends.cuda.schedules.wavefront.program import WavefrontProgram
-from akx.backends.cuda.schedules.wavefront.strips import (
-    MOST_PADDING,
-    MOST_POWERS,
-    STATIC,
-    front_of,
-    lanes_of,
-    least_shape,
-    most_entries,
-    order_of,
-    registers_of,
-    room_of,
-    shape_of_plan,
-    shared_bytes,
-    slices_each_step,
-    slots_for,
-    storable,
-    strips_of_plan,
-    used_plan,
-)
 from akx.backends.cuda.value_compression.encodings import (
     FULL,
     error_of,
@@ -82,42 +64,41 @@ class Wavefront(CudaSchedule):
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if reason := misnamed(plan, ORDERS, VARIANTS) or option_reason(plan, OPTIONS):
             return reason
-        powers, lanes = plan.k_per_pass, lanes_of(plan)
-        if not 1 <= powers <= min(plan.k, MOST_POWERS):
-            return f"{powers} powers per pass, expected 1 .. {min(plan.k, MOST_POWERS)}"
-        if padding(matrix, lanes, 1) > MOST_PADDING:
+        powers, lanes = plan.k_per_pass, fronts.lanes_of(plan)
+        if not 1 <= powers <= min(plan.k, fronts.MOST_POWERS):
+            return f"{powers} powers per pass, expected 1 .. {min(plan.k, fronts.MOST_POWERS)}"
+        if padding(matrix, lanes, 1) > fronts.MOST_PADDING:
             return f"rows are too short for {lanes} lanes each"
         try:
-            few, most = (
-                shape_of_plan(matrix, plan, device, found) for found in (lambda dealt: 0, partial(most_entries, matrix))
-            )
-            reason = self._too_large(used_plan(plan, matrix, device, few), matrix, device, few)
-            if reason or self._too_large(used_plan(plan, matrix, device, most), matrix, device, most) is None:
+            few = fronts.shape_of_plan(matrix, plan, device, lambda dealt: 0)
+            most = fronts.shape_of_plan(matrix, plan, device, partial(fronts.most_entries, matrix))
+            reason = self._too_large(fronts.used_plan(plan, matrix, device, few), matrix, device, few)
+            if reason or self._too_large(fronts.used_plan(plan, matrix, device, most), matrix, device, most) is None:
                 return reason  # whatever the entries of the fullest block
-            least = least_shape(matrix, plan, device)
+            least = fronts.least_shape(matrix, plan, device)
         except InfeasibleError as refusal:
             return str(refusal)
-        return self._too_large(used_plan(plan, matrix, device, least), matrix, device, least)
+        return self._too_large(fronts.used_plan(plan, matrix, device, least), matrix, device, least)
 
     def _too_large(self, plan: Plan, matrix: Matrix, device: CudaDevice, least: Shape) -> str | None:
-        per = slices_each_step(plan)
+        per = fronts.slices_each_step(plan)
         if least.lag > _MOST_LAG or per > _MOST_PER:
             return f"{least.lag * per} slices of a warp at work: blocks are too small, or threads too few"
-        registers, room = registers_of(plan, matrix.dtype, device, least.strips)
+        registers, room = fronts.registers_of(plan, matrix.dtype, device, least.strips)
         if registers > room:
             return f"{registers} registers for slices do not fit {room}"
-        shared = shared_bytes(least, plan, matrix)
-        if shared + STATIC > device.shared_per_block:
+        shared = fronts.shared_bytes(least, plan, matrix)
+        if shared + fronts.STATIC > device.shared_per_block:
             return f"x and blocks on their way take {shared} bytes, of {device.shared_per_block} shared ones"
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if reason := self._stored_else(plan, matrix, device):
             return reason
-        slots, held = slots_for(matrix, lanes_of(plan)), plan.typed.held_slots
+        slots, held = fronts.slots_for(matrix, fronts.lanes_of(plan)), plan.typed.held_slots
         if held > max(1, slots):
             return f"registers for {held} slots of a slice, of {slots}"
-        width = int(order_of(matrix, plan.partitioner).mean_width)
+        width = int(fronts.order_of(matrix, plan.partitioner).mean_width)
         if width < device.sms // 2:
             return f"levels of {width} rows, for {device.sms} multiprocessors"
         busy = plan.k_per_pass * plan.typed.slices
@@ -128,14 +109,17 @@ class Wavefront(CudaSchedule):
 
     def _stored_else(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """Why values are not stored as a feasible plan says."""
-        if way_of(plan) == FULL or used_plan(plan, matrix, device, least_shape(matrix, plan, device)) == plan:
+        if (
+            way_of(plan) == FULL
+            or fronts.used_plan(plan, matrix, device, fronts.least_shape(matrix, plan, device)) == plan
+        ):
             return None
         return same_as_full(plan, "their table does not fit" if is_storable(plan, matrix) else None)
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         size, passes = matrix.dtype.itemsize, ceil(plan.k / plan.k_per_pass)
-        each = stored_bytes(way_of(storable(plan, matrix)), matrix.dtype) + 2.0
-        stored = matrix.nnz * padding(matrix, lanes_of(plan), 1) * each + 12.0 * matrix.n
+        each = stored_bytes(way_of(fronts.storable(plan, matrix)), matrix.dtype) + 2.0
+        stored = matrix.nnz * padding(matrix, fronts.lanes_of(plan), 1) * each + 12.0 * matrix.n
         vector = float(matrix.n * size)
         return Traffic(
             matrix_bytes=passes * stored,
@@ -146,13 +130,15 @@ class Wavefront(CudaSchedule):
         )
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
-        return error_of(matrix, way_of(used_plan(plan, matrix, device, least_shape(matrix, plan, device))))
+        return error_of(
+            matrix, way_of(fronts.used_plan(plan, matrix, device, fronts.least_shape(matrix, plan, device)))
+        )
 
     def _steps(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
         try:
-            dealt = strips_of_plan(matrix, plan, device)
+            dealt = fronts.strips_of_plan(matrix, plan, device)
         except InfeasibleError:
-            return ceil(matrix.n / (device.sms * room_of(plan))) + 3 * plan.k_per_pass
+            return ceil(matrix.n / (device.sms * fronts.room_of(plan))) + 3 * plan.k_per_pass
         return dealt.blocks + lag_of(dealt, plan.typed.slack) * plan.k_per_pass
 
     def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
@@ -162,13 +148,13 @@ class Wavefront(CudaSchedule):
         return cost.work(plan, matrix, device, vectors, steps, self.traffic(plan, matrix, device))
 
     def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
-        front_of(matrix, plan, device)
+        fronts.front_of(matrix, plan, device)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
-        front = front_of(matrix, plan, device)
-        used = used_plan(plan, matrix, device, front)
+        front = fronts.front_of(matrix, plan, device)
+        used = fronts.used_plan(plan, matrix, device, front)
         return there_or_by_host(partial(WavefrontProgram, matrix, front, used))
 
 
