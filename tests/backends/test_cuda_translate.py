@@ -390,7 +390,7 @@ def test_values_of_the_host_where_the_device_has_no_memory_for_them(
     call = Call(program, matrix)
     call.is_right(matrix)
     placed_by_host = []
-    monkeypatch.setattr(vbell, "placed", lambda *given: placed_by_host.append(1) or placed(*given))
+    monkeypatch.setattr(stored_program, "placed", lambda *given: placed_by_host.append(1) or placed(*given))
     again, other = (matrix.with_values(np.roll(matrix.data, shift)) for shift in (5, 9))
     program.update_values(other.data)
     call.is_right(other)

@@ -711,13 +711,15 @@ def test_pieces_side_by_side_are_as_one(pieces: int, monkeypatch: pytest.MonkeyP
     entry = np.where(rng.random(5000) < 0.2, 0, rng.integers(1, 3001, 5000)).astype(np.uint32)
     columns = rng.integers(0, 65_536, 5000).astype(np.uint16)
     asked: list[int] = []
-    whole = stored._in_pieces
-    monkeypatch.setattr(stored, "_in_pieces", lambda work, count: asked.append(count) or whole(work, count))
+    whole = stored.in_pieces
+    monkeypatch.setattr(
+        stored, "in_pieces", lambda work, count, *least: asked.append(count) or whole(work, count, *least)
+    )
     monkeypatch.setattr(stored, "_PIECE", 7)
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     monkeypatch.setattr(parallel, "available_cores", lambda: pieces)
-    assert len(whole(lambda begin, end: (begin, end), 3001)) == pieces
-    assert whole(lambda begin, end: (begin, end), 6) == [(0, 6)]
+    assert len(whole(lambda begin, end: (begin, end), 3001, 7)) == pieces
+    assert whole(lambda begin, end: (begin, end), 6, 7) == [(0, 6)]
     assert encoded(wide, HALF) is None
     for dtype, data, tables, half in found:
         for room, before in tables.items():
