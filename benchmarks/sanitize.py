@@ -87,7 +87,7 @@ _SHARED, _SHARING = ("sweep.cuh", "swept.cuh"), ("long_rows",)
 _TESTS_OF_SWEEP = ("hubs", "sweep", "swept", "translate")
 _OF_RATES, _TESTS_OF_RATES = ("cost/rates",), "tests.backends.test_cuda_rates::"
 #: What all have in common, what fronts have with others, and what products have.
-_OF_ALL = ("include/common.cuh", "program.py")
+_OF_ALL = ("include/common.cuh", "program.py", "schedules/base.py")
 _OF_BOTH = tuple(f"value_compression/{name}" for name in ("encodings", "on_device", "program", "stored"))
 _OF_PRODUCTS = ("value_compression/", "matrix/device_matrix", "include/team", "matrix/transpose")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.

@@ -809,7 +809,7 @@ def test_a_search_without_progress_ends_where_no_single_choice_is_better(
 
     Waking a thread is dear, which decides what is predicted and where the search begins.
     """
-    monkeypatch.setattr(rates, "_WAKING", 20e-6)
+    monkeypatch.setattr(rates._GUESS, "waking_seconds", 20e-6)
     usual = make_world().cost
 
     def cost(plan: Plan) -> float:
