@@ -621,7 +621,7 @@ def contest(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(bench, "_prepare", prepare)
     monkeypatch.setattr(CudaBackend, "call", lambda *_, **__: lambda: None)
-    monkeypatch.setattr(bench, "cusparse_calls", cusparse)
+    monkeypatch.setattr(CudaBackend, "baselines", lambda _, *given: cusparse(*given))
     monkeypatch.setattr("akx.backends.selection.device_of", lambda _: GPU)
     monkeypatch.setattr("akx.backends.device_lock.device_lock", lambda _: SimpleNamespace(alone=nullcontext))
     monkeypatch.setattr(

@@ -22,7 +22,7 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.ghost import schedule as ghost
 from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.schedules.sweep import schedule as sweep
-from akx.backends.cuda.schedules.wavefront import schedule as wavefront
+from akx.backends.cuda.schedules.wavefront import strips as wavefront
 from akx.backends.cuda.variants import diagonals, vbell
 from akx.backends.cuda.variants import hot_columns as hubs
 from akx.backends.host import host_device
@@ -189,7 +189,7 @@ def test_each_layout_is_made(brick: Matrix, monkeypatch: pytest.MonkeyPatch) -> 
     calls(vbell, "reason_against")
     calls(hubs, "lay_out")
     calls(wavefront, "front_of")
-    calls(resident, "lay_out_resident")
+    calls(resident.layout, "lay_out_resident")
     calls(ghost, "lay_out_ghost")
     grid = Matrix.from_any(small("9-point"))
     for name in ("sweep", "resident", "ghost", "wavefront"):
