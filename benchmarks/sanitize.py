@@ -73,7 +73,7 @@ _SHARE = {"memcheck": 12, "racecheck": 3}
 #: Sources that are run by tests of their own, and by no others; what launches them.
 _OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
-_TESTS_OF_VECTORS = "tests.backends.test_cuda_vectors::"
+_TESTS_OF_VECTORS = "tests.backends.cuda.test_cuda_vectors::"
 #: Where sources are in the backend's folder: what their paths begin with.
 _OF_FRONTS, _TESTS_OF_FRONTS = ("schedules/wavefront/",), "wavefront"
 _OF_STREAMS, _TESTS_OF_STREAMS = ("schedules/stream/",), ("stream", "cuda_hybrid")
@@ -85,7 +85,7 @@ _OF_SWEEP = (
 #: Of these what others include, which are of both groups: `long_rows` is a step of `sweep` and more.
 _SHARED, _SHARING = ("sweep.cuh", "swept.cuh"), ("long_rows",)
 _TESTS_OF_SWEEP = ("hubs", "sweep", "swept", "translate")
-_OF_RATES, _TESTS_OF_RATES = ("cost/rates",), "tests.backends.test_cuda_rates::"
+_OF_RATES, _TESTS_OF_RATES = ("cost/rates",), "tests.backends.cuda.test_cuda_rates::"
 #: What all have in common, what fronts have with others, and what products have.
 _OF_ALL = ("include/common.cuh", "program.py", "schedules/base.py")
 _OF_BOTH = tuple(f"value_compression/{name}" for name in ("encodings", "on_device", "program", "stored"))

@@ -14,7 +14,7 @@ import pytest
 import akx.backends.cuda
 from benchmarks import gpu_receipt, revisions, sanitize
 
-NODES = [f"tests/backends/test_cuda.py::test_one[{i}]" for i in range(6)]
+NODES = [f"tests/backends/cuda/test_cuda.py::test_one[{i}]" for i in range(6)]
 
 
 def test_errors_of_all_processes_are_added_up() -> None:
@@ -106,12 +106,12 @@ def test_the_file_has_what_each_tool_saw_last(monkeypatch: pytest.MonkeyPatch, t
 def test_what_was_seen_of_other_sources_is_seen_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     now = sanitize.sources()
     of = {
-        "vectors": "tests.backends.test_cuda_vectors::test_a[x]",
-        "fronts": "tests.backends.test_cuda::test_a[band-float64-wavefront]",
-        "streams": "tests.backends.test_cuda::test_a[band-float64-stream]",
-        "rates": "tests.backends.test_cuda_rates::test_a[x]",
-        "sweep": "tests.backends.test_cuda::test_a[band-float64-sweep]",
-        "others": "tests.backends.test_cuda::test_a[band-float64-resident]",
+        "vectors": "tests.backends.cuda.test_cuda_vectors::test_a[x]",
+        "fronts": "tests.backends.cuda.test_cuda::test_a[band-float64-wavefront]",
+        "streams": "tests.backends.cuda.test_cuda::test_a[band-float64-stream]",
+        "rates": "tests.backends.cuda.test_cuda_rates::test_a[x]",
+        "sweep": "tests.backends.cuda.test_cuda::test_a[band-float64-sweep]",
+        "others": "tests.backends.cuda.test_cuda::test_a[band-float64-resident]",
     }
     assert set(now) == set(of)
     tests = dict.fromkeys(of.values(), "passed")
@@ -186,7 +186,7 @@ def test_the_sources_of_products_are_used_by_no_others() -> None:
             assert name.startswith(asking) or not of_sweep, (name, of_sweep)
     for name in ("test_cuda_hubs::test_a[x]", "test_cuda_named::test_b[sweep-csr-1]", "test_cuda_translate::test_c"):
         assert sanitize._group_of(f"tests.backends.{name}") == "sweep"
-    assert sanitize._group_of("tests.backends.test_cuda_named::test_b[resident-3x3-1]") == "others"
+    assert sanitize._group_of("tests.backends.cuda.test_cuda_named::test_b[resident-3x3-1]") == "others"
 
 
 def test_names_are_those_of_the_receipt() -> None:
@@ -194,7 +194,7 @@ def test_names_are_those_of_the_receipt() -> None:
     assert sanitize.name_of("tests/backends/test_a.py::TestX::test_b") == "tests.backends.test_a.TestX::test_b"
     if gpu_receipt._RECEIPT.is_file():
         outcomes = json.loads(gpu_receipt._RECEIPT.read_text())["outcomes"]
-        assert sanitize.name_of("tests/backends/test_cuda.py::test_start_vectors[1-ghost]") in outcomes
+        assert sanitize.name_of("tests/backends/cuda/test_cuda.py::test_start_vectors[1-ghost]") in outcomes
 
 
 def test_the_last_run_was_clean() -> None:

@@ -17,7 +17,7 @@ import platformdirs
 
 __all__ = ["KERNELS", "named", "store"]
 
-KERNELS = Path(__file__).parents[2] / "akx" / "backends" / "cuda"
+KERNELS = Path(__file__).parents[3] / "akx" / "backends" / "cuda"
 _TESTS = Path(__file__).parent
 #: The CUDA sources of akx by name.
 _SOURCES = {path.name: path for path in sorted(KERNELS.rglob("*.cu*"))}

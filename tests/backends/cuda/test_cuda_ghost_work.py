@@ -27,7 +27,7 @@ from akx.tuner.model.predict import Model
 from akx.tuner.space import Space
 from benchmarks.samplers import load
 
-_BUNDLE = Path(__file__).resolve().parents[2] / "tuning_db" / "cuda-nvidia-h100.json"
+_BUNDLE = Path(__file__).resolve().parents[3] / "tuning_db" / "cuda-nvidia-h100.json"
 
 
 def plan_of(order: str = "natural", k: int = 8, depth: int | None = None, **options: Option) -> Plan:
