@@ -7,24 +7,23 @@ Another package adds its own by :func:`register`, or by entry points in the grou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from akx.backends.base import Backend
-from akx.backends.plugins import Registered
 from akx.backends.schedule import Schedule
 from akx.backends.selection import BACKENDS, backend_of
 from akx.backends.variant import AnyVariant, VariantTraits
 from akx.core.errors import ArgumentError, ArgumentTypeError, brief
 from akx.core.matrix import Matrix
+from akx.core.options import SCHEDULES
 from akx.core.plan import Plan
+from akx.core.plugins import Registered, named
 
 __all__ = [
     "backends",
     "find",
     "get",
     "has_others",
-    "import_schedules",
     "modules",
     "names",
     "register",
@@ -38,24 +37,9 @@ __all__ = [
 ]
 
 
-def _named(kind: type[Schedule] | type[AnyVariant], thing: Any) -> str:
-    """``"cpu/mine"`` of an object of a kind. Raises where it is none, or is not named so."""
-    if not isinstance(thing, kind):
-        raise ArgumentTypeError(f"it is no {kind.__name__}", found=brief(thing))
-    try:
-        names = thing.backend, thing.name
-    except AttributeError as missing:
-        raise ArgumentError(
-            f"{kind.__name__} without a name", expected="backend and name", found=str(missing)
-        ) from None
-    if not all(isinstance(name, str) and name and "/" not in name for name in names):
-        raise ArgumentError(f"wrong name of a {kind.__name__}", expected="words without a slash", found=brief(names))
-    return "/".join(names)
-
-
 def _named_variant(variant: Any) -> str:
     """Its name; raises where its backend takes no such variant, or has one of that name."""
-    name, backend = _named(AnyVariant, variant), backend_of(variant.backend)
+    name, backend = named("akx.backends.variant:AnyVariant", variant), backend_of(variant.backend)
     expected = backend.variant_type()
     if expected is None:
         raise ArgumentError(
@@ -73,21 +57,6 @@ def _named_variant(variant: Any) -> str:
     return name
 
 
-#: "backend/schedule" -> "module:object". A new schedule is one new module and one line here.
-_SCHEDULES: Registered[Schedule] = Registered(
-    partial(_named, Schedule),
-    {
-        "cpu/sweep": "akx.backends.cpu.schedules.sweep.schedule:SCHEDULE",
-        "cpu/ghost": "akx.backends.cpu.schedules.ghost.schedule:SCHEDULE",
-        "cpu/wavefront": "akx.backends.cpu.schedules.wavefront.schedule:SCHEDULE",
-        "cuda/sweep": "akx.backends.cuda.schedules.sweep.schedule:SCHEDULE",
-        "cuda/ghost": "akx.backends.cuda.schedules.ghost.schedule:SCHEDULE",
-        "cuda/resident": "akx.backends.cuda.schedules.resident.schedule:SCHEDULE",
-        "cuda/wavefront": "akx.backends.cuda.schedules.wavefront.schedule:SCHEDULE",
-        "cuda/stream": "akx.backends.cuda.schedules.stream.schedule:SCHEDULE",
-    },
-    group="akx.schedules",
-)
 _VARIANTS: Registered[AnyVariant] = Registered(_named_variant, {}, group="akx.variants")
 
 
@@ -115,7 +84,7 @@ def _home_of(thing: Any) -> Registered[Any]:
     if not isinstance(thing, Schedule):
         expected = "an object of a class derived from Schedule, Variant or Backend"
         raise ArgumentTypeError("this cannot be registered", expected=expected, found=brief(thing))
-    return _SCHEDULES
+    return SCHEDULES
 
 
 _NOTHING = VariantTraits()
@@ -131,25 +100,26 @@ def get(backend: str, name: str) -> Schedule:
     found = find(backend, name)
     if found is None:
         backend_of(backend)
-        known = ", ".join(_SCHEDULES.names())
+        known = ", ".join(SCHEDULES.names())
         raise ArgumentError("unknown schedule", expected=f"one of {known}", found=f"{backend}/{name}")
     return found
 
 
 def find(backend: str, name: str) -> Schedule | None:
     """The schedule `name` of `backend`; None where there is none."""
-    return _SCHEDULES.get(f"{backend}/{name}")
+    found: Schedule | None = SCHEDULES.get(f"{backend}/{name}")
+    return found
 
 
 def modules(backend: str) -> dict[str, str]:
     """The module of every schedule of akx's own for `backend`, by its name; none is imported."""
-    named = ((key.split("/"), target.partition(":")[0]) for key, target in _SCHEDULES.own.items())
+    named = ((key.split("/"), target.partition(":")[0]) for key, target in SCHEDULES.own.items())
     return {name: module for (of, name), module in named if of == backend}
 
 
 def names(backend: str) -> tuple[str, ...]:
     """The names of the schedules of `backend`, in the order of the registry; none of akx's is imported."""
-    return tuple(key.split("/", 1)[1] for key in _SCHEDULES.names(f"{backend}/"))
+    return tuple(key.split("/", 1)[1] for key in SCHEDULES.names(f"{backend}/"))
 
 
 def schedules(backend: str) -> tuple[Schedule, ...]:
@@ -157,15 +127,10 @@ def schedules(backend: str) -> tuple[Schedule, ...]:
     return tuple(get(backend, name) for name in names(backend))
 
 
-def import_schedules(backend: str) -> None:
-    """Import those of other packages for `backend`, so that they are declared (`options`); none of akx's."""
-    _SCHEDULES.names(f"{backend}/")
-
-
 def has_others(backend: str) -> bool:
     """Whether other packages have schedules or variants for `backend`."""
     prefix = f"{backend}/"
-    return bool(set(_SCHEDULES.names(prefix)) - set(_SCHEDULES.own) or _VARIANTS.names(prefix))
+    return bool(set(SCHEDULES.names(prefix)) - set(SCHEDULES.own) or _VARIANTS.names(prefix))
 
 
 def variant(backend: str, name: str) -> AnyVariant | None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from akx.backends.base import Backend
 from akx.backends.device import Device
-from akx.backends.plugins import Registered
 from akx.core.arguments import unknown_name
+from akx.core.plugins import Registered
 from akx.core.process import resolve_threads
 
 __all__ = [

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
-from importlib import import_module
+from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 from akx.core.errors import PlanError, brief
+from akx.core.plugins import Registered, named
 
 __all__ = [
+    "SCHEDULES",
     "Allowed",
     "Flag",
     "Options",
@@ -142,6 +143,21 @@ class Options:
 
 
 _DECLARED: dict[tuple[str, str], type[Options]] = {}
+#: "backend/schedule" -> "module:object" of all schedules. A new one is a line here, and its record below.
+SCHEDULES: Registered[Any] = Registered(
+    partial(named, "akx.backends.schedule:Schedule"),
+    {
+        "cpu/sweep": "akx.backends.cpu.schedules.sweep.schedule:SCHEDULE",
+        "cpu/ghost": "akx.backends.cpu.schedules.ghost.schedule:SCHEDULE",
+        "cpu/wavefront": "akx.backends.cpu.schedules.wavefront.schedule:SCHEDULE",
+        "cuda/sweep": "akx.backends.cuda.schedules.sweep.schedule:SCHEDULE",
+        "cuda/ghost": "akx.backends.cuda.schedules.ghost.schedule:SCHEDULE",
+        "cuda/resident": "akx.backends.cuda.schedules.resident.schedule:SCHEDULE",
+        "cuda/wavefront": "akx.backends.cuda.schedules.wavefront.schedule:SCHEDULE",
+        "cuda/stream": "akx.backends.cuda.schedules.stream.schedule:SCHEDULE",
+    },
+    group="akx.schedules",
+)
 
 
 def declare(backend: str, schedule: str, options: type[Options]) -> None:
@@ -157,7 +173,7 @@ def declared(backend: str, schedule: str) -> type[Options] | None:
     """The record of a schedule; None of one that nobody has declared."""
     found = _DECLARED.get((backend, schedule))
     if found is None:
-        _registry().find(backend, schedule)  # by which that of another package is imported
+        SCHEDULES.get(f"{backend}/{schedule}")  # by which that of another package is imported
         found = _DECLARED.get((backend, schedule))
     return found
 
@@ -171,18 +187,13 @@ def schedule_with(backend: str, trait: str) -> str | None:
     """The first schedule of a backend that is declared with a trait, by name."""
     found = _declared_with(backend, trait)
     if found is None:
-        _registry().import_schedules(backend)
+        SCHEDULES.names(f"{backend}/")  # by which those of other packages are imported
         found = _declared_with(backend, trait)
     return found
 
 
 def _declared_with(backend: str, trait: str) -> str | None:
     return next((name for (b, name), options in _DECLARED.items() if b == backend and getattr(options, trait)), None)
-
-
-def _registry() -> Any:
-    """The registry, which lies above: akx's own schedules are declared here, so that only those of others need it."""
-    return import_module("akx.backends.registry")
 
 
 def option_fault(backend: str, schedule: str, name: str, value: object) -> str | None:

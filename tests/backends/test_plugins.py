@@ -18,12 +18,12 @@ import scipy.sparse as sp
 
 import akx
 from akx.backends import registry, revisions
-from akx.backends.plugins import Registered
 from akx.backends.selection import device_of
 from akx.backends.variant import Product, Variant
 from akx.core.errors import AkxWarning, ArgumentError, ArgumentTypeError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.core.plugins import Registered
 from akx.plandb import make_key
 from akx.plandb.key import key_of_plan
 from akx.tuner import tune

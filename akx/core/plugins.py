@@ -12,12 +12,26 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from akx.core.errors import AkxWarning, ArgumentError
+from akx.core.errors import AkxWarning, ArgumentError, ArgumentTypeError, brief
 from akx.core.fork_safety import ForkSafeLock
 
-__all__ = ["Registered"]
+__all__ = ["Registered", "named"]
 
 T = TypeVar("T")
+
+
+def named(kind: str, thing: Any) -> str:
+    """``"cpu/mine"`` of an object of a class ``"module:class"``. Raises where it is none, or is not named so."""
+    module, name = kind.split(":")
+    if not isinstance(thing, getattr(import_module(module), name)):
+        raise ArgumentTypeError(f"it is no {name}", found=brief(thing))
+    try:
+        names = thing.backend, thing.name
+    except AttributeError as missing:
+        raise ArgumentError(f"{name} without a name", expected="backend and name", found=str(missing)) from None
+    if not all(isinstance(name, str) and name and "/" not in name for name in names):
+        raise ArgumentError(f"wrong name of a {name}", expected="words without a slash", found=brief(names))
+    return "/".join(names)
 
 
 class Registered(Generic[T]):
