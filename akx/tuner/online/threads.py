@@ -14,12 +14,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from akx.core.fork_safety import ForkSafeLock
-
-if TYPE_CHECKING:
-    from akx.tuner.online.exploration import Exploration
 
 __all__ = ["NAME", "in_thread", "note", "stop"]
 
@@ -30,13 +27,20 @@ _PATIENCE = 2.0
 #: Seconds after which another thread has its turn in the interpreter while there are steps.
 _TURN = 1e-4
 
-_SEARCHES: weakref.WeakSet[Exploration] = weakref.WeakSet()
+
+class _Search(Protocol):
+    def stop(self) -> object: ...
+    def interrupt(self) -> object: ...
+    def end(self) -> object: ...
+
+
+_SEARCHES: weakref.WeakSet[_Search] = weakref.WeakSet()
 _STEPS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 #: What the seconds of a turn were before, for each step under way.
 _under_way, _lock = list[float](), ForkSafeLock()
 
 
-def note(search: Exploration) -> None:
+def note(search: _Search) -> None:
     """Stop a search in forked children, which have none of its threads, and where the interpreter ends."""
     _SEARCHES.add(search)
 
