@@ -2,7 +2,7 @@
 
 >>> import akx
 >>> A = akx.read_matrix("matrix.mtx")
->>> V = akx.matrix_powers(A, x, k=8)  # doctest: +SKIP
+>>> V = akx.matrix_powers(A, x, k=8)  # (n, 9), column j is p_j(A)x  # doctest: +SKIP
 
 The public names below are imported on first use, so that ``import akx`` stays cheap: it loads neither NumPy nor
 Numba nor the tuner.

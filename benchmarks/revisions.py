@@ -190,7 +190,7 @@ def _file_of(module: str) -> str:
 
 def declared() -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """The revisions of schedules and of solvers' vector work, and those of variants by backend, as declared."""
-    from akx.backends.cpu import layout
+    from akx.backends.cpu import variants
     from akx.backends.cpu.vectors import team_vectors as vectors
     from akx.backends.cuda.variants import options as choices
     from akx.backends.cuda.vectors import solver_vectors as cuda_vectors
@@ -198,7 +198,7 @@ def declared() -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     schedules = [one for backend in registry.backends() for one in registry.schedules(backend)]
     found = {f"{one.backend}/{one.name}": one.revision for one in schedules}
     found |= {f"cpu/{SOLVERS}": vectors.VectorWork.revision, f"cuda/{SOLVERS}": cuda_vectors.CudaVectorWork.revision}
-    return found, {"cpu": dict(layout.REVISIONS), "cuda": dict(choices.REVISIONS)}
+    return found, {"cpu": dict(variants.REVISIONS), "cuda": dict(choices.REVISIONS)}
 
 
 def changes(lock: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -238,13 +238,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lock = json.loads(LOCK.read_text("utf-8"))
     changed, left = changes(lock)
     for name in changed:
-        print(f"{name}: changed" + (", revision not raised" if name in left else ""))
+        unsaid = name in left and not (options.equal or options.aged)
+        print(f"{name}: changed" + (", revision not raised" if unsaid else ""))
     if options.write and left:
         print("raise `revision` where their plans would be chosen anew; else --equal, or --aged", file=sys.stderr)
         return 1
     if options.write or options.equal or options.aged:
         text = json.dumps(_written(lock, equal=options.equal), indent=1) + "\n"
         LOCK.write_text(text, encoding="utf-8", newline="\n")
+        print(f"{LOCK.name}: written")
         return 0
     return 1 if changed else 0
 

@@ -1,4 +1,4 @@
-"""Arrays of vectors in memory: how they are turned, and that what callers have done with is for the next result.
+"""Result arrays: transposed, and used again once callers drop them.
 
 The system hands out memory of megabytes page by page, each at the first access to it. That takes longer than the
 products that fill it, where there are many start vectors. So the memory of a result stays when its last view is gone.

@@ -1,8 +1,8 @@
 """Revisions of schedules and variants, and the sources behind them, by the lock ``revisions.json``.
 
 A schedule has an attribute ``revision``, an integer that is raised when its plans would be chosen anew; so has the
-vector work of solvers. A backend's variants have theirs in ``REVISIONS`` beside their names, 1 where it has none. Plans
-of another revision are never used.
+vector work of solvers. Variants have theirs in ``REVISIONS`` of ``cpu/variants/__init__.py`` and
+``cuda/variants/options.py``, 1 where it has none. Plans of another revision are never used.
 
 The lock repeats these, so that nothing has to be imported for them, and has for each schedule a digest of the tokens of
 the sources that it depends on, comments and layout left out, and those of earlier sources that are known to be as good.

@@ -1,4 +1,4 @@
-"""SpMV variants: what others must know of one, and what one of another package declares and does.
+"""`VariantTraits`, the facts of an SpMV variant; `Variant`, the base class of those of other packages.
 
 The variants of akx's own backends are compiled into their kernels. One from outside gives a product y = A v, rows in
 the order of the user, which the `sweep` of the backend ``cpu`` does k times, with the recurrence of the basis behind

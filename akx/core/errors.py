@@ -1,5 +1,4 @@
-"""The typed errors of akx: one root, each saying what went wrong, what was expected, what was found and what to do
-next.
+"""The typed errors of akx, each with what went wrong, what was expected, what was found and what to do next.
 
 Every error raised on purpose by akx derives from :class:`AkxError` and from the built-in exception a SciPy user would
 expect for that mistake (``ValueError`` for a bad matrix, ``ImportError`` for a missing package, and so on), so that

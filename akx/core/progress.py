@@ -1,4 +1,4 @@
-"""No silent second: what takes longer says what it is doing.
+"""Progress lines for whatever takes over a second.
 
 Whoever begins with something that may take long enters :class:`working` with a few words. That costs under a
 microsecond, for one thread looks at all of it, four times a second, while there is something to look at. What is under

@@ -23,7 +23,6 @@ from akx.cost.device_model import FORMATS, Figures, FormatCost
 
 __all__ = [
     "CALIBRATION_SCHEMA",
-    "UNKNOWN_FORMAT",
     "Calibration",
     "calibration_folder",
     "check_writable",
@@ -32,8 +31,6 @@ __all__ = [
 
 #: Version of the form of a file.
 CALIBRATION_SCHEMA = 1
-#: What is guessed of a format of which nobody knows what differing rows cost.
-UNKNOWN_FORMAT = FormatCost(0.0, 0.0)
 
 _KIND, _MACHINES = "machine", "machines"
 
@@ -183,7 +180,7 @@ def _read(path: Path) -> Calibration | None:
 
 def _figures(data: Any) -> Figures:
     formats = {
-        str(name): _format_cost(FORMATS.get(str(name), UNKNOWN_FORMAT), cost) for name, cost in data["formats"].items()
+        str(name): _format_cost(FORMATS.get(str(name), FORMATS["csr"]), cost) for name, cost in data["formats"].items()
     }
     known = {field.name for field in fields(Figures)} - {"formats", "last_level_bytes"}  # a newer akx may have more
     rest = {name: _price(value) for name, value in data.items() if name in known}

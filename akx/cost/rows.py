@@ -1,4 +1,4 @@
-"""What prices want to know of the rows of a matrix: uneven lengths, branches, entries of x that are far apart."""
+"""Row statistics for cost models: uneven lengths, branches, entries of x that are far apart."""
 
 from __future__ import annotations
 

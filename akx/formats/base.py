@@ -219,7 +219,7 @@ class Format:
 
     `arrays`: what the kernel takes; its class says which kernel that is. Has a field ``values``. `slot` (nnz,) array of
     unsigned integers, or None: ``values[slot] = data`` for CSR data; None where the slots are the entries themselves.
-    `align`: rows per unit: blocks of rows must begin at a multiple of it. `stored`: slots stored, padding included.
+    `align`: blocks of rows must begin at a multiple of so many rows. `stored`: slots stored, padding included.
     `unit`: rows that the kernel does at once: of a chunk, a slice; divides `align`.
     """
 

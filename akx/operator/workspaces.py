@@ -1,4 +1,4 @@
-"""Workspaces: what one call has done with and the next may take, for itself alone."""
+"""Scratch memory of calls: each is for one call at a time, and the next may take it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""The plan database: keys, records, layers, validation, export and import."""
+"""The plan database: keys, records, layers, validation, export and import.
+
+database, reader, lookup   `PlanDatabase`: what changes it, what lists it, which plan a key has
+key, record, trial, timing what is stored
+file, store, server        the SQLite file: its faults, its connection; a PostgreSQL server instead
+layout, tables             the SQL schema; its statements
+place                      the path or URL of a database
+layers, folder             read-only plans around it: of project, system and package; of one folder
+bundle, merge              plans as JSON text; what becomes of two plans for one key
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layout of the tables: what makes them, and what a file is that may be none of ours.
+"""The SQL schema of the tables, and whether a file is an akx database.
 
 Each layout has a number; `schema_version` has a row for each that the tables had, with the oldest layout whose readers
 understand it. All is plain SQL, for files and servers alike, in the transaction of a change: a process that is killed

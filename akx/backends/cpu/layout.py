@@ -39,9 +39,6 @@ __all__ = [
     "slots_before",
 ]
 
-#: Revisions of variants, where not 1 (:mod:`akx.backends.revisions`).
-REVISIONS: dict[str, int] = {}
-
 
 @dataclass(frozen=True)
 class Ordered:

@@ -1,6 +1,6 @@
 """y = A x for a range of rows of one block, one loop per layout: what every CPU schedule is made of.
 
-``product(m, w, x, y, first, last, shift)`` makes rows first <= i < last of the matrix laid out as `m`; `first` is a
+``product(m, w, x, y, first, last, shift, soon, lines)`` makes rows first <= i < last of the matrix `m`; `first` is a
 multiple of the format's `align`, `last` too or the number of rows. All vectors lie in one flat array `w`: entry j of x
 is w[x + j], entry i of y goes to w[y + i - shift]. (Slicing an array costs compiled code some 50 ns of reference
 counting, which a task of half a microsecond would feel.) Columns and rows of a matrix of stacked local blocks are

@@ -34,7 +34,7 @@ from akx.core.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import schedule_with
 from akx.core.plan import Plan
-from akx.cost.calibration import UNKNOWN_FORMAT, Calibration
+from akx.cost.calibration import Calibration
 from akx.cost.device_model import FORMATS, Figures, FormatCost
 from akx.cost.rows import branches, missed, surprises, uneven_rows
 from akx.plandb.record import now
@@ -163,13 +163,15 @@ def _priced(backend: str, foreseen: float) -> dict[str, FormatCost]:
     for variant in map(str, variants):
         if registry.variant_traits(backend, variant).asks_ahead:
             continue
-        plain, guess = first.replace(variant=variant), FORMATS.get(variant, UNKNOWN_FORMAT)
+        plain, guess = first.replace(variant=variant), _guess(backend, variant)
         timed[variant] = [(matrix, plain) for matrix in matrices]
-        if guess.uneven or guess.sorted:
-            changing = plain.replace(options={"sigma": _WINDOW}) if guess.sorted else plain
-            timed[variant] += [(uneven, changing), (even, plain)]
-        if guess.scattered:
-            timed[variant] += [(scattered, plain), (near, plain)]
+        changing = plain.replace(options={"sigma": _WINDOW}) if guess.sorted else plain
+        for wanted, pairs in (
+            (guess.uneven or guess.sorted, [(uneven, changing), (even, plain)]),
+            (guess.scattered, [(scattered, plain), (near, plain)]),
+        ):
+            if wanted and all(sweep.feasible(plan, matrix, device) is None for matrix, plan in pairs):
+                timed[variant] += pairs
     calls = [_call(matrix, plan) for pairs in timed.values() for matrix, plan in pairs]
     seconds = iter(_times(calls))
     found: dict[str, FormatCost] = {}
@@ -178,22 +180,30 @@ def _priced(backend: str, foreseen: float) -> dict[str, FormatCost]:
         slots = [sweep.padding(plan, matrix) * matrix.nnz for matrix, plan in pairs]
         sizes = np.array([(slots[i], float(matrices[i].n)) for i in range(2)])
         slot, row = (float(price) for price in np.linalg.solve(sizes, np.array(times[:2])))
-        cost = FormatCost(slot, max(row, 0.0))  # a row may cost nothing that a clock would show
-        guess = FORMATS.get(
-            variant, UNKNOWN_FORMAT
-        )  # where what differs took no longer, something has disturbed the rest
-        if guess.uneven:
-            more = (times[2] - times[3]) / surprises(uneven, 1, foreseen)
-            cost = replace(cost, uneven=more if more > 0 else guess.uneven)
-        elif guess.sorted:
-            more = (times[2] - times[3] - (slots[2] - slots[3]) * slot) / uneven.n
-            cost = replace(cost, sorted=more if more > 0 else guess.sorted)
-        if guess.scattered:
+        guess, ran = _guess(backend, variant), [matrix for matrix, _ in pairs]
+        cost = replace(guess, slot=slot, row=max(row, 0.0))  # a row may cost nothing that a clock would show
+        if uneven in ran:
+            more = times[2] - times[3] - (slots[2] - slots[3]) * slot
+            if guess.sorted and more > 0:  # else something has disturbed it: the guess stays
+                cost = replace(cost, sorted=more / uneven.n)
+            elif guess.uneven and (more > 0 or variant not in FORMATS):  # a new one may have no branch at their ends
+                cost = replace(cost, uneven=max(more, 0.0) / surprises(uneven, 1, foreseen))
+        if scattered in ran:
             far = scattered.nnz * (missed(scattered, device.l1_bytes) - missed(near, device.l1_bytes))
-            more = times[-2] - times[-1]
-            cost = replace(cost, scattered=more / far if far > 0 and more > 0 else guess.scattered)
+            more = times[-2] - times[-1] - (slots[-2] - slots[-1]) * slot
+            if far > 0 and more > 0:
+                cost = replace(cost, scattered=more / far)
         found[variant] = cost
     return found
+
+
+def _guess(backend: str, variant: str) -> FormatCost:
+    """What rows that differ may cost: of a variant that ``akx/cost`` does not know, what CSR or sliced ELL asks."""
+    if variant in FORMATS:
+        return FORMATS[variant]
+    traits, csr = registry.variant_traits(backend, variant), FORMATS["csr"]
+    differing = (0.0, FORMATS["sell"].sorted) if traits.sorts else (csr.uneven, 0.0)
+    return FormatCost(0.0, 0.0, *differing, csr.scattered if traits.has_columns else 0.0)
 
 
 def _plain(backend: str, k: int, threads: int) -> Plan:

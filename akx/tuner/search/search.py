@@ -1,4 +1,4 @@
-"""The search: from a space of plans to the one to keep.
+"""The loop of a search: baselines, sampled plans, run-off; from a space of plans to the one to keep.
 
 1. baseline      plain products in every variant that is not sure to be slower than others, natural order; the fastest
                  becomes the anchor of all timing

@@ -120,8 +120,8 @@ def tune(
         Called with a :class:`Progress` after each trial and phase. What it raises ends the tuning. Without one akx says
         itself how far it is, unless :func:`akx.progress` is off.
     space_filter : callable, optional
-        Plans for which it returns false are not tried (baselines always are). The database is then left alone, since a
-        plan from a part of the space is not the best plan.
+        Plans for which it returns false are not tried (plain products all are, and may win). The database is then
+        left alone, since a plan from a part of the space is not the best plan.
     settings : Settings, optional
         Everything else about the search; `trials`, `seconds` and `seed` override it where given.
     memory_budget : int or str, optional

@@ -1,14 +1,13 @@
 """The SpMV variants of the CPU, one format a module: its loops, what is asked of it, and what others must know of it.
 
-A new variant is a module here, imported and named in `_MODULES`, in the order in which ties are decided. It defines
+``CONTRIBUTING.md`` says how to add one. A module defines
 
 LAYOUTS : tuple of Layout
     The format with its loops, and other ways to go through it.
 VARIANTS : dict of str to VariantTraits
     By the name in plans; that of a layout, or with 16 behind it where columns are 16 bits wide.
 
-What a variant costs a core is in ``akx/cost/cpu.json`` once it was measured; without that, predictions do not
-offer it, and a search alone finds it.
+What a variant costs a core is in ``akx/cost/cpu.json``, or in a calibration; without both only a search finds it.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ __all__ = ["LAYOUTS", "VARIANTS", "Given", "Known", "Layout", "by_arrays", "inde
 
 _MODULES: tuple[ModuleType, ...] = (csr, sell, dia, bell, inode)
 _NARROW = "16"
+#: Revisions of variants, where not 1 (:mod:`akx.backends.revisions`).
+REVISIONS: dict[str, int] = {}
 
 
 def _with_costs(name: str, traits: VariantTraits) -> VariantTraits:

@@ -1,7 +1,8 @@
-"""What the programs of the CPU ask of a layout; each module beside has one, with its compiled loops.
+"""`Layout`, the base class of CPU variants; each module beside has one, with its compiled loops.
 
-``loop(m, w, x, y, first, last, shift, soon, lines)`` makes rows first <= i < last of the matrix laid out as `m`, as
-:func:`akx.backends.cpu.products.product` says; ``slot_of(m, row)`` is where the values of the unit of `row` begin.
+``loop(m, w, x, y, first, last, shift, soon, lines)`` makes rows first <= i < last of the matrix laid out as `m`
+(:mod:`akx.backends.cpu.products` says what the others are; `soon` and `lines` may be ignored, as `csr` does).
+``slot_of(m, row)`` is the slot where the values of the first unit (chunk, slice) begin that begins at `row` or later.
 """
 
 from __future__ import annotations
@@ -113,7 +114,11 @@ class Layout(ABC):
         """The format, with values of zero; the caller has asked :meth:`reason_against`."""
 
     def lay_out_zones(self, given: Given, begins: NDArray[np.int64]) -> Format:
-        """The same of local matrices, one below the other, each from one of these rows on."""
+        """The same of local matrices, one below the other: g has rows begins[g] to begins[g + 1], the last is the end.
+
+        Columns are numbered within a local matrix: that of row i itself is i - begins[g]. Rows up to the next multiple
+        of 64 are empty, and so may be whole units: they count against :meth:`room`.
+        """
         return self.lay_out(given)
 
     @abstractmethod
@@ -137,7 +142,10 @@ class Layout(ABC):
         return getattr(arrays, "start", None)
 
     def padding_reach(self, arrays: Any, columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """The least and the greatest column that each unit reads, padding included; None where padding reads none."""
+        """The least and the greatest column that each unit reads, padding included, each (units,).
+
+        None where padding reads only entries of x that its unit reads anyway.
+        """
         return None
 
 

@@ -1,4 +1,4 @@
-"""What a plan makes a GPU do, in bytes by tier, in cycles and in waits, so that any GPU has a price for it.
+"""Cost model of plans on any GPU: bytes by tier, cycles and waits.
 
 `traffic` knows the bytes that must move. On a GPU that alone does not tell plans apart: a row that is long waits for
 its own loads, lanes that have nothing to do issue all the same, and a step that everyone waits for has a price whatever

@@ -1,4 +1,4 @@
-"""Dense work on rows of vectors on the GPU: the twin of the host's vectors.py and blocks.py.
+"""Dense work on rows of vectors on the GPU: the twin of ``cpu/vectors/team_vectors.py``.
 
 An array of rows W (m, n) is a :class:`DeviceArray`; row i is ``W[i]``. Operations are kernels of ``vectors.cuh``, one
 pass over memory each, queued on the stream of all work; those that return numbers wait for them: the kernel's last

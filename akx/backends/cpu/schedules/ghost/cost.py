@@ -1,4 +1,4 @@
-"""What `ghost` on the CPU moves and computes, estimated from how far rows reach: the matrix with its ghost zones."""
+"""Cost model of `ghost` on the CPU, bytes and flops: the matrix with its ghost zones, by how far rows reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a `sweep` on the CPU moves and computes: k times the matrix and the vectors, unless a cache has all."""
+"""Cost model of `sweep` on the CPU, bytes and flops: k times the matrix and the vectors, unless a cache has all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a `wavefront` on the CPU moves and computes: the matrix once per pass, where the live front fits the cache."""
+"""Cost model of `wavefront` on the CPU, bytes and flops: the matrix once per pass where the live front fits a cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What plans of `resident` make a GPU do."""
+"""Cost model of `resident` on the GPU: bytes, cycles and waits of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The work of `sweep`, by variant. Of a power, for b start vectors at a time:
+"""Cost model of `sweep` on the GPU: bytes, cycles and waits of a power, by variant.
+
+For b start vectors at a time:
 
     transfers   stored bytes and b x (x read, y written); from L2 what is fetched twice, and the sectors of x gathered
     cycles      later warps x shuffles + loads of warps x b + lines that these ask L1 for

@@ -1,4 +1,4 @@
-"""The work of `wavefront`. Of a pass:
+"""Cost model of `wavefront` on the GPU: bytes and cycles of a pass.
 
     transfers   the matrix, one x and the results, once; through L2 nothing is read again
     cycles      steps x (what a step takes by itself + slices of a warp x (their own + slots))
