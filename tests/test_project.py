@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import itertools
 import json
@@ -76,6 +77,24 @@ def test_readme_opens_with_the_two_commands() -> None:
     commands = [line.split("#")[0].strip() for line in first.group(1).splitlines() if line.strip()]
     assert commands == ["make demo", "make test"]
     assert readme.count("<!-- answer:begin -->") == readme.count("<!-- answer:end -->") == 1
+
+
+def test_modules_and_functions_are_short_and_few_files_know_the_gpu() -> None:
+    """At most 400 lines in a module of akx, 80 in a function, and `cuda` in five files outside its backend."""
+    too_long, naming = [], []
+    paths = [path for path in (_ROOT / "akx").rglob("*") if path.suffix in (".py", ".json", ".cu", ".cuh")]
+    assert len(paths) > 300
+    for path in sorted(paths):
+        where, text = path.relative_to(_ROOT).as_posix(), path.read_text(encoding="utf-8")
+        if re.search(r"\bcuda\b", text) and not where.startswith("akx/backends/cuda/"):
+            naming.append(where)
+        if path.suffix == ".py":
+            functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+            lengths = [(f"{where}: {f.name}", (f.end_lineno or f.lineno) - f.lineno + 1, 80) for f in functions]
+            lengths.append((where, len(text.splitlines()), 400))
+            too_long += [f"{name} has {lines} lines of at most {most}" for name, lines, most in lengths if lines > most]
+    assert not too_long, "\n".join(too_long)
+    assert len(naming) <= 5, f"`cuda` is named in {len(naming)} files of at most 5: {', '.join(naming)}"
 
 
 def test_no_two_test_modules_have_one_name() -> None:

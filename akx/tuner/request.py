@@ -153,7 +153,49 @@ def _count(default: Any, flag: str, says: str, example: str, metavar: str | None
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """All that :func:`akx.tuner.tune` is asked for beside the matrix; its arguments say what the fields mean."""
+    """All that :func:`akx.tuner.tune` is asked for beside the matrix, and what follows from it.
+
+    Attributes
+    ----------
+    backend
+        Where there is a GPU, ``"auto"`` tunes for the host in a third of the time and for the GPU, with vectors in its
+        memory, in the rest, and keeps both plans.
+    seconds
+        A trial under way is finished. akx's own code is compiled before, once on a machine, on all cores, in as many
+        seconds at most.
+    retune
+        The plan that is there is measured as well, and stays unless the search runs to its end and finds a better one.
+        What earlier searches have tried is not tried again. A provisional plan, whose search was interrupted, disturbed
+        or had too little time, is searched on from in any case.
+    fresh
+        As `retune`, and everything is tried again. Without it a search goes on from the trials that the database has of
+        earlier ones for exactly this key, such as one that was killed; not where there is a `storage`, which has them.
+    callback
+        Without one akx says itself how far it is, unless :func:`akx.progress` is off.
+    space_filter
+        A plan from a part of the space is not the best plan: so the database is left alone.
+    memory_budget, fraction
+        Bytes, as a number or such as ``"512M"`` and ``"80GiB"``, vectors included; the smaller of the two counts. They
+        mean the backend of a GPU. Vectors are then at home in the host's memory, the baseline is plain products,
+        streamed or not, and the plan is kept for exactly this budget.
+    value_error
+        Plans for the GPU may store the entries in half the bytes where each is off by no more; see
+        :class:`akx.MatrixPowers`. By default that of the matrix where it is an :class:`akx.Matrix`, else 0: exact.
+        Results are judged by the error with which a plan stores these values. The best plan is kept for exactly this
+        allowance, beside that for exact values, which takes part in the search. No effect on the CPU, float32 and
+        complex64.
+    storage
+        Workers have a device each; the journal is in a shared directory. A plan that another worker on a device of the
+        same class has tried, or is at, is not tried here; budgets count what is tried here. Each worker has a run-off
+        of its own. A search that was broken off goes on where it was.
+    calls
+        For few, the baseline or the predicted plan is taken without a search. Where not even the predicted plan was
+        measured no plan is kept. A plan that was sought for few calls is sought again where more are to come.
+    record
+        Lines of JSON (:mod:`akx.tuner.trace.recording`). A recording of the same problem that is there already is
+        continued. Nothing is recorded where the plan comes from the database. A search that is recorded begins anew, as
+        with `fresh`.
+    """
 
     k: int = _count(8, "--k", "Number of powers; 8 by default.", "8")
     backend: str = _given("auto", "--backend", str, "Where to run; auto tries all there are.")

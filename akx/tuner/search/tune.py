@@ -84,74 +84,41 @@ def tune(
     record: str | os.PathLike[str] | None = None,
     fresh: bool = False,
 ) -> TuneResult:
-    """The best plan for a matrix on this machine: from the database, or by measuring.
+    """The best plan for a matrix on this machine, known or measured; :class:`akx.tuner.request.TuneRequest` says more.
 
     Parameters
     ----------
     matrix : scipy.sparse matrix or array of any format, shape (n, n), or Matrix
         The matrix, in the dtype that is to be tuned for.
-    k : int
-        Powers, at least 1.
-    basis : str
-        ``"monomial"``, ``"newton"`` or ``"chebyshev"``.
-    start_vectors : int
-        Start vectors per call, at least 1.
-    backend : str
-        ``"auto"`` or a backend's name. Where there is a GPU, ``"auto"`` tunes for the host in a third of the time and
-        for the GPU, with vectors in its memory, in the rest, keeps both plans and returns the faster.
+    k, start_vectors : int
+        Powers, and start vectors per call; each at least 1.
+    basis, backend : str
+        ``"monomial"``, ``"newton"`` or ``"chebyshev"``; a backend's name, or ``"auto"``: the host, and the GPU where
+        there is one, of which the faster plan is returned.
     threads : int, optional
         Most threads to use; a number other than the machine's cores is part of the plan's key.
-    trials : int, optional
-        Most trials (80).
-    seconds : float, optional
-        Most seconds of the search (30 for the host, 60 where there is a GPU to tune for); a trial under way is
-        finished. akx's own code is compiled before, once on a machine, on all cores, in as many seconds at most.
-    db : PlanDatabase or path, optional
-        Where plans are looked up and kept: the user's database by default; ``False`` does neither.
-    retune : bool
-        Search even where there is a plan, which is measured as well, and stays unless the search runs to its end and
-        finds a better one. What earlier searches have tried is not tried again. A provisional plan, whose search was
-        interrupted, disturbed or had too little time, is searched on from in any case.
-    seed : int, optional
-        Of start vectors and sampler (0).
-    name : str
-        What to call the matrix in the database.
+    trials, seconds, seed : int, float and int, optional
+        Most trials (80); most seconds of the search (30; 60 with a GPU); the seed of start vectors and sampler (0).
+    db, name : PlanDatabase or path, and str, optional
+        Where plans are looked up and kept (the user's by default; ``False``: nowhere), and the matrix's name there.
+    retune, fresh : bool
+        Search on even where there is a plan; and try again what earlier searches have tried.
     callback : callable, optional
-        Called with a :class:`Progress` after each trial and phase. What it raises ends the tuning. Without one akx says
-        itself how far it is, unless :func:`akx.progress` is off.
+        Called with a :class:`Progress` after each trial and phase. What it raises ends the tuning.
     space_filter : callable, optional
-        Plans for which it returns false are not tried (plain products all are, and may win). The database is then
-        left alone, since a plan from a part of the space is not the best plan.
+        Plans for which it returns false are not tried (plain products all are, and may win); the database is left alone.
     settings : Settings, optional
-        Everything else about the search; `trials`, `seconds` and `seed` override it where given.
-    memory_budget : int or str, optional
-        Bytes of the GPU's memory that a plan may take, vectors included, e.g. ``"512M"`` or ``"80GiB"``; it means the
-        backend of a GPU. Vectors are then at home in the host's memory, the baseline is plain products, streamed or
-        not, and the plan is kept for exactly this budget.
-    fraction : float, optional
-        The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
+        Everything else about the search; `trials`, `seconds`, `seed` and `calls` override it where given.
+    memory_budget, fraction : int or str, and float, optional
+        Bytes of the GPU's memory that a plan may take, e.g. ``"512M"``; or as a fraction of the matrix's bytes in CSR.
     value_error : float, optional
-        Largest relative error of a stored value, at least 0 and less than 1: plans for the GPU may store the entries in
-        half the bytes where each is off by no more; see :class:`akx.MatrixPowers`. By default that of `matrix` where it
-        is an :class:`akx.Matrix`, else 0: exact. Results are judged by the error with which a plan stores these values.
-        The best plan is kept for exactly this allowance, beside that for exact values, which takes part in the search.
-        No effect on the CPU, float32 and complex64.
+        Largest relative error of a stored value, at least 0 and less than 1; that of `matrix` by default, else 0.
     storage : str, path-like or optuna.storages.BaseStorage, optional
-        Where several workers share their trials, each with a device of its own: the path of a journal in a shared
-        directory, the URL of a PostgreSQL server, or a storage of Optuna. A plan that another worker on a device of
-        the same class has tried, or is at, is not tried here; budgets count what is tried here. Each worker has a
-        run-off of its own. A search that was broken off goes on where it was.
+        Where workers share their trials: a journal's path, the URL of a PostgreSQL server, or a storage of Optuna.
     calls : int, optional
-        How often the kernel will run, in all. No more time is then spent than further search could win in so many
-        calls: for few, the baseline or the predicted plan is taken without a search. Where not even the predicted plan
-        was measured no plan is kept. A plan that was sought for few calls is sought again where more are to come.
+        How often the kernel will run, in all: no more time is spent than so many calls could win.
     record : str or os.PathLike, optional
-        A file to which every trial is written as it ends, as lines of JSON (:mod:`akx.tuner.trace.recording`), for
-        :func:`akx.tuner.replay`. A recording of the same problem that is there already is continued. Nothing is
-        recorded where the plan comes from the database. A search that is recorded begins anew, as with `fresh`.
-    fresh : bool
-        As `retune`, and everything is tried again. Without it a search goes on from the trials that the database has of
-        earlier ones for exactly this key, such as one that was killed; not where there is a `storage`, which has them.
+        A file to which every trial is written as it ends, for :func:`akx.tuner.replay`.
 
     Returns
     -------
@@ -160,16 +127,12 @@ def tune(
 
     Raises
     ------
-    ArgumentError, ArgumentTypeError
-        An argument makes no sense.
-    MatrixError
-        The matrix is dense, not square, empty or not finite.
+    ArgumentError, ArgumentTypeError, MatrixError
+        An argument makes no sense; the matrix is dense, not square, empty or not finite.
     DatabaseError
         The database cannot be written, or the storage not be used; raised before any time is spent on tuning.
-    InfeasibleError
-        Not even a plain sweep works.
-    BudgetError
-        Nothing keeps within the memory budget; the message says the least that would do.
+    InfeasibleError, BudgetError
+        Not even a plain sweep works; nothing keeps within the memory budget (the message says the least that would do).
     KeyboardInterrupt
         Before anything was measured; later it ends the search and the best so far is kept.
     """

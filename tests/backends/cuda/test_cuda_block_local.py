@@ -25,7 +25,7 @@ from akx.backends.cuda.schedules.resident import schedule as resident
 from akx.backends.cuda.schedules.resident import search as resident_offers_search
 from akx.backends.cuda.value_compression.encodings import FULL, HALF, STORED, TABLE, table_bytes, way_of
 from akx.backends.cuda.variants.block_local import clusters
-from akx.backends.cuda.variants.block_local import cost as parts_work
+from akx.backends.cuda.variants.block_local import cost as block_local_cost
 from akx.backends.cuda.variants.block_local import program as parts
 from akx.backends.cuda.variants.block_local.layout import (
     ALONE,
@@ -681,7 +681,7 @@ def test_slots_in_registers_for_which_there_are_too_few(way: str, dtype: str, sl
     """Of 64 of a thread 34 are for other things: the rest are for slots held, those on their way, and a row."""
     matrix, device, shape = make("9-point", dtype), small_gpu(), Shape(1, 1, 1, 32, 1, slots)
     held = held_registers(shape, matrix.dtype, way)
-    assert parts_work._spilled(device, matrix, shape, 1, 1, way) == 8 * 1024 * min(spilled, held)
+    assert block_local_cost._spilled(device, matrix, shape, 1, 1, way) == 8 * 1024 * min(spilled, held)
 
 
 def h100(**changes: Any) -> CudaDevice:

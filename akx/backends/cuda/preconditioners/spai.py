@@ -108,39 +108,19 @@ def approximate_inverse(
     if matrix.nnz + n >= 2**32 or n >= 2**31 or (pattern is not None and pattern[1].size >= 2**32):
         raise InfeasibleError("the matrix is too large for the device", hint="use backend='cpu'")
     memory = cuda_device().memory_bytes // 4 if memory is None else memory
-    warps = -(-n * _WARP // _BLOCK)
-    count = np.uint32(n)
+    warps, count = _blocks_of_warps(n), np.uint32(n)
     say = told or (lambda part: None)
 
     # 1. A by rows and by columns
-    by_row, column = _numbers(matrix.indptr), _numbers(matrix.indices)
-    values = to_device(matrix.data)
-    say("copy A")
-    complex_sizes = np.abs(matrix.data.astype(np.complex128)) if kind.kind == "c" else None
-    sizes: Any = _NULL if complex_sizes is None else to_device(complex_sizes)
-    most = empty(n, np.float64)
-    _kernel("largest_sizes", kind).launch(warps, _BLOCK, [count, by_row, values, sizes, most, _NULL])
-    start, source = transpose.transposed(by_row, column, n)
-    row = transpose.take(transpose.rows_of(by_row, matrix.nnz), source)
-    values = transpose.take(values, source)
-    sizes = sizes if complex_sizes is None else transpose.take(sizes, source)
-    scale = empty(n, np.float64)
-    _kernel("largest_sizes", kind).launch(warps, _BLOCK, [count, start, values, sizes, _NULL, scale])
-
+    start, row, values, sizes, most, scale = _columns_of(matrix, say)
     say("columns of A")
 
     # 2. the pattern of M
     if pattern is None:
-        given = [count, start, row, values, sizes, most, np.float64(factor)]
-        kept_start = zeros(n + 1, np.uint32)
-        _kernel("keep_entries", kind).launch(warps, _BLOCK, [*given, kept_start, _NULL])
-        transpose.running_sums(kept_start)
-        kept = empty(int(kept_start.view(n, (1,)).get()[0]), np.uint32)
-        _kernel("keep_entries", kind).launch(warps, _BLOCK, [*given, kept_start, kept])
+        kept_start, kept = _large_entries(n, kind, [count, start, row, values, sizes, most, np.float64(factor)])
     else:
         kept_start, kept = _numbers(pattern[0]), _numbers(pattern[1])
-    del source, sizes, column
-
+    del sizes, most
     say("pattern")
 
     # 3. sizes of the local problems
@@ -150,7 +130,6 @@ def approximate_inverse(
     following = empty(n, np.uint64)
     _in_classes("measure_columns", kind, n, need, memory, [*where, kept_start, kept, n1, following])
     rows, columns = n1.get(), np.diff(kept_start.get())
-
     say("sizes")
 
     # 4. the local problems
@@ -160,7 +139,6 @@ def approximate_inverse(
     solving = [*where, values, scale, kept_start, kept, n1, tolerance, result, misfit, odd]
     _in_classes("solve_columns", kind, n, following, memory, solving)
     del values, row, start, where, solving
-
     say("local problems")
 
     # 5. the rows of M
@@ -177,6 +155,42 @@ def approximate_inverse(
     found = Inverse(indptr, indices, data.get(), misfit.get(), largest, lost, without)
     say("copy M")
     return found
+
+
+def _columns_of(matrix: Matrix, say: Callable[[str], object]) -> tuple[Any, ...]:
+    """A by columns: pointer, rows, values, their sizes (null where real); and the largest size of each row and column.
+
+    The largest of a column is rounded to the power of two that scales it.
+    """
+    n, kind, warps = matrix.n, matrix.dtype, _blocks_of_warps(matrix.n)
+    by_row, column = _numbers(matrix.indptr), _numbers(matrix.indices)
+    values = to_device(matrix.data)
+    say("copy A")
+    is_complex = kind.kind == "c"
+    sizes: Any = to_device(np.abs(matrix.data.astype(np.complex128))) if is_complex else _NULL
+    most, scale = empty(n, np.float64), empty(n, np.float64)
+    _kernel("largest_sizes", kind).launch(warps, _BLOCK, [np.uint32(n), by_row, values, sizes, most, _NULL])
+    start, source = transpose.transposed(by_row, column, n)
+    row = transpose.take(transpose.rows_of(by_row, matrix.nnz), source)
+    values = transpose.take(values, source)
+    sizes = transpose.take(sizes, source) if is_complex else _NULL
+    _kernel("largest_sizes", kind).launch(warps, _BLOCK, [np.uint32(n), start, values, sizes, _NULL, scale])
+    return start, row, values, sizes, most, scale
+
+
+def _large_entries(n: int, kind: np.dtype[Any], given: list[Any]) -> tuple[DeviceArray, DeviceArray]:
+    """Pointer and rows of the entries that the pattern of M has, counted first and then listed."""
+    start, warps = zeros(n + 1, np.uint32), _blocks_of_warps(n)
+    _kernel("keep_entries", kind).launch(warps, _BLOCK, [*given, start, _NULL])
+    transpose.running_sums(start)
+    kept = empty(int(start.view(n, (1,)).get()[0]), np.uint32)
+    _kernel("keep_entries", kind).launch(warps, _BLOCK, [*given, start, kept])
+    return start, kept
+
+
+def _blocks_of_warps(n: int) -> int:
+    """Blocks in which each of n rows or columns has a warp."""
+    return -(-n * _WARP // _BLOCK)
 
 
 def _in_classes(name: str, kind: np.dtype[Any], n: int, need: DeviceArray, memory: int, arguments: list[Any]) -> None:

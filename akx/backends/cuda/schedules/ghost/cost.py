@@ -9,7 +9,7 @@ import numpy as np
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.ghost import layout
 from akx.backends.cuda.variants.block_local.clusters import clusters_at_once, likely_closure_and_work
-from akx.backends.cuda.variants.block_local.cost import Cut, fixed_bytes, parts_work
+from akx.backends.cuda.variants.block_local.cost import Cut, block_local_work, fixed_bytes
 from akx.backends.cuda.variants.block_local.layout import shared_limit
 from akx.backends.cuda.variants.block_local.shapes import filled_rows, results_apart, shape_of
 from akx.core.errors import InfeasibleError
@@ -36,7 +36,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     at_once, passes = clusters_at_once(plan, device), -(-plan.k // plan.k_per_pass)
     cut, count = _likely_cut(plan, matrix, device)
     waves, used = -(-count // at_once), min(count, at_once) * cluster
-    found = parts_work(
+    found = block_local_work(
         matrix,
         device,
         plan.k,

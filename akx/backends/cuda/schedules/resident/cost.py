@@ -10,7 +10,7 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.resident import layout
 from akx.backends.cuda.value_compression.encodings import way_of
 from akx.backends.cuda.variants import diagonals, diagonals_cost
-from akx.backends.cuda.variants.block_local.cost import Cut, likely_cut_of, natural_cut, parts_work
+from akx.backends.cuda.variants.block_local.cost import Cut, block_local_work, likely_cut_of, natural_cut
 from akx.backends.cuda.variants.block_local.shapes import is_staged, results_apart, shape_of
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -36,7 +36,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         return diagonals_cost.work(plan, matrix, device, vectors)
     plan = layout.storable(plan, matrix, device)
     shape, per_sm, depth = shape_of(plan), plan.typed.blocks_per_sm, plan.typed.depth
-    return parts_work(
+    return block_local_work(
         matrix,
         device,
         plan.k,

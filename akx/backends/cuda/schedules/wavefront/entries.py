@@ -242,7 +242,7 @@ def _fill(
     last_strip: int,
 ) -> None:
     """All arrays, of strips from one to another."""
-    parts, blocks, lanes, held, slices, ring, most, itemsize = sizes
+    parts, blocks, lanes, held, slices, ring, _, itemsize = sizes
     n = indptr.shape[0] - 1
     per_slice = 32 // lanes
     room = slices * per_slice
@@ -255,31 +255,13 @@ def _fill(
         for b in range(blocks):
             for t in range(group[b * parts + s], group[b * parts + s + 1]):
                 local[rows[t]] = (b % ring * room + t - group[b * parts + s]) * itemsize
-        # What others publish, by block and then by where it is published.
-        found = foreign[begins[s] : begins[s + 1]]
-        keys = np.empty(found.size, np.int64)
-        for t in range(found.size):
-            j = found[t]
-            keys[t] = np.int64(block[j]) * base[parts] + base[np.int64(part[j])] + place[j]
-        order = np.argsort(keys)
-        last, number = np.int64(-1), 0
-        for t in order:
-            node = found[t]
-            its = np.int64(block[node])
-            number = number + 1 if its == last else 0
-            last = its
-            nodes[its * parts + s, 4 + room + number] = node
-            halo[its * parts + s, number] = base[np.int64(part[node])] + place[node]
-            local[node] = (ring * room + its % ring * most + number) * itemsize
+        _fill_halo(s, foreign[begins[s] : begins[s + 1]], part, block, place, base, sizes, nodes, halo, local)
         for b in range(blocks):
             g = b * parts + s
-            own_at = b % ring * room
-            meta[g, 0] = near_first[g]
-            meta[g, 1] = near_first[g + 1] - near_first[g]
+            own_at, near = b % ring * room, near_first[g]
+            meta[g, 0], meta[g, 1] = near, near_first[g + 1] - near
             nodes[g, 0], nodes[g, 1] = meta[g, 0], meta[g, 1]
-            meta[g, 2] = own_at
-            meta[g, 3] = group[g + 1] - group[g]
-            near = near_first[g]
+            meta[g, 2], meta[g, 3] = own_at, group[g + 1] - group[g]
             for r in range(room):
                 meta[g, nodes_at + r] = 0xFFFFFFFF
                 meta[g, places_at + r] = np.uint32(0xFFFF0000) | np.uint32((own_at + r) * itemsize)
@@ -306,9 +288,7 @@ def _fill(
                         lane = r + per_slice * part_lane
                         for q in range(held + more):
                             e = q * lanes + part_lane
-                            column = mine
-                            if e < length:
-                                column = np.int64(local[indices[begin_row + e]])
+                            column = np.int64(local[indices[begin_row + e]]) if e < length else mine
                             if q < held:
                                 at = columns_at + (sl * pairs + q // 2) * 32 + lane
                                 meta[g, at] |= np.uint32(column << (16 * (q % 2)))
@@ -319,3 +299,34 @@ def _fill(
                                 if e < length:
                                     entry[held_total + (near + q - held) * 32 + lane] = begin_row + e + 1
                 near += more
+
+
+@njit(cache=True, nogil=True)
+def _fill_halo(
+    s: int,
+    found: NDArray[np.int64],
+    part: NDArray[np.uint32],
+    block: NDArray[np.uint32],
+    place: NDArray[np.int64],
+    base: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    nodes: NDArray[np.uint32],
+    halo: NDArray[np.uint32],
+    local: NDArray[np.uint32],
+) -> None:
+    """What strip s reads of others, by block and then by where it is published."""
+    parts, _, lanes, _, slices, ring, most, itemsize = sizes
+    room = slices * (32 // lanes)
+    keys = np.empty(found.size, np.int64)
+    for t in range(found.size):
+        j = found[t]
+        keys[t] = np.int64(block[j]) * base[parts] + base[np.int64(part[j])] + place[j]
+    last, number = np.int64(-1), 0
+    for t in np.argsort(keys):
+        node = found[t]
+        its = np.int64(block[node])
+        number = number + 1 if its == last else 0
+        last = its
+        nodes[its * parts + s, 4 + room + number] = node
+        halo[its * parts + s, number] = base[np.int64(part[node])] + place[node]
+        local[node] = (ring * room + its % ring * most + number) * itemsize

@@ -33,7 +33,7 @@ from akx.formats.block_local import SLICE, WARP, Shape
 from akx.partition.cuts import even_cuts_of
 from akx.partition.halo import halo_sizes
 
-__all__ = ["Cut", "fixed_bytes", "likely_cut_of", "natural_cut", "parts_work", "slots_per_slice"]
+__all__ = ["Cut", "block_local_work", "fixed_bytes", "likely_cut_of", "natural_cut", "slots_per_slice"]
 
 _COST = coefficients("cuda", "block_local")
 
@@ -118,7 +118,7 @@ def fixed_bytes(cut: Cut, shape: Shape, k: int, vectors: int, size: int, *, shar
     return fixed
 
 
-def parts_work(
+def block_local_work(
     matrix: Matrix,
     device: CudaDevice,
     k: int,
@@ -138,42 +138,22 @@ def parts_work(
     partial: float | None = None,
     staged: bool = False,
 ) -> Work:
-    """The work of k steps of parts.
+    """The work of k steps of parts, for `resident` and `ghost`.
 
-    Parameters
-    ----------
-    vectors, together : int
-        Start vectors, and how many of them at a time.
-    per_sm : int
-        Parts on a multiprocessor.
-    shared : bool
-        x is in shared memory.
-    depth : int
-        Steps from one exchange to the next; 0 where there is none.
-    keep : float
-        Bytes that L2 is asked to keep.
-    passes, waves : int
-        Launches for the k steps; sets of parts one after another.
-    way : str
-        What values are stored as.
-    scattered : bool
-        Rows of a part lie as far apart in the results as the columns of a row do.
-    partial : float, optional
-        Bytes that L2 moves in the time in which it takes a result that shares a sector with no other of its warp.
-    staged : bool
-        Results come in the order of rows through a stage.
+    `vectors`, `together`: start vectors, and how many of them at a time. `per_sm`: parts on a multiprocessor. `shared`:
+    x is in shared memory. `depth`: steps from one exchange to the next; 0 where there is none. `keep`: bytes that L2 is
+    asked to keep. `passes`, `waves`: launches for the k steps; sets of parts one after another. `way`: what values are
+    stored as. `scattered`: rows of a part lie as far apart in the results as the columns of a row do. `partial`: bytes
+    that L2 moves in the time in which it takes a result that shares a sector with no other of its warp. `staged`:
+    results come in the order of rows through a stage.
     """
     size, groups = matrix.dtype.itemsize, ceil(vectors / together)
     slots, slices = _slots(matrix, shape, cut)
     mean = float(slots.sum() / max(slices.sum(), 1.0))
     long = ceil(widest(matrix, shape.bc) / shape.lanes)
-    held = np.minimum(slices, shape.held_slices * shape.warps)
-    area = shape.br * shape.bc * together
-    least = multiply_cycles(device, matrix.dtype)
-    each, each_held = (area * max(one * size / 8.0, least) for one in (_COST.values_cycles, _COST.held_values_cycles))
-    rounds = slices / shape.warps
-    in_registers = held * shape.held_slots
-    spent = np.maximum(slots - held * min(mean, shape.held_slots), 0.0) * each + in_registers * each_held
+    held, rounds = np.minimum(slices, shape.held_slices * shape.warps), slices / shape.warps
+    held_filled = held * min(mean, shape.held_slots)
+    spent = _multiplying_cycles(device, matrix, shape, together, slots - held_filled, held * shape.held_slots)
     cycles = waves * per_sm * float((spent + slices * _COST.slice_cycles).max(initial=0.0))
     chain = (long + np.maximum(rounds - 1.0, 0.0) * mean) * (
         _COST.shared_wait_cycles if shared else _COST.global_wait_cycles
@@ -183,13 +163,12 @@ def parts_work(
         waited = waited + cut.halo * shape.bc * together / (WARP * shape.warps) * _COST.halo_wait_cycles
     bytes_of_slot = float(slot_bytes(shape, matrix.dtype, way))
     limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
-    nodes = _nodes(matrix, shape.bc).rows
     fixed = fixed_bytes(cut, shape, k, together, size, shared=shared) + table_bytes(matrix, way)
     if staged:
         fixed += stage_bytes(matrix, shape.bc, device.sms * per_sm, together)
     room = np.maximum(limit - fixed, 0.0)
-    rest = np.maximum(slots * bytes_of_slot - room - held * min(mean, shape.held_slots) * bytes_of_slot, 0.0)
-    count = 1.0 if cut.first is not None else nodes / float(cut.own[0])
+    rest = np.maximum(slots * bytes_of_slot - room - held_filled * bytes_of_slot, 0.0)
+    count = 1.0 if cut.first is not None else _nodes(matrix, shape.bc).rows / float(cut.own[0])
     far = read = float(rest.sum()) * count
     stored = float(slots.sum()) * count * bytes_of_slot
     kept = min(far, keep, _COST.kept_cache_share * device.l2_bytes)
@@ -198,8 +177,7 @@ def parts_work(
     if staged:
         gathered += (1.0 + 2.0 / k) * matrix.n * _COST.staged_result_bytes * size / 8.0 * together
     elif scattered:
-        each_result = _COST.partial_result_bytes if partial is None else partial
-        gathered += gathered_share(matrix) ** _COST.partial_result_exponent * matrix.n * each_result * together
+        gathered += _scattered_bytes(matrix, together, partial)
     if far > 0.0:
         far += _spilled(device, matrix, shape, per_sm, together, way) * per_sm * device.sms
     steps, exchanges = float(k * groups), (ceil(k / depth) if depth else 0) * groups
@@ -207,13 +185,10 @@ def parts_work(
     chain = chain + waiting * (far / max(stored, 1.0)) / _ahead(shape) * _COST.slots_wait_cycles
     beside = steps * waves * float(chain.max(initial=0.0)) + exchanges * float(waited.max(initial=0.0))
     cached = in_cache(stored + 2.0 * vector, device)
+    # What comes in each step is not loaded besides; what is read once a call stays longer than that.
+    loaded = (1.0 - in_cache(_COST.loaded_bytes_share * stored, device)) * max(stored - read, 0.0)
     return Work(
-        # What comes in each step is not loaded besides; what is read once a call stays longer than that.
-        loaded_bytes=passes
-        * (
-            (1.0 - in_cache(_COST.loaded_bytes_share * stored, device)) * max(stored - read, 0.0)
-            + (1.0 - cached) * vector * cut.closure
-        ),
+        loaded_bytes=passes * (loaded + (1.0 - cached) * vector * cut.closure),
         memory_bytes=steps * (far - kept + (2.0 if staged else 1.0) * vector * (1.0 - cached)),
         cache_bytes=steps * (far + (2.0 if depth else 1.0) * vector + gathered) + passes * (stored + vector),
         cycles=steps * cycles,
@@ -223,6 +198,29 @@ def parts_work(
         launches=float(passes),
         barriers=float(exchanges),
     )
+
+
+def _multiplying_cycles(
+    device: CudaDevice,
+    matrix: Matrix,
+    shape: Shape,
+    together: int,
+    slots: NDArray[np.float64],
+    held: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Cycles of the products of each part in a step, of `slots` that are read and of those that registers hold."""
+    area, least = shape.br * shape.bc * together, multiply_cycles(device, matrix.dtype)
+    each, each_held = (
+        area * max(one * matrix.dtype.itemsize / 8.0, least) for one in (_COST.values_cycles, _COST.held_values_cycles)
+    )
+    found: NDArray[np.float64] = np.maximum(slots, 0.0) * each + held * each_held
+    return found
+
+
+def _scattered_bytes(matrix: Matrix, together: int, each: float | None) -> float:
+    """Bytes that L2 moves in the time in which it takes the results of a step one by one."""
+    each = _COST.partial_result_bytes if each is None else each
+    return float(gathered_share(matrix) ** _COST.partial_result_exponent * matrix.n * each * together)
 
 
 def _ahead(shape: Shape) -> int:
