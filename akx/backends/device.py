@@ -1,4 +1,4 @@
-"""What is known of a device, whatever its backend: the base class of its facts."""
+"""The base class of facts of a device, whatever its backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What solvers do with vectors, on whatever backend: the base class of its vector work.
+"""The base class of vector work: what solvers do with vectors, on whatever backend.
 
 Vectors are rows of C-contiguous (m, n) arrays in the memory of the backend. Where work on them is queued
 (:attr:`Vectors.on_device`) they are none of NumPy's arrays, and solvers take the queues at the end; else they are.

@@ -1,4 +1,4 @@
-"""No garbage collection for a while: where the clock runs, or where freed memory would spoil a recording."""
+"""Garbage collection switched off for a while: where a clock runs, or freed memory would spoil a recording."""
 
 from __future__ import annotations
 

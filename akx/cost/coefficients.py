@@ -1,4 +1,4 @@
-"""What a count costs on a device: one data file a backend, which `python -m benchmarks.prices` writes.
+"""Prices of counts, one data file a backend, which `python -m benchmarks.prices` writes.
 
 ``BACKEND.json`` has ``sections``, one for each part of the cost models. A section has its ``values``, whose keys end in
 their unit, what they ``means``, when they were ``fitted``, for which ``device`` and on which ``matrices``, and the

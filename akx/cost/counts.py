@@ -1,4 +1,4 @@
-"""What cost models of plans count: bytes by tier, flops, cycles, chains of loads, launches and barriers."""
+"""`Work`, the counts of a cost model: bytes by tier, flops, cycles, chains of loads, launches and barriers."""
 
 from __future__ import annotations
 

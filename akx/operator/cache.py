@@ -1,4 +1,4 @@
-"""What stays prepared between calls, for :func:`akx.matrix_powers` and for solvers, and by what rule it is fresh.
+"""The cache of prepared operators between calls, and by what rule it is fresh.
 
 An operator is kept for a matrix object of the caller's, its *owner*, while that lives, and is found again by what was
 asked for. It is fresh where

@@ -1,4 +1,4 @@
-"""What a plan is keyed by, so that no stale plan is ever used, and what it was made with, by which it may be aged.
+"""`PlanKey`, by which no stale plan is ever used; and what a plan was made with, by which it may be aged.
 
 A plan holds for one pattern, dtype, index type, basis kind, k, number of start vectors, class of device, and for the
 revisions of its schedule and its variant (:mod:`akx.backends.revisions`). All are fields of :class:`PlanKey`; a lookup

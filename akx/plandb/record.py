@@ -1,4 +1,4 @@
-"""What is stored of a winning plan: its figures and where they come from.
+"""`PlanRecord`, what is stored of a winning plan: its figures and where they come from.
 
 A record is frozen, checked when made, and equal to itself after a round trip through JSON or the database: floats are
 kept to the last bit.

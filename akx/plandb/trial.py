@@ -1,4 +1,4 @@
-"""What is stored of a trial: every sample of its time and how it ended, so that a later search goes on from it."""
+"""`TrialRecord`, what is stored of a trial: every sample of its time and how it ended, for later searches."""
 
 from __future__ import annotations
 

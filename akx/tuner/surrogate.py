@@ -1,4 +1,4 @@
-"""What plans that nobody has tried may take: the traffic models, corrected by what was measured.
+"""Estimated seconds of plans that nobody has tried: the traffic models, corrected by what was measured.
 
 A traffic model is wrong, but its errors are alike for plans that are alike. So the logarithm of the error is a Gaussian
 process over the choices, and every timed trial says something of all other plans::

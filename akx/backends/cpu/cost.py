@@ -1,4 +1,4 @@
-"""What plans of the CPU store, read and multiply: the counts that their cost models are made of."""
+"""Counts for cost models of the CPU: what plans store, read and multiply."""
 
 from __future__ import annotations
 

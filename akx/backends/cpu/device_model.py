@@ -1,4 +1,4 @@
-"""What the memories of a host can do, guessed from its cores and caches, and measured; what its formats cost a core.
+"""Bandwidths of a host's memories, guessed from its cores and caches, and measured; what formats cost a core.
 
 Reading is timed on one buffer a thread, all threads at once, best of five.
 """

@@ -1,4 +1,4 @@
-"""Why a plan of the CPU cannot be prepared, where it cannot: its order of the rows, its variant, its options."""
+"""Reasons why a plan of the CPU cannot be prepared: its order of the rows, its variant, its options."""
 
 from __future__ import annotations
 

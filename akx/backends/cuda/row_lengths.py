@@ -1,4 +1,4 @@
-"""What rows tell by their lengths and ends, on the device: their order in sliced ELL, slots, numbers for cost models.
+"""Row statistics by lengths and ends, on the device: order in sliced ELL, slots, numbers for cost models.
 
 All are those that the host finds (:mod:`akx.formats.sell`, :mod:`akx.formats.pcsr`), to the bit; the kernels are those
 of ``lengths.cuh``. :func:`measured` has all that prices ask of rows in one pass, of which the host reads 160 bytes.

@@ -1,4 +1,4 @@
-"""What a search tries first.
+"""The first plans that a search tries.
 
 1. given      plans that somebody wants tried
 2. like       plans that like devices have for this very problem (:mod:`akx.tuner.candidates.warm_start`)

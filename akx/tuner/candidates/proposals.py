@@ -1,4 +1,4 @@
-"""What to try next: the initial plans (:mod:`akx.tuner.candidates.initial_candidates`), then those of the search.
+"""The next plan to try: the initial plans (:mod:`akx.tuner.candidates.initial_candidates`), then those of the search.
 
 The search asks in turn, every other time for what may be expected to gain most of all that is one or two choices from
 the best plans (:mod:`akx.tuner.surrogate`). Between these it asks for a neighbour of the best plan (hill climbing: one

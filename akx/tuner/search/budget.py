@@ -1,4 +1,4 @@
-"""What a search may spend: trials, and seconds, of which the run-off and what follows it keep a reserve.
+"""The budget of a search: trials, and seconds, of which the run-off and what follows it keep a reserve.
 
 Where the user says how often the kernel will run, the seconds are bounded by what further search could win::
 

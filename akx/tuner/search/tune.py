@@ -106,7 +106,7 @@ def tune(
     callback : callable, optional
         Called with a :class:`Progress` after each trial and phase. What it raises ends the tuning.
     space_filter : callable, optional
-        Plans for which it returns false are not tried (plain products all are, and may win); the database is left alone.
+        Plans for which it returns false are not tried (plain products all are, and may win); no database is used.
     settings : Settings, optional
         Everything else about the search; `trials`, `seconds`, `seed` and `calls` override it where given.
     memory_budget, fraction : int or str, and float, optional

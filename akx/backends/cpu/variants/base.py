@@ -60,7 +60,7 @@ class Given:
 
 
 class Layout(ABC):
-    """A format with its loop: what a variant is, but for the width of its indices.
+    """A format with its loop: what a variant is, but for the width of its indices, which `Given.bits` has.
 
     `name`: of the variant; that with 16-bit indices is called by it and 16. `arrays`: of :attr:`Format.arrays`, by
     which compiled code knows the layout. `loop`, `slot_of`: to be compiled. `loop_of_complex`: for complex values,

@@ -1,1 +1,1 @@
-"""What a plan makes a GPU do, and what a GPU can do at most."""
+"""Cost model of plans on any GPU (`model`), and measured rates of one (`rates`)."""

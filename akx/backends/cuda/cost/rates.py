@@ -1,4 +1,4 @@
-"""What the memories of a GPU and its link to the host can do at most, measured: bytes a second.
+"""Measured bandwidths of a GPU's memories and of its link to the host, bytes a second.
 
 Its memory is timed with copies. They say little of caches: within L2 they take longer than reading does, and they never
 come near shared memory. So two kernels read the same data again and again (``rates.cu``). The link is timed with

@@ -1,4 +1,4 @@
-"""What there is one of in a process, made at its first use by whichever thread comes first."""
+"""Objects of which a process has one, made at their first use by whichever thread comes first."""
 
 from __future__ import annotations
 

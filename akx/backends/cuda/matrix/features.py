@@ -1,4 +1,4 @@
-"""What prices ask of a pattern beside the lengths of its rows, on the device.
+"""Pattern statistics for cost models, beside the lengths of rows, on the device.
 
 All are the numbers that the host finds, to the bit: counts in 64 bits, whatever the order of threads. The kernels are
 those of ``features.cuh``. The host is told these counts alone, a few numbers for each part of the matrix.

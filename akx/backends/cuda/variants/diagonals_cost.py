@@ -1,4 +1,4 @@
-"""What a plan by diagonals makes a GPU do, and whether its parts fit."""
+"""Cost model of plans by diagonals on the GPU, and whether their parts fit."""
 
 from __future__ import annotations
 

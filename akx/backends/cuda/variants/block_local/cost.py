@@ -1,4 +1,4 @@
-"""The work of `resident` and `ghost`. Of a step, for the busiest of the parts:
+"""Cost model of `resident` and `ghost` on the GPU: bytes, cycles and waits of a step, for the busiest of the parts.
 
     cycles      slots x values in one x cycles of 32 values + slices x cycles of one, of all parts on a multiprocessor
     chain       slots of the longest warp x latency of x + halo / threads x latency of L2 + flags of neighbours
