@@ -21,6 +21,7 @@ from akx.core.errors import ArgumentError, CompileError, brief
 
 __all__ = [
     "check_numba",
+    "closed",
     "code_folder",
     "is_loaded",
     "is_writable",
@@ -109,7 +110,7 @@ class _WhenCalled:
                 names[name] = other.compiled
         signature, options = self._asked
         # At once, where there is a signature.
-        found = numba.njit(*signature, **options, no_cfunc_wrapper=True)(self._function)
+        found = numba.njit(*signature, **options, **closed(), no_cfunc_wrapper=True)(self._function)
         if names.get(own) is self:
             names[own] = found
         self._compiled = found
@@ -128,6 +129,11 @@ def load_numba() -> Any:
     """Numba, imported with all that its first function needs, and no more (:mod:`akx.core.numba_import`)."""
     import_module("akx.core.numba_import")
     return sys.modules["numba"]
+
+
+def closed() -> dict[str, Any]:
+    """Options of :func:`numba.njit` for machine code that is the same to run however it came (``numba_compiler``)."""
+    return {"pipeline_class": import_module("akx.core.numba_compiler").ClosedCompiler}
 
 
 def check_numba() -> None:

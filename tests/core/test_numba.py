@@ -180,6 +180,28 @@ def test_a_function_is_compiled_when_it_is_called_with_those_that_it_calls() -> 
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_machine_code_calls_what_was_compiled_into_it() -> None:
+    """No symbol of an inner function is weak: then the process would choose among those of all that call it."""
+    script = """
+from llvmlite.binding import Linkage
+from akx.core.numba_jit import njit
+exec("def inner(x):\\n" + 200 * "    x = x * x - 0.5 / x\\n" + "    return x")
+inner = njit(cache=False)(inner)
+@njit(cache=False)
+def outer(x): return inner(x) - inner(1 / x)
+@njit(cache=False)
+def outermost(x): return outer(x) + inner(x + 1)
+outermost(0.3)
+for function in inner, outer, outermost:
+    own = function.compiled if hasattr(function, "compiled") else function
+    (made,) = own.overloads.values()
+    linkages = {one.name: one.linkage for one in made.library.get_defined_functions()}
+    assert set(linkages.values()) <= {Linkage.external, Linkage.internal}, linkages
+    assert any("inner" in name and linkages[name] is Linkage.internal for name in linkages) is (function is not inner)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_schedules_of_a_gpu_are_declared_without_numba() -> None:
     script = (
         "import sys, akx.operator.planner\n"

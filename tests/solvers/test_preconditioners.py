@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -115,6 +118,32 @@ def test_the_bits_do_not_depend_on_threads_or_memory() -> None:
         assert np.array_equal(one.M.indices, other.M.indices)
     with pytest.raises(BudgetError, match="local problem of column"):
         spai(A, 0.9, memory=64)
+
+
+def test_the_bits_do_not_depend_on_whether_it_is_compiled_already(tmp_path: Path) -> None:
+    """A process that compiles it, one that finds the code on the disk, and one that compiled other quotients before."""
+    before = """
+from akx.core.numba_jit import njit
+@njit(cache=False, error_model="numpy")
+def quotient(x, y): return x / y
+quotient(1j, 2j)
+"""
+    script = """
+import hashlib
+import numpy as np, scipy.sparse as sp
+from akx.solvers.preconditioners import spai
+line = sp.diags_array([-1.0, 2.1, -1.0], offsets=[-1, 0, 1], shape=(30, 30))
+A = sp.kron(line, sp.eye_array(30)) + sp.kron(sp.eye_array(30), line)
+A = sp.csr_array(A + 1j * sp.diags_array([0.3, -0.3], offsets=[1, -1], shape=A.shape))
+print(hashlib.sha256(spai(A, pattern=abs(A) @ abs(A), backend="cpu").M.data.tobytes()).hexdigest())
+"""
+    found = []
+    for code, folder in ((script, tmp_path / "one"), (script, tmp_path / "one"), (before + script, tmp_path / "other")):
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
+        done = subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True, text=True)
+        assert list(folder.rglob("columns.solve_columns-*.nbc"))
+        found.append(done.stdout)
+    assert len(set(found)) == 1, found
 
 
 def test_it_does_not_depend_on_scale_and_survives_extremes() -> None:

@@ -12,12 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from akx.core.numba_jit import load_numba
+from akx.core.numba_jit import closed, load_numba
 
 __all__ = ["FLAGS", "compile_for", "jit", "jit_inner", "jit_into", "jit_sums", "source_hash"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _numba = load_numba()
+_CLOSED = closed()
 
 #: Products and sums may be contracted to fused multiply-adds. Sums keep the order the kernels give them: left to itself
 #: the compiler turns the rows of CSR into gathers, which made them 1.3 times slower than four plain sums (Zen 4).
@@ -62,7 +63,7 @@ def compile_for(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Non
 
 def _compile(function: _F, flags: frozenset[str], **options: Any) -> _F:
     options |= {"nogil": True, "cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-    compiled = _numba.njit(fastmath=set(flags), **options)(function)
+    compiled = _numba.njit(fastmath=set(flags), **options, **_CLOSED)(function)
     index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if index is not None and hasattr(index, "_source_stamp"):
         index._source_stamp = (index._source_stamp, source_hash())

@@ -5,7 +5,8 @@ of A reach (thesis, fig. 5.1). A(I, J), of shape (n1, n2), is gathered into a de
 and factorised by Householder reflections, which are applied to e_k at once: Q is never formed.
 
 Flops of a column: 2 n2^2 (n1 - n2/3). Bytes: the columns J of A, read once, and a workspace of n1 n2 numbers. All
-functions release the GIL; a column is computed by one thread in one order: its bits do not depend on threads.
+functions release the GIL; a column is computed by one thread in one order: its bits do not depend on threads. Nor do
+they on whether the code was compiled here or before (:mod:`akx.core.numba_compiler`).
 """
 
 from __future__ import annotations
