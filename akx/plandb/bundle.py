@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any, NoReturn, TypeVar
 from akx.core.atomic_files import write_in_one_step
 from akx.core.errors import DatabaseError, FileFormatError, PlanError, brief
 from akx.core.process import user_folder
+from akx.plandb.old_plans import as_of_today, records_of_file
 from akx.plandb.record import PlanRecord, now
 from akx.plandb.timing import SolverTiming
 
@@ -109,8 +111,8 @@ def bundle_text(records: Iterable[PlanRecord], timings: Iterable[SolverTiming] =
 def parse_bundle(text: str | bytes, source: str = "bundle", *, fingerprint: str | None = None) -> Bundle:
     """Read the text of a bundle; given a fingerprint, of its plans those under it, and nothing of the others.
 
-    A record that is not valid is in its ``problems``. Raises :class:`FileFormatError` where the text is no bundle, or
-    one of a newer schema.
+    A record from before revisions becomes one of today; one that is not valid is in ``problems``. Raises
+    :class:`FileFormatError` where the text is no bundle, or one of a newer schema.
     """
     expected = f'a JSON object with "akx": "{_KIND}" and "schema": {BUNDLE_SCHEMA}'
     what = f"{source} is not a bundle of plans"
@@ -138,10 +140,10 @@ def parse_bundle(text: str | bytes, source: str = "bundle", *, fingerprint: str 
                 continue
             try:
                 yield parse(data)
-            except (PlanError, TypeError) as error:
+            except (PlanError, TypeError, KeyError, ValueError, AttributeError) as error:
                 problems.append(f"{kind} {number}: {error}")
 
-    records = tuple(parsed("record", PlanRecord.from_json, listed))
+    records = tuple(parsed("record", lambda data: PlanRecord.from_json(as_of_today(data)), listed))
     timings = tuple(parsed("timing", SolverTiming.from_json, timed))
     created, description = (str(content.get(name, "")) for name in ("created", "description"))
     return Bundle(records, tuple(problems), created, description, timings)
@@ -154,11 +156,18 @@ def _is_under(fingerprint: str, data: Any) -> bool:
 
 
 def read_bundle(path: Path) -> Bundle:
-    """:func:`parse_bundle` of a file. Raises :class:`FileFormatError` where it is none, or cannot be read."""
+    """:func:`parse_bundle` of a file, or the plans of a plan database of layout 1 to 3.
+
+    Raises :class:`FileFormatError` where it is neither, or cannot be read.
+    """
     try:
+        if (old := records_of_file(path)) is not None:
+            return parse_bundle(json.dumps({"akx": _KIND, "schema": BUNDLE_SCHEMA, "records": old}), str(path))
         text = path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from error
+    except sqlite3.Error as error:
+        raise FileFormatError(f"plan database cannot be read: {error}", found=str(path)) from error
     return parse_bundle(text, str(path))
 
 

@@ -21,6 +21,7 @@ from akx.core.errors import DatabaseError
 from akx.plandb.record import now
 
 __all__ = [
+    "OLDEST",
     "PLAN_COLUMNS",
     "POSTGRES",
     "SCHEMA_VERSION",
@@ -84,7 +85,7 @@ def check_layout(found: Inspection, place: object, *, to_write: bool = False) ->
     if found.version > SCHEMA_VERSION and (to_write or found.oldest_reader > SCHEMA_VERSION):
         age, hint = "a newer", "upgrade akx, or use another with --db PATH or AKX_DB"
     elif 0 < found.version < OLDEST:
-        age, hint = "an older", "move it away, and the next akx tune makes a fresh one; or use --db PATH or AKX_DB"
+        age, hint = "an older", "move it away and import its plans (akx plans import FILE), or use --db PATH or AKX_DB"
     else:
         return
     expected, what = f"layout {OLDEST} or {SCHEMA_VERSION}", f"layout {found.version} in {place}"

@@ -1,8 +1,9 @@
-"""The layouts of the tables: layout 4 is read and brought to the present one, others are refused with a word."""
+"""The layouts of the tables: layout 4 is read and brought to the present one, of others plans are imported."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from akx.core.errors import DatabaseError
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, TrialRecord, layout, store
+from akx.core.errors import DatabaseError, FileFormatError
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, TrialRecord, aged, layout, stale_fields, store
+from akx.plandb import key as keys
 from akx.plandb.key import search_key
 
 from .samples import make_key, make_plan, make_record, make_timing
@@ -237,3 +239,56 @@ def test_a_file_that_another_process_is_making_is_not_taken_for_a_foreign_one(tm
     assert not one.in_transaction
     one.close()
     other.close()
+
+
+#: By k, why plans of the data are aged where sources of `sweep` are taken for those of the newest, and Numba is 0.68.
+_AGES = {
+    2: ["other kernel sources", "numba 0.60, now 0.68"],
+    3: [],
+    4: [],
+    5: ["other kernel sources"],
+}
+
+
+@pytest.mark.parametrize("form", ["file of layout 3", "file of layout 1", "bundle"])
+def test_plans_from_before_there_were_revisions_are_imported(
+    tmp_path: Path, revise: Any, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    revise("cpu/sweep", tokens="f" * 16, equal=("fb5168568f6728b2", "3efd3770805b3a88"))
+    monkeypatch.setattr(keys, "_releases", lambda backend: {"numba": "0.68.1"})
+    bundle = path = _DATA / "plans_schema_1.json"
+    if form != "bundle":
+        path = tmp_path / "old.sqlite"
+        connection = sqlite3.connect(path, isolation_level=None)
+        if form == "file of layout 3":
+            connection.executescript((_DATA / "plans_layout_3.sql").read_text())
+        else:
+            connection.executescript(
+                "PRAGMA application_id = 1634433136;"
+                "CREATE TABLE schema_version (version INTEGER PRIMARY KEY, oldest_reader INTEGER, applied TEXT);"
+                "INSERT INTO schema_version VALUES (1, 1, '');"
+                "CREATE TABLE plans (id TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, record TEXT NOT NULL)"
+            )
+            for record in json.loads(bundle.read_text())["records"]:
+                connection.execute("INSERT INTO plans VALUES (?, 'f', ?)", (record["id"], json.dumps(record)))
+            connection.execute("INSERT INTO plans VALUES ('bad', 'f', '{\"key\": 1')")
+        connection.close()
+    before = path.read_bytes()
+    with PlanDatabase(tmp_path / "new.sqlite", layers=()) as database:
+        report = database.import_(path, skip_invalid=True)
+        assert report.added == 4
+        assert len(report.invalid) == (form == "file of layout 1")
+        assert {record.key.k: aged(record) for record in database.list()} == _AGES
+        assert [record.created[:7] for record in database.list() if record.key.k == 5] == ["2024-02"], "the newest"
+        for record in database.list():
+            assert stale_fields(record) == []
+            assert database.find(record.key).record == record
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_today_is_no_bundle(of_layout_4: Path, tmp_path: Path) -> None:
+    with (
+        PlanDatabase(tmp_path / "new.sqlite", layers=()) as database,
+        pytest.raises(FileFormatError, match="not a bundle"),
+    ):
+        database.import_(of_layout_4)
