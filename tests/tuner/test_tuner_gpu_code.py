@@ -224,7 +224,7 @@ def test_as_many_processes_as_can_be_spared(
     with precompiling(line, 4, 1, H100, wanted=True) as work:
         assert (0 if work is None else work.count) == count
         if work is not None:
-            assert work.wait(20.0) == len(list(notes.iterdir())) == 7
+            assert work.wait(20.0) <= len(list(notes.iterdir())) == 7  # some may have come before it waited
 
 
 def test_what_is_done_is_not_done_again(line: Matrix, notes: Path, host: Callable[..., None]) -> None:
