@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, NoReturn, TypeVar
 from akx.core.atomic_files import write_in_one_step
 from akx.core.errors import DatabaseError, FileFormatError, PlanError, brief
 from akx.core.process import user_folder
+from akx.plandb.file import SQLITE_ERRORS
 from akx.plandb.old_plans import as_of_today, records_of_file
 from akx.plandb.record import PlanRecord, now
 from akx.plandb.timing import SolverTiming
@@ -140,7 +140,7 @@ def parse_bundle(text: str | bytes, source: str = "bundle", *, fingerprint: str 
                 continue
             try:
                 yield parse(data)
-            except (PlanError, TypeError, KeyError, ValueError, AttributeError) as error:
+            except (PlanError, TypeError) as error:
                 problems.append(f"{kind} {number}: {error}")
 
     records = tuple(parsed("record", lambda data: PlanRecord.from_json(as_of_today(data)), listed))
@@ -166,7 +166,7 @@ def read_bundle(path: Path) -> Bundle:
         text = path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from error
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         raise FileFormatError(f"plan database cannot be read: {error}", found=str(path)) from error
     return parse_bundle(text, str(path))
 

@@ -22,6 +22,7 @@ from akx.core.errors import AkxWarning, DatabaseError, shown
 from akx.core.fork_safety import lock_file, unlock_file
 
 __all__ = [
+    "MAGIC",
     "SQLITE_ERRORS",
     "USELESS_HINT",
     "PlanDatabaseWarning",
@@ -39,7 +40,8 @@ __all__ = [
 
 _ELSEWHERE = "pass --db PATH or set AKX_DB to a file in a writable directory"
 USELESS_HINT = "the next akx tune sets it aside and makes a fresh one; or use another with --db PATH or AKX_DB"
-_MAGIC = b"SQLite format 3\0"
+#: What a file of SQLite begins with.
+MAGIC = b"SQLite format 3\0"
 #: What a query can raise: the text of SQLite's own message may come from the damaged file and not be UTF-8.
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 
@@ -125,10 +127,10 @@ def is_foreign(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as stream:
-            start = stream.read(len(_MAGIC))
+            start = stream.read(len(MAGIC))
     except OSError:
         return False  # SQLite will say why
-    return bool(start) and start != _MAGIC
+    return bool(start) and start != MAGIC
 
 
 def make_parent(path: Path) -> None:
