@@ -163,7 +163,7 @@ class DeviceCalls:
                 stream.wait_for(ready_on)
             brings_memory = interchange.brings_memory(answer)
             if found.is_recordable:
-                program = cast(Any, found)  # a program, or what stands in the place of one
+                program: Any = found  # a program, or what stands in the place of one
                 work = program.work_of(block, powers, coefficients)
                 stream.submit(work if around is None else around(work, *_places(block, powers), False))
                 if not brings_memory:  # V says of itself that it is ready on the legacy stream

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from akx.core.lazy_names import lazy_names
 
 _NAMES = {
     "device.callers": "is_captured library_of stream_of",
@@ -16,9 +15,4 @@ _NAMES = {
 }
 _HOMES = {name: f"akx.backends.cuda.{home}" for home, names in _NAMES.items() for name in names.split()}
 
-
-def __getattr__(name: str) -> Any:
-    """From its home, which is imported when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(__name__, _HOMES)

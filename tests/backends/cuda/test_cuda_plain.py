@@ -26,8 +26,9 @@ from test_tiers import steps
 
 import akx
 from akx import Basis, Matrix
+from akx.backends.cuda import caller_arrays
 from akx.backends.cuda.csr import plain
-from akx.backends.cuda.device import callers, interchange, memory
+from akx.backends.cuda.device import interchange, memory
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray
 from akx.backends.cuda.device.pool import MemoryPool
@@ -232,7 +233,7 @@ def test_start_vectors_on_the_device_have_their_answer_there(
     monkeypatch.setattr(interchange, "_check_device", lambda _: None)
     monkeypatch.setattr(OverflowWatch, "look_on_device", lambda *_: None)
     captured: list[bool] = []
-    monkeypatch.setattr(callers, "is_captured", lambda _: bool(captured))
+    monkeypatch.setattr(caller_arrays, "is_captured", lambda _: bool(captured))
     A, x = matrix(), start(float, vectors)
     there = interchange.DeviceView(memory.to_device(np.ascontiguousarray(x.T)), x.shape, (8, 480)[: x.ndim])
     for _ in range(3):
