@@ -26,6 +26,7 @@ from akx.operator.start_vectors import is_matrix_there, is_on_device
 from akx.solvers.arguments import check_count, place_of
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg import MOST
+from akx.solvers.equilibration import equilibration
 from akx.solvers.host_fallback import TOO_MUCH, answer_in_kind, callback_in_kind, of_host
 from akx.solvers.monitor import Watched
 from akx.solvers.pilot import Pilot
@@ -38,8 +39,8 @@ from akx.solvers.system import Answer
 
 __all__ = ["Auto", "answer_by", "families_for", "solve"]
 
-#: In the cache of a matrix, what :func:`families_for` has found.
-_FAMILIES = "akx.solvers.families"
+#: In the cache of a matrix, what :func:`families_for` has found, and whether it is Hermitian.
+_FAMILIES, _HERMITIAN = "akx.solvers.families", "akx.solvers.hermitian"
 #: Steps without an answer after which bicgstab gives way to gmres, where there is no `maxiter`.
 _PATIENCE = 10_000
 
@@ -172,6 +173,17 @@ class Auto(SolverPair):
         self.total: SolveStats | None = None
         self.in_steps = self.maxiter is not None  # a limit is one of steps, of gmres too
         self.has_no_solution = False
+        self._equilibrate()
+
+    def _equilibrate(self) -> None:
+        """Where the caller has no M and rows differ in size, scale by a diagonal."""
+        found = None
+        if self.options["M"] is None:
+            found = equilibration(self.matrix, hermitian=_hermitian(self.matrix))
+        if found is not None:
+            self.options["M"], why = found
+            self.guess = self.b if isinstance(self.guess, str) else self.guess  # his M b is b
+            self.notes.append(f"auto: scaled by the diagonal first, as {why}")
 
     def solve(self) -> tuple[Any, int, SolveStats]:
         """x, info, and the record of all methods."""
@@ -278,9 +290,15 @@ def families_for(matrix: Matrix) -> tuple[list[str], str]:
     return found
 
 
+def _hermitian(matrix: Matrix) -> bool:
+    if _HERMITIAN not in matrix.cache:
+        matrix.cache[_HERMITIAN] = is_hermitian(matrix)
+    return bool(matrix.cache[_HERMITIAN])
+
+
 def _families_for(matrix: Matrix) -> tuple[list[str], str]:
     diagonal = matrix.diagonal()
-    if is_hermitian(matrix):
+    if _hermitian(matrix):
         if diagonal.real.min() > 0:
             return ["cg", "gmres"], "the matrix is Hermitian with a positive diagonal"
         return ["gmres"], "the matrix is Hermitian, but not positive definite"

@@ -290,9 +290,10 @@ class Solver:
         if name == "auto":
             auto = Auto(self._matrix, b, None, {**options, "M": self.M}, self._special, None, self._settled)
             name = auto.solver_of(auto.families()[0][0])[0]
+            options["M"] = M if self.M is not None else auto.options["M"]
         steps = _STEPS
-        if name.startswith("ca_"):
-            options["M"], steps = self.M, _MOST_STEPS  # a foreign one is refused there
+        if name.startswith("ca_"):  # a foreign one is refused there
+            options["M"], steps = options["M"] if self.M is None else self.M, _MOST_STEPS
         call_solver(name, self._matrix, b, None, options, self._special, Watched(None, _Begun(steps)))
 
 

@@ -1,0 +1,95 @@
+"""Scaling first: a diagonal M for a matrix whose rows differ in size, which costs a pass and often saves all.
+
+    M = D^-1,    d_i = a_ii,    and where a_ii is zero or tiny, beside the entries a_ij of its row,
+
+    d_i = max_j |a_ij| |a_ji| / |d_j|    over the rows j that have a diagonal, or max_j sqrt(|a_ij| |a_ji|),
+
+the first being what the diagonal of a Schur complement would be: the scale of a pressure in a saddle point. For a
+Hermitian A all d_i are made positive, as a Hermitian method asks for (van der Sluis 1969: of all diagonals this is
+within a factor n of the one with the least condition). Exact values, not powers of two: the steps saved by rounding
+nothing in A are fewer than those lost by a diagonal between 1 and 2 (memplus: 950 products of bicgstab against 1640).
+
+Reads the diagonal; where some of it is missing, A and its transpose once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from akx.core.matrix import Matrix
+from akx.solvers.symmetry import real_diagonal
+
+__all__ = ["equilibration", "spread"]
+
+#: Rows that differ in size by no more than this factor are left as they are.
+_EVEN = 10.0
+#: A diagonal entry below this part of the largest sqrt(|a_ij| |a_ji|) of its row is none to scale by.
+_TINY = 1e-6
+_KEY = "akx.solvers.equilibration"
+
+
+def spread(diagonal: NDArray[Any]) -> float:
+    """The largest modulus over the least; 1 of nothing."""
+    sizes = np.abs(diagonal)
+    return float(sizes.max() / sizes.min()) if sizes.size and sizes.min() > 0 else 1.0
+
+
+def equilibration(matrix: Matrix, *, hermitian: bool) -> tuple[Any, str] | None:
+    """The preconditioner that scales a matrix, and why; None where its rows are of one size, or beyond all range.
+
+    A :class:`akx.solvers.preconditioners.jacobi.Jacobi` of a diagonal without zeros, made once for a matrix.
+    """
+    if _KEY not in matrix.cache:
+        matrix.cache[_KEY] = _equilibration(matrix, hermitian=hermitian)
+    found: tuple[Any, str] | None = matrix.cache[_KEY]
+    return found
+
+
+def _equilibration(matrix: Matrix, *, hermitian: bool) -> tuple[Any, str] | None:
+    diagonal = real_diagonal(np.array(matrix.diagonal()))
+    with np.errstate(all="ignore"):
+        missing = 0
+        if diagonal.all() and (ratio := spread(diagonal)) <= _EVEN:
+            return None
+        diagonal, missing = _completed(matrix.to_scipy(), diagonal)
+        diagonal = np.abs(diagonal).astype(diagonal.dtype) if hermitian else diagonal
+        ratio, inverse = spread(diagonal), 1 / diagonal
+        is_usable = np.isfinite(inverse).all() and np.all(inverse) and np.isfinite(1 / inverse).all()
+    if ratio <= _EVEN or not is_usable:
+        return None
+    from akx.solvers.preconditioners.jacobi import Jacobi  # with SciPy's operators, which few solves need
+
+    why = f"rows differ in size by a factor of {ratio:.0e}"
+    why += f", {missing} of them without a diagonal entry to scale by" * bool(missing)
+    return Jacobi(diagonal, "symmetric" if hermitian else "right", ()), why
+
+
+def _completed(A: Any, diagonal: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """The diagonal with other values where there is none of use; how many these are."""
+    sizes = np.abs(diagonal)
+    moduli = sp.csr_array((np.abs(A.data), A.indices, A.indptr), shape=A.shape)
+    both = moduli.multiply(moduli.T.tocsr())
+    mean = np.sqrt(_largest(both))
+    mean = np.where(mean > 0, mean, _largest(moduli))
+    lacks = ~(sizes > _TINY * mean) & (mean > 0)
+    if not lacks.any():
+        return np.where(diagonal == 0, 1, diagonal).astype(diagonal.dtype), int(np.count_nonzero(diagonal == 0))
+    with_one = np.where(lacks | (sizes == 0), 0, 1 / np.where(sizes > 0, sizes, 1))
+    schur = _largest(sp.csr_array(both @ sp.diags_array(with_one)))
+    other = np.where(schur > 0, schur, mean)
+    found = np.where(lacks, other, diagonal)
+    return np.where(found == 0, 1, found).astype(diagonal.dtype), int(np.count_nonzero(lacks | (diagonal == 0)))
+
+
+def _largest(A: Any) -> NDArray[Any]:
+    """The largest entry of each row of a matrix without negative ones; 0 of none."""
+    A = sp.csr_array(A)
+    found = np.zeros(A.shape[0])
+    held = np.flatnonzero(np.diff(A.indptr))
+    if held.size:
+        found[held] = np.maximum.reduceat(A.data, A.indptr[held])
+    return found
