@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from akx.solvers.ca_gmres import ca_gmres
     from akx.solvers.cg import cg
     from akx.solvers.gmres import gmres
+    from akx.solvers.minres import minres
     from akx.solvers.solver import Solver
     from akx.solvers.stats import SolveStats
     from akx.solvers.tuning import SolverTuning, tune_for
@@ -34,6 +35,7 @@ __all__ = [
     "ca_gmres",
     "cg",
     "gmres",
+    "minres",
     "solve",
     "tune_for",
 ]

@@ -186,10 +186,11 @@ def check_count(
 def check_hermitian(M: Any, method: str) -> None:
     """Raise ArgumentError for a preconditioner of akx that is known not to be Hermitian."""
     if getattr(M, "hermitian", True) is False:
+        classic = f"{method[3:]} with " if method.startswith("ca_") else ""
         raise ArgumentError(
             f"M is not Hermitian, which {method} needs",
             found=type(M).__name__,
-            hint=f"{'cg with ' * (method == 'ca_cg')}spai(A, symmetric=True), or another method: gmres, bicgstab",
+            hint=f"{classic}spai(A, symmetric=True), or another method: gmres, bicgstab",
         )
 
 

@@ -2,8 +2,9 @@
 
 The family:
 
-    Hermitian (real: symmetric), no diagonal entry <= 0     cg, then gmres where it is not positive definite after all
-    Hermitian otherwise, skew-symmetric                     gmres
+    Hermitian (real: symmetric), no diagonal entry <= 0     cg, then minres where it is not positive definite after all
+    Hermitian otherwise                                     minres, then gmres, as above
+    skew-symmetric                                          gmres
     any other                                               bicgstab, then gmres
 
 Hermitian is meant up to rounding errors (:mod:`akx.solvers.symmetry`). A method that does not get there hands its x on
@@ -76,8 +77,9 @@ def solve(
         ``"auto"`` or the name of a backend: where b is. With ``"auto"``, a system that is too much for the GPU is
         solved on the CPU, which a note says; x is of b's kind all the same.
     method : str
-        ``"auto"``, or the name of a solver: ``"cg"``, ``"ca_cg"``, ``"gmres"``, ``"ca_gmres"``, ``"bicgstab"``,
-        ``"ca_bicgstab"``. With ``"auto"`` the name of what was taken, last where there were several, is in the record.
+        ``"auto"``, or the name of a solver: ``"cg"``, ``"ca_cg"``, ``"minres"``, ``"gmres"``, ``"ca_gmres"``,
+        ``"bicgstab"``, ``"ca_bicgstab"``. With ``"auto"`` the name of what was taken, last where there were several, is
+        in the record.
     maxiter : int, optional
         With a named method SciPy's meaning: most steps, for gmres and ca_gmres most restart cycles; 10 n by default.
         With ``"auto"``, where it is not known beforehand which method it will be, most steps of all methods together, a
@@ -212,7 +214,7 @@ class Auto(SolverPair):
     def families(self) -> tuple[list[str], str]:
         """The families to try, best first, and why."""
         families, why = families_for(self.matrix)
-        if "cg" in families and getattr(self.options["M"], "hermitian", True) is False:
+        if "minres" in families and getattr(self.options["M"], "hermitian", True) is False:
             return ["bicgstab", "gmres"], "the preconditioner is not Hermitian"
         return families, why
 
@@ -300,8 +302,8 @@ def _families_for(matrix: Matrix) -> tuple[list[str], str]:
     diagonal = matrix.diagonal()
     if _hermitian(matrix):
         if diagonal.real.min() > 0:
-            return ["cg", "gmres"], "the matrix is Hermitian with a positive diagonal"
-        return ["gmres"], "the matrix is Hermitian, but not positive definite"
+            return ["cg", "minres", "gmres"], "the matrix is Hermitian with a positive diagonal"
+        return ["minres", "gmres"], "the matrix is Hermitian, but not positive definite"
     if not diagonal.any() and matrix.features.value_symmetry == "skew":  # features are dear
         return ["gmres"], "the matrix is skew-symmetric"
     return ["bicgstab", "gmres"], "the matrix is not Hermitian"

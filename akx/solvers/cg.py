@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from akx.core.errors import PlanError
 from akx.solvers.arguments import check_count, check_hermitian
@@ -100,13 +100,25 @@ def cg(
     return iterate(system, V, limit, return_stats, lambda: _iteration(system, V, limit))
 
 
+class Recurrence(Protocol):
+    """What makes the steps of a solve; `norm` is that of the residual by the recurrence."""
+
+    norm: float
+
+    def begin(self, norm: float) -> str:
+        """Begin at the residual r, whose norm is known; why that cannot be, or nothing."""
+
+    def failed(self, why: str, otherwise: tuple[int, str]) -> tuple[int, str]:
+        """info and reason of a solve that ended without an answer: after a breakdown, or as `otherwise` says."""
+
+
 #: Who makes the steps of a solve; one or several of them, or why there can be no more; what takes those that have been
 #: queued, so that vectors are as the record says; what is done before directions begin anew; notes in the end.
-Iteration = tuple[Steps, Callable[[], str], Callable[[], None], Callable[[], object], Callable[[], list[str]]]
+Iteration = tuple[Recurrence, Callable[[], str], Callable[[], None], Callable[[], object], Callable[[], list[str]]]
 
 
 def iterate(system: System, V: Rows, limit: int, return_stats: bool, make_iteration: Callable[[], Iteration]) -> Answer:
-    """Steps on V = [p, w, r, x, ...] until the true residual is small enough, at most `limit`.
+    """Steps on V = [.., w, r, x, ...] until the true residual is small enough, at most `limit`.
 
     The residual of the recurrence drifts from b - A x. When it meets the tolerance the true one is computed; where that
     is larger it takes the other's place and the directions begin anew.

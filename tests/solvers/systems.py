@@ -25,9 +25,14 @@ def nonsymmetric(n: int = 300, dtype: Any = float) -> sp.csr_array:
     return sp.csr_array(A.astype(dtype))
 
 
+def is_of_hermitian(name: str) -> bool:
+    """Whether a solver is for Hermitian matrices alone."""
+    return name.endswith(("cg", "minres"))
+
+
 def fitting(name: str, n: int = 300, dtype: Any = float) -> sp.csr_array:
     """A matrix that the solver is meant for."""
-    return spd(n, dtype) if name.endswith("cg") else nonsymmetric(n, dtype)
+    return spd(n, dtype) if is_of_hermitian(name) else nonsymmetric(n, dtype)
 
 
 def rhs(n: int, dtype: Any = float, seed: int = 0) -> np.ndarray:

@@ -107,7 +107,7 @@ def test_guess_zero_and_callback(name: str) -> None:
     assert np.shape(seen[-1]) == (() if name.endswith("gmres") else (80,))
 
 
-@pytest.mark.parametrize("name", ["cg", "gmres", "bicgstab"])
+@pytest.mark.parametrize("name", ["cg", "minres", "gmres", "bicgstab"])
 def test_a_foreign_preconditioner_with_one_buffer_and_a_guess_of_mb(name: str) -> None:
     A, b, buffer = fitting(name, 80), rhs(80), np.empty(80)
     M = LinearOperator(A.shape, lambda v: np.multiply(0.3, v, out=buffer), dtype=float)
