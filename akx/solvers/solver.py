@@ -271,7 +271,7 @@ class Solver:
         if name == "chebyshev":
             return make(matrix, threads=threads, db=self._places["db"])
         method = families_for(matrix)[0][0] if self.method == "auto" else self.method
-        return make(matrix, symmetric=method in ("cg", "ca_cg"), threads=threads, backend=self._places["backend"])
+        return make(matrix, symmetric=method.endswith(("cg", "minres")), threads=threads, backend=self._places["backend"])
 
     def _answer(
         self, b: Any, x0: Any, options: dict[str, Any], callback: Callable[[Any], object] | None
