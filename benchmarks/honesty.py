@@ -274,13 +274,15 @@ def _call(
         special |= {"s": int(rng.integers(1, 13)), "basis": str(rng.choice(["newton", "chebyshev", "monomial"]))}
     words += [f"{name}={value}" for name, value in special.items()]
     name = str(rng.choice(["auto", "auto", *SOLVERS]))
-    updates = rng.random() < 0.5
+    updates, recycle = rng.random() < 0.5, 0
+    if name in ("auto", "gmres") and rng.random() < 0.5:
+        recycle = int(rng.integers(1, 25))
 
     def call() -> tuple[Any, int]:
         if method == "Solver":
-            words.append(f"of {name}{', updated' * updates}")
+            words.append(f"of {name}, recycle={recycle}{', updated' * updates}")
             own = {**options, "maxiter": _CYCLES if name.endswith("gmres") else _MOST}
-            solver = Solver(A if not updates else A.dtype.type(2) * A, name, M)
+            solver = Solver(A if not updates else A.dtype.type(2) * A, name, M, recycle=recycle)
             if updates:
                 solver(b, **own)
                 solver.update_values(A)

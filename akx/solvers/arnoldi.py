@@ -55,6 +55,10 @@ class Arnoldi:
         """
         return None
 
+    def add(self, y: NDArray[Any], update: Rows) -> None:
+        """update (n,) += sum_j y[j] W[j]."""
+        self.ortho.work.add(y, update)
+
     def step(self, j: int, stop: int) -> tuple[NDArray[Any], float]:
         """Row j + 1 from row j: its inner products with those before, and the length that was left, as of ``append``.
 

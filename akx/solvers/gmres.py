@@ -311,7 +311,7 @@ class Cycles:
             with stats.phase("vectors"):
                 update = system.rows(1)[0]
                 update[:] = 0
-                arnoldi.ortho.work.add(y, update)
+                arnoldi.add(y, update)
             if solution is not None:
                 update = solution(update)
             with stats.phase("vectors"):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from akx.backends.selection import HOST, array_backend, backend_of
+from akx.backends.vectors import MOST_ROWS
 from akx.core.arguments import unknown_name
 from akx.core.errors import ArgumentError, MatrixError
 from akx.core.fork_safety import ForkSafeLock
@@ -24,8 +25,9 @@ from akx.operator.cache import Cache
 from akx.operator.lookup import kept_by
 from akx.operator.matrix_values import same_pattern
 from akx.operator.start_vectors import is_matrix_there
-from akx.solvers.arguments import place_of
+from akx.solvers.arguments import check_count, place_of
 from akx.solvers.auto import Auto, answer_by, families_for, solve
+from akx.solvers.gcro_dr import Recycled
 from akx.solvers.monitor import Watch, Watched
 from akx.solvers.registry import SOLVERS
 from akx.solvers.solver_pair import Settled, call_solver
@@ -58,6 +60,11 @@ class Solver:
         :mod:`akx.solvers.preconditioners` makes of A, here and anew in :meth:`update_values`.
     restart, s, basis, plan, callback_type
         Of the methods that have them; ``"auto"`` has the first three. By default as for the method.
+    recycle : int
+        Of gmres: that many vectors, up to 64, which a solve has found to slow it down are kept, with their images, for
+        the next solves and taken out of these (GCRO-DR, :mod:`akx.solvers.gcro_dr`); with :meth:`update_values` too,
+        for as many products. 10 to 20 suit most sequences. With ``"auto"`` the method is gmres then. M has to be
+        linear. 0, the default: each solve is by itself.
     threads, db, backend
         As for every solver.
     tune : str, optional
@@ -111,6 +118,7 @@ class Solver:
         basis: str = "auto",
         plan: Plan | None = None,
         callback_type: str | None = "pr_norm",
+        recycle: int = 0,
         threads: int | None = None,
         db: Any = None,
         backend: str = "auto",
@@ -128,7 +136,18 @@ class Solver:
                     hint="tune them beforehand: akx.tune, or `akx tune`",
                 )
         special = {"restart": restart, "s": s, "basis": basis, "plan": plan, "callback_type": callback_type}
-        _check_options(method, {name: value for name, value in special.items() if value != _USUAL[name]})
+        recycle = check_count("recycle", recycle, least=0, most=MOST_ROWS)
+        given = {name: value for name, value in special.items() if value != _USUAL[name]}
+        _check_options(method, given)
+        if recycle:
+            if method not in ("auto", "gmres"):
+                raise ArgumentError(
+                    f"{method} recycles no vectors",
+                    expected="recycle=0, or the method 'gmres'",
+                    found=f"recycle={recycle}",
+                    hint=f"Solver(A, 'gmres', recycle={recycle})",
+                )
+            _check_options("gmres", given)
         places = {"threads": threads, "db": db, "backend": backend}
         is_there = backend != HOST and is_matrix_there(A)
         if is_there:
@@ -136,14 +155,22 @@ class Solver:
         matrix = Matrix.from_any(A, value_error=0.0)
         if is_there:
             backend_of(array_backend()).expect(matrix)
-        self._begin(matrix, method, M, special, places, tune)
+        self._begin(matrix, method, M, special, places, tune, recycle)
         with self._lock:
             self._prepare()
 
     def _begin(
-        self, matrix: Matrix, method: str, M: Any, special: dict[str, Any], places: dict[str, Any], tune: str | None
+        self,
+        matrix: Matrix,
+        method: str,
+        M: Any,
+        special: dict[str, Any],
+        places: dict[str, Any],
+        tune: str | None,
+        recycle: int = 0,
     ) -> None:
         self.method, self._special, self._places = method, special, places
+        self._recycled = Recycled(recycle)
         self._lock, self._cache = ForkSafeLock(), Cache(is_bounded=False, tune=tune)
         self._version = 0
         self._settled: Settled = {}
@@ -153,6 +180,7 @@ class Solver:
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
             asked = {"special": self._special, "places": self._places, "tune": self._cache.tune}
+            asked |= {"recycle": self._recycled.most}
             return {"matrix": self._matrix, "method": self.method, "M": self._name or self.M, **asked}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -168,8 +196,8 @@ class Solver:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held: the matrix in every type used, what its pattern told, and all that was prepared so far."""
-        return max(self._cache.nbytes, self._matrix.nbytes)
+        """Bytes held: the matrix in every type used, what its pattern told, all that was prepared or is recycled."""
+        return max(self._cache.nbytes, self._matrix.nbytes) + self._recycled.nbytes
 
     def __repr__(self) -> str:
         matrix = self._matrix
@@ -259,6 +287,7 @@ class Solver:
     def _take(self, matrix: Matrix, M: Any) -> None:
         """Have new values, and another M."""
         self._version += 1
+        self._recycled.version = self._version
         self._matrix, self.M = kept_by(self, matrix, self._cache, self._version), M
 
     def _made(self, name: str, matrix: Matrix) -> Any:
@@ -270,14 +299,22 @@ class Solver:
             return make(matrix)
         if name == "chebyshev":
             return make(matrix, threads=threads, db=self._places["db"])
-        method = families_for(matrix)[0][0] if self.method == "auto" else self.method
-        return make(matrix, symmetric=method.endswith(("cg", "minres")), threads=threads, backend=self._places["backend"])
+        method = families_for(matrix)[0][0] if self._named == "auto" else self._named
+        symmetric = method.endswith(("cg", "minres"))
+        return make(matrix, symmetric=symmetric, threads=threads, backend=self._places["backend"])
 
     def _answer(
         self, b: Any, x0: Any, options: dict[str, Any], callback: Callable[[Any], object] | None
     ) -> tuple[Any, int, SolveStats]:
-        options = {**options, **self._places, "M": self.M}
-        return answer_by(self.method, self._matrix, b, x0, options, self._special, callback, self._settled)
+        options, special = {**options, **self._places, "M": self.M}, self._special
+        if self._recycled.most:
+            special = {**special, "recycled": self._recycled}
+        return answer_by(self._named, self._matrix, b, x0, options, special, callback, self._settled)
+
+    @property
+    def _named(self) -> str:
+        """The method, which is gmres where vectors are recycled."""
+        return "gmres" if self._recycled.most else self.method
 
     def _prepare(self) -> None:
         """Do the first steps of a solve, by the solver that a call begins with."""
@@ -286,7 +323,9 @@ class Solver:
         options = {"rtol": 1e-14, "atol": 0.0, "maxiter": None, "M": M, **self._places}
         asked = {name: options[name] for name in ("rtol", "atol", "threads", "backend")}
         place_of(self._matrix, b, M=self.M, callback=None, **asked)  # which refuses what cannot be M
-        name = self.method
+        name, special = self._named, self._special
+        if self._recycled.most:
+            special = {**special, "recycled": Recycled(self._recycled.most)}
         if name == "auto":
             auto = Auto(self._matrix, b, None, {**options, "M": self.M}, self._special, None, self._settled)
             name = auto.solver_of(auto.families()[0][0])[0]
@@ -294,7 +333,7 @@ class Solver:
         steps = _STEPS
         if name.startswith("ca_"):  # a foreign one is refused there
             options["M"], steps = options["M"] if self.M is None else self.M, _MOST_STEPS
-        call_solver(name, self._matrix, b, None, options, self._special, Watched(None, _Begun(steps)))
+        call_solver(name, self._matrix, b, None, options, special, Watched(None, _Begun(steps)))
 
 
 class _Begun(Watch):

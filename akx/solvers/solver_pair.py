@@ -206,7 +206,12 @@ def call_solver(
             callback = _present(callback)
     if name.startswith("ca_"):
         own |= {"s": special["s"], "basis": special["basis"], "plan": special.get("plan")}
-    answer: tuple[Any, int, SolveStats] = SOLVERS[name](A, b, x0, callback=callback, return_stats=True, **own)
+    solver = SOLVERS[name]
+    if name == "gmres" and special.get("recycled") is not None:
+        from akx.solvers.gcro_dr import gcro_dr
+
+        solver, own["recycled"] = gcro_dr, special["recycled"]
+    answer: tuple[Any, int, SolveStats] = solver(A, b, x0, callback=callback, return_stats=True, **own)
     return answer
 
 

@@ -23,6 +23,7 @@ from akx.solvers.ca_cg_block import Shifts
 from akx.solvers.ca_cg_queued import BlocksAhead
 from akx.solvers.ca_cg_solve import Blocks
 from akx.solvers.cg_steps import AheadSteps
+from akx.solvers.gcro_dr import Recycled, gcro_dr
 from akx.solvers.preconditioners import jacobi
 from akx.solvers.system import System
 
@@ -56,6 +57,20 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def solve(name: str, A: Any, b: Any, **options: Any) -> Any:
     return SOLVERS[name](A, b, backend="cuda", return_stats=True, **options)
+
+
+def test_recycles_vectors_as_the_host_does() -> None:
+    A, kept = fitting("gmres"), {"cuda": Recycled(4), "cpu": Recycled(4)}
+    for version in (0, 0, 1):  # as if there were other values at last
+        here, there = (
+            gcro_dr(A, rhs(300), recycled=one, restart=8, rtol=1e-9, backend=backend, return_stats=True)
+            for backend, one in kept.items()
+        )
+        assert here[1] == there[1] == 0
+        assert here[2].iterations == there[2].iterations
+        np.testing.assert_allclose(here[0], there[0], rtol=1e-10)
+        for one in kept.values():
+            one.version = version
 
 
 def host(name: str, A: Any, b: Any, **options: Any) -> Any:
