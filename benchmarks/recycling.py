@@ -5,10 +5,10 @@
     python -m benchmarks.recycling --table           the table of docs/solvers.md from the file
 
 A sequence is ten random right-hand sides, or one of them with ten matrices, each of which has up to 1 % more or less
-in each entry of the diagonal than the one before, every solve from the x of the one before. rtol is 1e-8, cycles have 30 steps, the preconditioner is Jacobi's of
-the first matrix. ``gmres`` is there with the cycles of as much memory too, 30 + 2 k steps for k vectors. SciPy's
-``gcrotmk(m=30, k=k, CU=...)`` recycles as well; for another matrix it is given U alone. A solve that has not converged
-counts with what it took, and is marked.
+in each entry of the diagonal than the one before; there every solve begins from the x of the one before. rtol is 1e-8,
+cycles have 30 steps, the preconditioner is Jacobi's of the first matrix. ``gmres`` is there with the cycles of as much
+memory too, 30 + 2 k steps for k vectors. SciPy's ``gcrotmk(m=30, k=k, CU=...)`` recycles as well; for another matrix it
+is given U alone. A solve that has not converged counts with what it took, and is marked.
 """
 
 from __future__ import annotations

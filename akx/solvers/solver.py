@@ -180,8 +180,8 @@ class Solver:
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
             asked = {"special": self._special, "places": self._places, "tune": self._cache.tune}
-            asked |= {"recycle": self._recycled.most}
-            return {"matrix": self._matrix, "method": self.method, "M": self._name or self.M, **asked}
+            given = {"matrix": self._matrix, "method": self.method, "M": self._name or self.M}
+            return {**given, **asked, "recycle": self._recycled.most}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self._begin(**state)
