@@ -36,6 +36,7 @@ __all__ = [
     "diagonal_of",
     "is_ours",
     "makes_new_arrays",
+    "misfit",
     "place_of",
     "real_if_told",
 ]
@@ -76,9 +77,9 @@ class Arguments:
             raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=brief(x0))
         fitting = (matrix.n,), (matrix.n, 1)
         if right.shape not in fitting:
-            raise _misfit("b", matrix.n, right.shape)
+            raise misfit("b", matrix.n, right.shape)
         if guess is not None and guess.shape not in fitting:
-            raise _misfit("x0", matrix.n, guess.shape)
+            raise misfit("x0", matrix.n, guess.shape)
         if callback is not None and not callable(callback):
             raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
         self.rtol, self.atol = _tolerance("rtol", rtol), _tolerance("atol", atol)
@@ -147,9 +148,10 @@ def _tolerance(name: str, value: Any) -> float:
     return check_number(name, value, "a number >= 0", lambda number: number >= 0)
 
 
-def _misfit(name: str, n: int, shape: tuple[int, ...]) -> ArgumentError:
-    hint = f"pass {name}.T" if shape == (1, n) else None
-    return ArgumentError(f"{name} does not fit A", expected=f"({n},) or ({n}, 1)", found=str(shape), hint=hint)
+def misfit(name: str, n: int, shape: tuple[int, ...]) -> ArgumentError:
+    """The error for a vector, or several, of a shape that does not fit a matrix of n rows."""
+    hint = f"pass {name}.T" if len(shape) == 2 and shape[1] == n else None
+    return ArgumentError(f"{name} does not fit A", expected=f"({n},) or ({n}, m)", found=str(shape), hint=hint)
 
 
 def _common(

@@ -27,8 +27,10 @@ from akx.operator.start_vectors import is_matrix_there, is_on_device
 from akx.solvers.arguments import check_count, place_of
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg import MOST
+from akx.solvers.columns import columns_in
 from akx.solvers.equilibration import equilibration
 from akx.solvers.host_fallback import TOO_MUCH, answer_in_kind, callback_in_kind, of_host
+from akx.solvers.many import by_columns
 from akx.solvers.monitor import Watched
 from akx.solvers.pilot import Pilot
 from akx.solvers.registry import SOLVERS
@@ -130,6 +132,18 @@ def answer_by(
     `options` are those of every solver, `special` are ``restart``, ``s``, ``basis``, and others that the method takes.
     What is found out about a family's two solvers is added to `settled`.
     """
+    if columns_in(b) is not None:
+        known: Settled = {} if settled is None else settled
+
+        def single(b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
+            return answer_by(method, A, b, x0, {**options, **changed}, special, callback, known)
+
+        def scaling(b: Any) -> Any:
+            asked = {name: options[name] for name in ("rtol", "atol", "M", "threads", "backend")}
+            found = equilibration(place_of(A, b, callback=None, **asked)[0], hermitian=True)
+            return None if found is None else found[0]
+
+        return by_columns(method, single, A, b, x0, {**options, **special}, callback, scaling)
     if method == "auto" and options["maxiter"] is not None:
         options = {**options, "maxiter": check_count("maxiter", options["maxiter"], least=0)}
 

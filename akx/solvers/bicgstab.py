@@ -7,12 +7,14 @@ from typing import Any
 
 from akx.solvers.arguments import check_count
 from akx.solvers.bicgstab_steps import Recurrence, iterate
+from akx.solvers.many import takes_columns
 from akx.solvers.singular import why_no_solution
 from akx.solvers.system import Answer, make_system
 
 __all__ = ["bicgstab"]
 
 
+@takes_columns
 def bicgstab(
     A: Any,
     b: Any,

@@ -49,6 +49,7 @@ from akx.solvers.arguments import check_count
 from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.bicgstab_steps import NOISE, Recurrence, iterate
 from akx.solvers.folding import solve_with
+from akx.solvers.many import takes_columns
 from akx.solvers.singular import why_no_solution
 from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, make_system
@@ -67,6 +68,7 @@ _LIMIT = 0.01
 _MOST = (MOST_ROWS - 3) // 4
 
 
+@takes_columns
 def ca_bicgstab(
     A: Any,
     b: Any,

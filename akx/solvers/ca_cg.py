@@ -49,6 +49,7 @@ from akx.solvers.ca_cg_queued import BlocksAhead
 from akx.solvers.ca_cg_solve import Blocks
 from akx.solvers.cg import iterate
 from akx.solvers.folding import solve_with
+from akx.solvers.many import takes_columns
 from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, make_system
 
@@ -59,6 +60,7 @@ _AUTO, MOST, _AUTO_BASIS = 4, 20, "chebyshev"
 _AUTO_ON_DEVICE = 8
 
 
+@takes_columns
 def ca_cg(
     A: Any,
     b: Any,

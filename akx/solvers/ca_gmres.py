@@ -39,6 +39,7 @@ from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.folding import part_of
 from akx.solvers.gmres import Cycles
 from akx.solvers.hessenberg import HessenbergQR
+from akx.solvers.many import takes_columns
 from akx.solvers.orthogonalize import Block, condition_of_block
 from akx.solvers.scaling import eps_of, exponent_of, scaled
 from akx.solvers.solver_choice import tuned_or
@@ -57,6 +58,7 @@ _PATIENCE = 4
 _SHORT, _SHORT_OF_ANY = 2.0, 1.01
 
 
+@takes_columns
 def ca_gmres(
     A: Any,
     b: Any,

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from akx.core.errors import PlanError
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.cg_steps import AheadSteps, Steps
+from akx.solvers.many import takes_columns
 from akx.solvers.monitor import ENDED
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, Rows, System, make_system
@@ -31,6 +32,7 @@ from akx.solvers.system import Answer, Rows, System, make_system
 __all__ = ["Iteration", "cg", "iterate"]
 
 
+@takes_columns
 def cg(
     A: Any,
     b: Any,

@@ -33,6 +33,7 @@ from akx.core.arguments import unknown_name
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import Arnoldi, arnoldi_of
 from akx.solvers.hessenberg import HessenbergQR
+from akx.solvers.many import takes_columns
 from akx.solvers.monitor import ENDED
 from akx.solvers.scaling import eps_of
 from akx.solvers.singular import why_no_solution
@@ -54,6 +55,7 @@ _NEAR, _LOWER, _LEAST_AIM = 4.0, 0.25, 0.01
 _CALLBACKS = ("pr_norm", "x", "legacy")
 
 
+@takes_columns
 def gmres(
     A: Any,
     b: Any,

@@ -44,6 +44,7 @@ import numpy as np
 
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.cg import iterate
+from akx.solvers.many import takes_columns
 from akx.solvers.scaling import eps_of
 from akx.solvers.singular import why_no_solution
 from akx.solvers.stopping import NO_SOLUTION, Best, Doubts
@@ -63,6 +64,7 @@ _AGAIN = 2
 _RANGE = {4: 24, 8: 300}
 
 
+@takes_columns
 def minres(
     A: Any,
     b: Any,

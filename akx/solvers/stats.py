@@ -41,6 +41,10 @@ class SolveStats:
         Kind of the polynomial basis, empty for classic solvers.
     notes : list of str
         What happened on the way: a basis too ill-conditioned, s lowered or raised, residuals replaced, restarts.
+    columns : list of SolveStats
+        Of several right-hand sides the record of each; empty for a single one. Those above are then sums of the work of
+        all, where a pass that several share counts once, the most `iterations` of a column, and what became of the
+        worst: what `info` says.
     """
 
     method: str = ""
@@ -56,6 +60,7 @@ class SolveStats:
     s: list[int] = field(default_factory=list)
     basis: str = ""
     notes: list[str] = field(default_factory=list)
+    columns: list[SolveStats] = field(default_factory=list)
 
     def phase(self, name: str) -> _Phase:
         """Add the time of a block to a phase. Phases do not nest."""
@@ -83,7 +88,8 @@ class SolveStats:
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types."""
         found = asdict(self)
-        return found | {"residuals": found.pop("residuals")}
+        columns = found.pop("columns")
+        return found | {"residuals": found.pop("residuals")} | ({"columns": columns} if columns else {})
 
 
 class _Phase:

@@ -477,3 +477,13 @@ def test_a_watch_looks_at_what_is_queued_ahead(name: str) -> None:
     """What is ahead is taken first, and the solver goes on from there."""
     check_looks(name, "cuda")
     check_ends(name, "cuda")
+
+
+def test_several_right_hand_sides(name: str) -> None:
+    A, B = fitting(name), np.stack([rhs(300, seed=seed) for seed in range(4)], axis=1)
+    B[:, 2] = B[:, 0] - B[:, 1]
+    x, info, stats = solve(name, A, B, rtol=1e-9, x0=np.zeros_like(B))
+    assert (x.shape, info, len(stats.columns)) == ((300, 4), 0, 4)
+    assert max(relative(A, x[:, j], B[:, j]) for j in range(4)) <= 1.01e-9
+    if name.endswith("cg"):
+        assert stats.matrix_passes < stats.products / 2

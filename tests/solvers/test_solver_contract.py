@@ -469,7 +469,7 @@ def test_scale_does_not_matter(name: str, solver: Solver, factor: float) -> None
         (ArgumentTypeError, {"A": aslinearoperator(sp.eye_array(40))}),
         (MatrixError, {"A": sp.csr_array(np.ones((3, 4)))}),
         (ArgumentError, {"b": np.ones(39)}),
-        (ArgumentError, {"b": np.ones((40, 2))}),
+        (ArgumentError, {"b": np.ones((40, 2, 2))}),
         (ArgumentError, {"b": np.full(40, np.inf)}),
         (ArgumentError, {"b": np.full(40, 1.5e308)}),
         (ArgumentError, {"x0": np.ones(3)}),

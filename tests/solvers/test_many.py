@@ -1,0 +1,257 @@
+"""Several right-hand sides: what every solver promises for b of shape (n, m), and block conjugate gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator
+from solvers.systems import fitting, spd
+
+import akx
+from akx.core.errors import ArgumentError, ArgumentTypeError
+from akx.solvers import SOLVERS, solve
+from akx.solvers.columns import worst
+
+Solver = Callable[..., Any]
+
+
+def several(n: int, m: int, dtype: Any = float, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    B = rng.standard_normal((n, m))
+    return (B + 1j * rng.standard_normal((n, m)) if np.dtype(dtype).kind == "c" else B).astype(dtype)
+
+
+def long_rows(n: int = 400, dtype: Any = float, condition: float = 1e3) -> sp.csr_array:
+    """Hermitian positive definite with about 60 entries in a row: a banded matrix for which blocks are taken."""
+    rng = np.random.default_rng(1)
+    offsets = range(-30, 31)
+    A = sp.diags_array([rng.standard_normal(n - abs(k)) for k in offsets], offsets=list(offsets), shape=(n, n))
+    A = A + 1j * sp.diags_array([rng.standard_normal(n - abs(k)) for k in offsets], offsets=list(offsets)) * (
+        np.dtype(dtype).kind == "c"
+    )
+    A = (A + A.conj().T) / 20
+    A = A.real if np.dtype(dtype).kind != "c" else A
+    values = np.linalg.eigvalsh(A.toarray())
+    shift = (values[-1] - condition * values[0]) / (condition - 1)
+    return sp.csr_array((A + shift * sp.eye_array(n)).astype(dtype))
+
+
+def worst_relative(A: Any, X: np.ndarray, B: np.ndarray) -> float:
+    return float(np.max(np.linalg.norm(B - A @ X, axis=0) / np.maximum(np.linalg.norm(B, axis=0), 1e-300)))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64])
+def test_every_solver_takes_several(name: str, solver: Solver, dtype: Any) -> None:
+    A, B = fitting(name, dtype=dtype), several(300, 3, dtype)
+    rtol = 1e-9 if dtype == np.float64 else 1e-4
+    x, info, stats = solver(A, B, rtol=rtol, return_stats=True)
+    assert (x.shape, x.dtype, info) == ((300, 3), dtype, 0)
+    assert worst_relative(A, x, B) <= 1.01 * rtol
+    assert stats.converged
+    assert [record.converged for record in stats.columns] == [True] * 3
+    assert stats.iterations == max(record.iterations for record in stats.columns)
+    assert stats.method == name
+    again = solver(A, B, rtol=rtol)[0]
+    assert x.tobytes() == again.tobytes()
+
+
+def test_forms_and_shapes(name: str) -> None:
+    A, B = fitting(name, 60), several(60, 2)
+    want = SOLVERS[name](A, B, rtol=1e-10)[0]
+    for given in (B.tolist(), np.asfortranarray(B), np.asmatrix(B), B[::-1][::-1]):
+        x, info = SOLVERS[name](A, given, rtol=1e-10)
+        assert (type(x), x.shape, info) == (np.ndarray, (60, 2), 0)
+        np.testing.assert_allclose(x, want, rtol=1e-8, atol=1e-9)
+    x, info = SOLVERS[name](A, np.ones((60, 2), dtype=int), x0=B)
+    assert (x.dtype, info) == (np.float64, 0)
+    x, info, stats = SOLVERS[name](A, np.zeros((60, 0), dtype=np.float32), return_stats=True)
+    assert (x.shape, x.dtype, info, stats.columns) == ((60, 0), np.float64, 0, [])
+    single = SOLVERS[name](A, B[:, :1], rtol=1e-10)[0]
+    assert np.array_equal(single[:, 0], SOLVERS[name](A, B[:, 0], rtol=1e-10)[0])
+
+
+def test_what_cannot_be_solved_for_is_told(name: str) -> None:
+    A = fitting(name, 40)
+    bad = several(40, 3)
+    bad[7, 2] = np.nan
+    cases: list[tuple[Any, str]] = [
+        (several(3, 40), r"b does not fit A[\s\S]*\(40, m\)[\s\S]*b\.T"),
+        (several(40, 6).reshape(40, 3, 2), "b does not fit A"),
+        (sp.csr_array(several(40, 3)), "b is sparse"),
+        (bad, "b is not finite"),
+    ]
+    for b, words in cases:
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=words):
+            SOLVERS[name](A, b)
+    for x0 in (several(40, 2), several(40, 3)[:, 0]):
+        with pytest.raises(ArgumentError, match="x0 does not fit"):
+            SOLVERS[name](A, several(40, 3), x0=x0)
+    for options in ({"rtol": -1.0}, {"maxiter": -1}):
+        with pytest.raises(ArgumentError):
+            SOLVERS[name](A, several(40, 9), **options)
+
+
+def test_zero_equal_and_dependent_columns(name: str, solver: Solver) -> None:
+    A, B = fitting(name), several(300, 6)
+    B[:, 1], B[:, 3], B[:, 5] = 0, B[:, 0], B[:, 0] - 2 * B[:, 2]
+    x, info, stats = solver(A, B, rtol=1e-9, return_stats=True)
+    assert info == 0
+    assert worst_relative(A, x, B) <= 1.01e-9
+    assert not x[:, 1].any()
+    single = solver(A, B[:, 0], rtol=1e-9, return_stats=True)[2]
+    assert stats.products < 4 * single.products  # three are independent
+
+
+def test_one_easy_and_one_hard_column(name: str) -> None:
+    A = fitting(name)
+    exact = several(300, 2)
+    B = A @ exact
+    x, info, stats = SOLVERS[name](
+        A, B, x0=np.stack([exact[:, 0], np.zeros(300)], axis=1), rtol=1e-9, return_stats=True
+    )
+    assert info == 0
+    assert worst_relative(A, x, B) <= 1.01e-9
+    assert stats.columns[0].iterations == 0 < stats.columns[1].iterations
+    np.testing.assert_array_equal(x[:, 0], exact[:, 0])
+
+
+def test_info_is_the_worst(name: str) -> None:
+    assert (worst([0, 7, 3]), worst([5, -2, -11, 0]), worst([0, 0]), worst([])) == (7, -11, 0, 0)
+    A, B = fitting(name), several(300, 3)
+    B[:, 1] = 0
+    options = {"restart": 3} if name.endswith("gmres") else {}
+    x, info, stats = SOLVERS[name](A, B, rtol=1e-12, maxiter=2, return_stats=True, **options)
+    assert info > 0
+    assert not stats.converged
+    assert [record.converged for record in stats.columns] == [False, True, False]
+    for j, record in enumerate(stats.columns):
+        assert record.residual == pytest.approx(np.linalg.norm(B[:, j] - A @ x[:, j]), rel=1e-9)
+    assert "column" in stats.reason
+
+
+def test_callbacks_see_all_columns(name: str) -> None:
+    A, B, seen = fitting(name), several(300, 3), []
+    x, info = SOLVERS[name](A, B, rtol=1e-8, callback=lambda value: seen.append(np.copy(value)))
+    assert info == 0
+    if name.endswith("gmres"):
+        values = np.array(seen)
+        assert values.shape == (len(seen),)
+        assert (values[1:] <= values[:-1] * (1 + 1e-6)).all()
+        assert values[-1] <= 1.1e-8
+    else:
+        assert seen[0].shape == (300, 3)
+        np.testing.assert_allclose(seen[-1], x, rtol=1e-4, atol=1e-4)
+
+
+# ------------------------------------------------------------------------------------------------------------ blocks
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+@pytest.mark.parametrize("kind", ["cg", "ca_cg"])
+def test_blocks_share_passes_and_take_fewer_steps(kind: str, dtype: Any) -> None:
+    A, B = long_rows(dtype=dtype), several(400, 9, dtype)
+    B[:, 4] = B[:, 0] + 1e-3 * B[:, 1]
+    rtol = 1e-4 if dtype == np.float32 else 1e-9
+    x, info, stats = SOLVERS[kind](A, B, rtol=rtol, return_stats=True)
+    assert info == 0
+    assert worst_relative(A, x, B) <= 1.01 * rtol
+    np.testing.assert_allclose(x, np.linalg.solve(A.toarray(), B), rtol=0, atol=2e3 * rtol * np.abs(x).max())
+    single = SOLVERS["cg"](A, B[:, 0], rtol=rtol, return_stats=True)[2]
+    assert stats.iterations < 0.9 * single.iterations
+    assert stats.matrix_passes < 1.1 * single.matrix_passes  # m columns in less than one alone
+    assert stats.products > 7 * stats.iterations
+    assert "block conjugate gradients" in stats.notes[-1]
+
+
+def test_columns_of_a_block_that_are_done_cost_nothing() -> None:
+    A, B = long_rows(), several(400, 10)
+    _, vectors = np.linalg.eigh(A.toarray())
+    B[:, :6] = vectors[:, 100:106] * np.logspace(-8, 8, 6)  # one step each, were they alone
+    B[:, 7], B[:, 8] = B[:, 6], 0
+    x, info, stats = SOLVERS["cg"](A, B, rtol=1e-10, return_stats=True)
+    assert info == 0
+    assert worst_relative(A, x, B) <= 1.01e-10
+    assert max(record.iterations for record in stats.columns[:6]) < 0.8 * stats.iterations
+    assert stats.products < 6 * stats.iterations + 40
+    np.testing.assert_allclose(x[:, 6], x[:, 7], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", ["matvec", "matmat", "sparse", "indefinite"])
+def test_blocks_with_preconditioners(form: str) -> None:
+    half = sp.diags_array(np.logspace(0, 2, 400))
+    A, B = sp.csr_array(half @ long_rows() @ half), several(400, 8)
+    inverse, sizes = 1 / A.diagonal(), []
+
+    def matmat(V: Any) -> Any:
+        sizes.append(V.shape)
+        return inverse[:, None] * V
+
+    if form == "matvec":
+        M: Any = LinearOperator(A.shape, matvec=lambda v: inverse * v, dtype=float)
+    elif form == "matmat":
+        M = LinearOperator(A.shape, matvec=lambda v: inverse * v, matmat=matmat, dtype=float)
+    else:
+        M = sp.csr_array(sp.diags_array(inverse * (np.where(np.arange(400) < 3, -1, 1) if form == "indefinite" else 1)))
+    x, info, stats = SOLVERS["cg"](A, B, rtol=1e-9, M=M, return_stats=True, x0="Mb")
+    assert worst_relative(A, x, B) <= 1.01e-9 or info != 0
+    if form != "indefinite":
+        assert info == 0
+        single = SOLVERS["cg"](A, B[:, 0], rtol=1e-9, M=M, return_stats=True)[2]
+        assert stats.iterations < single.iterations
+        assert stats.seconds["precondition"] > 0
+    assert bool(sizes) == (form == "matmat")
+
+
+def test_blocks_leave_what_is_not_positive_definite_to_single_solves() -> None:
+    A, B = long_rows() - 0.05 * sp.eye_array(400), several(400, 8)
+    x, info, stats = SOLVERS["cg"](sp.csr_array(A), B, rtol=1e-9, maxiter=300, return_stats=True)
+    single = SOLVERS["cg"](sp.csr_array(A), B[:, 0], rtol=1e-9, maxiter=300)[1]
+    assert single != 0
+    assert info != 0
+    for j, record in enumerate(stats.columns):
+        assert record.residual == pytest.approx(np.linalg.norm(B[:, j] - A @ x[:, j]))
+        assert record.converged == (record.residual <= record.target)
+    assert "not positive definite" in " ".join(stats.notes)
+
+
+def test_blocks_of_a_singular_system() -> None:
+    weights = abs(long_rows())
+    A, B = sp.csr_array(sp.diags_array(weights.sum(axis=1)) - weights), several(400, 8)  # A 1 = 0
+    info = SOLVERS["cg"](A, B, rtol=1e-8)[1]
+    assert info == -2
+    B -= B.mean(axis=0)
+    x, info = SOLVERS["cg"](A, B, rtol=1e-8)
+    assert info == 0
+    assert worst_relative(A, x, B) <= 1.01e-8
+
+
+def test_blocks_end_where_asked_and_stay_honest() -> None:
+    A, B, seen = long_rows(condition=1e5), several(400, 8), []
+    x, info, stats = SOLVERS["cg"](A, B, rtol=1e-9, maxiter=7, callback=seen.append, return_stats=True)
+    assert info == 7 == stats.iterations == len(seen)
+    assert seen[-1].shape == (400, 8)
+    assert worst_relative(A, x, B) > 1e-9
+    x, info, stats = SOLVERS["cg"](A, B, rtol=1e-30, maxiter=2000, return_stats=True)
+    assert info > 0
+    assert worst_relative(A, x, B) < 1e-10
+    x, info, stats = SOLVERS["cg"](1e200 * A, B, rtol=1e-8, return_stats=True)  # in units of its own, one by one
+    assert info == 0
+
+
+def test_solve_and_solver_take_several() -> None:
+    A, B = long_rows(), several(400, 9)
+    for find in (partial(solve, A), akx.solvers.Solver(A), akx.solvers.Solver(A, M="jacobi")):
+        x, info, stats = find(B, rtol=1e-9, return_stats=True)
+        assert (x.shape, info, len(stats.columns)) == ((400, 9), 0, 9)
+        assert worst_relative(A, x, B) <= 1.01e-9
+    skew = fitting("gmres")
+    x, info, stats = solve(skew, several(300, 3), rtol=1e-9, return_stats=True)
+    assert info == 0
+    assert worst_relative(skew, x, several(300, 3)) <= 1.01e-9
+    assert stats.to_json()["columns"][1]["converged"]
+    assert "columns" not in solve(spd(), np.ones(300), return_stats=True)[2].to_json()
