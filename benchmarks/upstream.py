@@ -44,7 +44,6 @@ FAMILIES: dict[str, dict[str, str]] = {
 SUITES = {"scipy": "scipy.sparse.linalg._isolve.tests.test_iterative", "pyamg": "pyamg.krylov.tests"}
 #: Tests of solvers that akx does not have, where no parameter says so.
 _OF_OTHERS = ("TestQMR", "test_show", "TestSimpleIterations")
-_GENERAL_M = "M is one that cannot be made part of the matrix, which communication-avoiding solvers refuse"
 _ROUNDING = "expects a zero of a sum of numbers of size 1 to the last bit; akx may leave 2e-30"
 #: Families and tests that do not apply, and why.
 NOT_OURS: tuple[tuple[str, str, str], ...] = (
@@ -52,11 +51,8 @@ NOT_OURS: tuple[tuple[str, str, str], ...] = (
     ("both", "test_convergence[sym-nonpd-*bicgstab]", "expects a breakdown; akx begins again and solves the system"),
     ("both", "TestGMRES::test_callback", "expects M's residual, of M from the left; akx's M is from the right"),
     ("both", "TestGMRES::test_callback_x_monotonic", "expects cycles in info, where akx counts steps; docs/gmres.md"),
-    ("ca", "test_precond_dummy[*]", _GENERAL_M),
-    ("ca", "test_atol[*]", _GENERAL_M),
     ("ca", "TestScipy::test_gmres", "expects a callback for each step, not one for each pass over the matrix"),
-    ("ca", "TestGMRES::test_defective_precond_breakdown", _GENERAL_M),
-    ("classic", "TestGMRES::test_defective_precond_breakdown", _ROUNDING),
+    ("both", "TestGMRES::test_defective_precond_breakdown", _ROUNDING),
 )
 
 

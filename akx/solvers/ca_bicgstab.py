@@ -48,7 +48,7 @@ from akx.core.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.bicgstab_steps import NOISE, Recurrence, iterate
-from akx.solvers.folding import solve_with
+from akx.solvers.forms import solve_with
 from akx.solvers.many import takes_columns
 from akx.solvers.singular import why_no_solution
 from akx.solvers.solver_choice import tuned_or
@@ -95,8 +95,10 @@ def ca_bicgstab(
         As for :func:`akx.solvers.bicgstab`.
     maxiter : int, optional
         Most steps, of two products each in the classic method; 10 n by default.
-    M : preconditioner of :mod:`akx.solvers.preconditioners`, optional
-        One that can be made part of the matrix. Others are for :func:`akx.solvers.bicgstab`.
+    M : sparse matrix, array, LinearOperator or preconditioner of :mod:`akx.solvers.preconditioners`, optional
+        An approximation of A^-1. Part of the matrix where it can be made that: a diagonal, and a sparse matrix with
+        which A M has no more entries than A and M. With any other the method is ``bicgstab``, which a note says: blocks
+        take twice the products, and with M between them twice the uses of M.
     callback : callable, optional
         Called with x after each block of up to s steps.
     s : int or ``"auto"``
@@ -116,14 +118,14 @@ def ca_bicgstab(
     ------
     ArgumentError, ArgumentTypeError, MatrixError, PlanError
     """
+    steps = _check_s(s, plan)
+    check_basis(basis)
     if M is not None:
         return solve_with(
             ca_bicgstab, A, b, x0, M,
             rtol=rtol, atol=atol, maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan,
             threads=threads, db=db, backend=backend, return_stats=return_stats,
         )  # fmt: skip
-    steps = _check_s(s, plan)
-    check_basis(basis)
     system = make_system(
         "ca_bicgstab", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db, backend=backend
     )

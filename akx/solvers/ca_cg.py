@@ -48,7 +48,7 @@ from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg_queued import BlocksAhead
 from akx.solvers.ca_cg_solve import Blocks
 from akx.solvers.cg import iterate
-from akx.solvers.folding import solve_with
+from akx.solvers.forms import solve_with
 from akx.solvers.many import takes_columns
 from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, make_system
@@ -85,9 +85,10 @@ def ca_cg(
     ----------
     A, b, x0, rtol, atol, maxiter, threads, db, return_stats
         As for :func:`akx.solvers.cg.cg`.
-    M : preconditioner of :mod:`akx.solvers.preconditioners`, optional
-        One that can be made part of the matrix, and keeps it Hermitian: :func:`jacobi` of a real positive diagonal,
-        whose symmetric form is taken whatever its `side`.
+    M : sparse matrix, array, LinearOperator or preconditioner of :mod:`akx.solvers.preconditioners`, optional
+        An approximation of A^-1, Hermitian positive definite. Part of the matrix where it keeps that Hermitian: a
+        positive diagonal, of SciPy's or :func:`jacobi`, and :func:`block_jacobi`, whose symmetric forms are taken. With
+        any other the method is ``cg``, which a note says: :mod:`akx.solvers.forms` counts why.
     callback : callable, optional
         Called as ``callback(xk)`` after each block of s steps, and after each ordinary step.
     s : int or ``"auto"``
@@ -118,14 +119,14 @@ def ca_cg(
     (0, True)
     """
     check_hermitian(M, "ca_cg")
+    most = _steps_of(s, plan)
+    check_basis(basis)
     if M is not None:
         return solve_with(
             ca_cg, A, b, x0, M,
             rtol=rtol, atol=atol, maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan,
             threads=threads, db=db, backend=backend, return_stats=return_stats,
         )  # fmt: skip
-    most = _steps_of(s, plan)
-    check_basis(basis)
     system = make_system(
         "ca_cg", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db, backend=backend
     )

@@ -21,7 +21,6 @@ estimate is followed by one of ordinary steps.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,14 +28,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.basis import Basis
-from akx.core.errors import ArgumentError
 from akx.core.numba_jit import jit_later
 from akx.core.plan import Plan, check_plan
 from akx.operator.lookup import derived
 from akx.solvers.arguments import check_count
-from akx.solvers.arnoldi import arnoldi_of
+from akx.solvers.arnoldi import Arnoldi, arnoldi_of
 from akx.solvers.bases import basis_from_ritz, check_basis
+from akx.solvers.flexible import FlexibleArnoldi
 from akx.solvers.folding import part_of
+from akx.solvers.forms import form_for
 from akx.solvers.gmres import Cycles
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.many import takes_columns
@@ -85,8 +85,11 @@ def ca_gmres(
     ----------
     A, b, x0, rtol, atol, restart, maxiter, threads, db, backend, return_stats
         As for :func:`akx.solvers.gmres.gmres`. The solver holds restart + s + 1 vectors.
-    M : Preconditioner, optional
-        One that can be made part of the matrix, such as ``jacobi`` and ``spai`` of akx.solvers.preconditioners make.
+    M : sparse matrix, array, LinearOperator or preconditioner of :mod:`akx.solvers.preconditioners`, optional
+        An approximation of A^-1, from the right. A diagonal, a sparse matrix with which A M has no more entries than A
+        and M, and what akx makes and folds (``jacobi``, ``spai``) become part of the matrix. Any other is used between
+        products and may change from use to use, as an inner iteration does (flexible GMRES): A is read for each step
+        then, blocks of s are made orthonormal together, and the solver holds 2 (restart + s + 1) vectors.
     callback : callable, optional
     callback_type : str
         ``"pr_norm"`` (default) and ``"legacy"``: called after each pass over the matrix with the residual's norm over
@@ -110,23 +113,26 @@ def ca_gmres(
     ArgumentError, ArgumentTypeError, MatrixError, PlanError
     """
     check_basis(basis)
-    right = None if M is None else _from_the_right(M)
     system = make_system(
         "ca_gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
     )
+    right = None if M is None else form_for("ca_gmres", M, system.given)
+    between = M is not None and right is None
     cycles = Cycles(system, restart, maxiter, callback_type)
     inner, exponent = system, 0
     if right is not None:
         inner, exponent = _inner(system, right)
         system.stats.notes.append("M made part of the matrix")
+    elif between:
+        system.stats.notes.append("M between products: A is read for each step, s steps are made orthonormal together")
     most = _most_steps(s, plan, cycles.restart)
-    if s == "auto" and plan is None:
+    if s == "auto" and plan is None and not between:
         most = tuned_or(most, "ca_gmres", inner, basis)
     if plan is None and most > cycles.restart:
         system.stats.notes.append(f"s lowered from {most} to {cycles.restart}, the steps of a cycle")
         most = cycles.restart
     to_solution = None if right is None else partial(system.solution, right, exponent=exponent)
-    steps = _Steps(inner, cycles, most, basis, plan)
+    steps = _Steps(inner, cycles, most, basis, plan, between)
     # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
     # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
     # cycle: as in GMRES.
@@ -143,11 +149,14 @@ def ca_gmres(
 class _Steps:
     """The steps of a cycle: ordinary ones, or s at a time; `system` has the matrix that powers are made of."""
 
-    def __init__(self, system: System, cycles: Cycles, most: int, basis: str, plan: Plan | None) -> None:
+    def __init__(
+        self, system: System, cycles: Cycles, most: int, basis: str, plan: Plan | None, between: bool = False
+    ) -> None:
         self.system, self.cycles, self.plan = system, cycles, plan
         self.most = self.s = most
+        self._between = between
         self.W = system.rows(cycles.restart + 1 + most)
-        self.arnoldi = arnoldi_of(system, self.W, most, preconditioned=False)
+        self.arnoldi = self._arnoldi()
         self._kind = basis
         self._limit = eps_of(system.dtype) ** -0.5
         self._warm = min(2 * most, cycles.restart)
@@ -160,12 +169,29 @@ class _Steps:
         self._estimate = 0.0  # at the end of the last one
         system.stats.basis = "newton" if basis == "auto" else basis
 
+    def _arnoldi(self) -> Arnoldi:
+        if self._between:
+            return FlexibleArnoldi(self.system, self.W)
+        return arnoldi_of(self.system, self.W, self.most, preconditioned=False)
+
+    def _find_ritz(self, qr: HessenbergQR) -> None:
+        """Ritz values of the steps so far; where M is not linear, ordinary steps from now on."""
+        arnoldi, is_first = self.arnoldi, self._ritz is None
+        if not isinstance(arnoldi, FlexibleArnoldi):
+            self._ritz = qr.ritz()
+            return
+        self._ritz = arnoldi.ritz(qr)
+        if is_first and self.most > 1 and not arnoldi.is_linear(qr.size):
+            self.most = self.s = 1
+            why = "M is not linear, or changes: ordinary steps of flexible GMRES"
+            self.system.stats.notes.append(f"step {self.cycles.iterations}: {why}")
+
     def adapt(self) -> None:
         """Before a cycle: an ordinary one where the last one, of blocks, fell short of its estimate."""
         cycles = self.cycles
         if len(self.W) <= cycles.restart + self.most:
             self.W = cycles.room(self.W, cycles.restart + 1 + self.most)
-            self.arnoldi = arnoldi_of(self.system, self.W, self.most, preconditioned=False)
+            self.arnoldi = self._arnoldi()
         aim = max(self._estimate, self.cycles.aim)
         short = cycles.taken_back or cycles.norm > (_SHORT_OF_ANY if cycles.idle else _SHORT) * aim
         self._ordinary = self._in_blocks and short
@@ -179,7 +205,9 @@ class _Steps:
         if self._ordinary or self.most == 1 or (self._ritz is None and qr.size < self._warm):
             return self._one(qr)
         if self._ritz is None:
-            self._ritz = qr.ritz()
+            self._find_ritz(qr)
+        if self.most == 1:
+            return self._one(qr)
         if self.s == 1:
             self._raise_later(True)
             return self._one(qr)
@@ -191,7 +219,7 @@ class _Steps:
         self.cycles.plain = not self._in_blocks
         if not self._of_whole_cycle and qr.size == self.cycles.restart:
             self._of_whole_cycle = True
-            self._ritz = qr.ritz()
+            self._find_ritz(qr)
             self._bases.clear()
 
     def _one(self, qr: HessenbergQR) -> bool:
@@ -216,7 +244,10 @@ class _Steps:
         with stats.phase("small"):
             usable = self._judge(block, k, wanted)
             if usable:
-                columns = _new_columns(qr.stored, block, self._matrices[s], usable)
+                if isinstance(self.arnoldi, FlexibleArnoldi):
+                    columns = self.arnoldi.columns(k, block, basis, usable)
+                else:
+                    columns = _new_columns(qr.stored, block, self._matrices[s], usable)
                 self.cycles.count(*qr.extend(columns, self.cycles.aim, self.cycles.steps_left).tolist())
         return usable > 0
 
@@ -316,23 +347,7 @@ def _inner(system: System, right: Any) -> tuple[System, int]:
     matrix = part_of(right, system.given)
     exponent = exponent_of(matrix.largest) if system.units else None
     if exponent is None:
-        return replace(system, matrix=matrix, _operators={}), 0
+        return system.with_matrix(matrix), 0
     plain = matrix
     matrix = derived(plain, f"2^{exponent}", lambda: plain.with_values(scaled(plain.data, -exponent)))
-    return replace(system, matrix=matrix, _operators={}), system.units.matrix - exponent
-
-
-def _from_the_right(M: Any) -> Any:
-    """M in the form A' = A M, whose residual is that of A."""
-    if not getattr(M, "folds", False):
-        raise ArgumentError(
-            "M is not part of the matrix",
-            expected="a preconditioner that folds, such as akx.solvers.preconditioners.jacobi(A)",
-            found=type(M).__name__,
-            hint="use gmres, which takes any LinearOperator",
-        )
-    if M.keeps_residual:
-        return M
-    if M.name == "jacobi":
-        return M.on_side("right")
-    raise ArgumentError("M changes the residual", expected="a preconditioner from the right", found=M.name)
+    return system.with_matrix(matrix), system.units.matrix - exponent

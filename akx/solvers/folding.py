@@ -30,43 +30,12 @@ from akx.solvers.scaling import norm_of
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import Answer, System, make_system
 
-__all__ = ["form_for", "part_of", "solve_folded", "solve_with"]
-
-#: Preconditioners for a solver, for the message.
-_FOR = {"ca_cg": "jacobi, of a real positive diagonal,", "ca_bicgstab": "jacobi or spai"}
+__all__ = ["part_of", "solve_folded"]
 
 #: Corrections at most.
 _ROUNDS = 6
 #: Where the norms differ, the goal is this part of what their ratio makes it.
 _SAFETY = 0.7
-
-
-def solve_with(solver: Callable[..., Any], A: Any, b: Any, x0: Any, M: Any, **options: Any) -> Answer:
-    """Solve A x = b by `solver` on the matrix that M makes of A.
-
-    Raises ArgumentError where M cannot be made part of a matrix; for ca_cg, of one that stays Hermitian.
-    """
-    name = solver.__name__
-    form = form_for(name, M)
-    if form is None:
-        kept = name == "ca_cg" and getattr(M, "folds", False)
-        raise ArgumentError(
-            f"{name} takes no preconditioner that cannot be made part of the matrix{' and keep it Hermitian' * kept}",
-            expected=f"{_FOR[name]} of akx.solvers.preconditioners",
-            found=type(M).__name__,
-            hint=f"use akx.solvers.{name.removeprefix('ca_')}",
-        )
-    return solve_folded(solver, A, b, x0, M=form, **options)
-
-
-def form_for(name: str, M: Any) -> Any:
-    """The form of M that is made part of the matrix for the solver of that name; None where there is none."""
-    if not getattr(M, "folds", False):
-        return None
-    if name != "ca_cg":
-        return M
-    find = getattr(M, "for_hermitian", None)
-    return None if find is None else find()
 
 
 def part_of(M: Any, matrix: Matrix) -> Matrix:
@@ -105,7 +74,7 @@ def solve_folded(
     if not is_ours(M):
         raise ArgumentError(
             "M is not one that can be made part of the matrix",
-            expected="what akx.solvers.preconditioners.jacobi or spai made",
+            expected="what akx.solvers.preconditioners.jacobi, block_jacobi or spai made",
             found=type(M).__name__,
             hint="use a classic solver (cg, gmres, bicgstab), which takes any LinearOperator",
         )

@@ -13,6 +13,7 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from akx.backends.selection import HOST, array_backend, backend_of
 from akx.backends.vectors import MOST_ROWS
@@ -27,6 +28,7 @@ from akx.operator.matrix_values import same_pattern
 from akx.operator.start_vectors import is_matrix_there
 from akx.solvers.arguments import check_count, place_of
 from akx.solvers.auto import Auto, answer_by, families_for, solve
+from akx.solvers.forms import form_for
 from akx.solvers.gcro_dr import Recycled
 from akx.solvers.monitor import Watch, Watched
 from akx.solvers.registry import SOLVERS
@@ -37,7 +39,7 @@ from akx.solvers.system import Answer
 __all__ = ["Solver"]
 
 #: Preconditioners by name, made of the matrix and of its new values.
-_PRECONDITIONERS = ("jacobi", "chebyshev", "spai")
+_PRECONDITIONERS = ("jacobi", "block_jacobi", "chebyshev", "spai")
 #: Steps after which a solve has all that it needs: of a classic method, and of others where no block comes before.
 _STEPS, _MOST_STEPS = 3, 60
 #: Options of some methods, as they are where they are not given.
@@ -56,8 +58,8 @@ class Solver:
         for the matrix. Where no step of the communication-avoiding solver has been timed on this matrix yet, the first
         call that is long enough does so, and later ones go by that.
     M : sparse matrix, array, LinearOperator, preconditioner, or str, optional
-        As for the method. By name, ``"jacobi"``, ``"chebyshev"`` or ``"spai"``: what the function of that name in
-        :mod:`akx.solvers.preconditioners` makes of A, here and anew in :meth:`update_values`.
+        As for the method. By name, ``"jacobi"``, ``"block_jacobi"``, ``"chebyshev"`` or ``"spai"``: what the function
+        of that name in :mod:`akx.solvers.preconditioners` makes of A, here and anew in :meth:`update_values`.
     restart, s, basis, plan, callback_type
         Of the methods that have them; ``"auto"`` has the first three. By default as for the method.
     recycle : int
@@ -295,7 +297,7 @@ class Solver:
         if name not in _PRECONDITIONERS:
             raise unknown_name("preconditioner", name, _PRECONDITIONERS)
         make, threads = getattr(import_module("akx.solvers.preconditioners"), name), self._places["threads"]
-        if name == "jacobi":
+        if name in ("jacobi", "block_jacobi"):
             return make(matrix)
         if name == "chebyshev":
             return make(matrix, threads=threads, db=self._places["db"])
@@ -319,7 +321,7 @@ class Solver:
     def _prepare(self) -> None:
         """Do the first steps of a solve, by the solver that a call begins with."""
         b = np.random.default_rng(0).standard_normal(self.shape[0]).astype(self.dtype)
-        M = self.M if getattr(self.M, "serial", None) is not None else None
+        M = self.M if getattr(self.M, "serial", None) is not None or issparse(self.M) else None
         options = {"rtol": 1e-14, "atol": 0.0, "maxiter": None, "M": M, **self._places}
         asked = {name: options[name] for name in ("rtol", "atol", "threads", "backend")}
         place_of(self._matrix, b, M=self.M, callback=None, **asked)  # which refuses what cannot be M
@@ -331,8 +333,12 @@ class Solver:
             name = auto.solver_of(auto.families()[0][0])[0]
             options["M"] = M if self.M is not None else auto.options["M"]
         steps = _STEPS
-        if name.startswith("ca_"):  # a foreign one is refused there
-            options["M"], steps = options["M"] if self.M is None else self.M, _MOST_STEPS
+        if name.startswith("ca_"):
+            steps = _MOST_STEPS
+            if self.M is not None and form_for(name, self.M, self._matrix) is None:
+                name = name.removeprefix("ca_")  # no powers of A; the products are those of the classic sister
+            elif self.M is not None:
+                options["M"] = self.M
         call_solver(name, self._matrix, b, None, options, special, Watched(None, _Begun(steps)))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from akx.backends.selection import backend_of, is_usable
 from akx.core.matrix import Matrix
 from akx.operator.freshness import state_of_plans
-from akx.solvers.folding import form_for
+from akx.solvers.forms import form_for
 from akx.solvers.gmres import RESTART
 from akx.solvers.host_fallback import TOO_MUCH
 from akx.solvers.monitor import Watched
@@ -80,7 +80,7 @@ class SolverPair:
         M, n = self.options["M"], self.matrix.n
         if f"ca_{family}" not in SOLVERS:
             return "which has no counterpart"
-        if M is not None and form_for(f"ca_{family}", M) is None:
+        if M is not None and family != "gmres" and form_for(f"ca_{family}", M, self.matrix) is None:
             return "as this preconditioner cannot be made part of the matrix"
         if self.special["s"] == 1:
             return "as with s = 1 both are the same"

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.errors import ArgumentError
+from akx.core.matrix import Matrix
 from akx.operator import tiers
 from akx.operator.cache import CACHE
 from akx.operator.lookup import cache_of, derived
@@ -103,6 +104,13 @@ class System(Products):
     solvable: bool = False
     _of_M: int | None = None
     _steps: int = 0
+
+    def with_matrix(self, matrix: Matrix) -> System:
+        """This system with another matrix for its products and powers; all else is shared."""
+        other = replace(self, matrix=matrix, _operators={}, _rent=None if self.on_device else self._rent, _plain=None)
+        if self._arrays:
+            other.plain_where_short()
+        return other
 
     def precondition(self, r: Rows) -> Rows:
         """M r, a new array; r itself without a preconditioner. An M that does not `apply` gets r in host memory."""

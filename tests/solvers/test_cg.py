@@ -150,9 +150,8 @@ def test_preconditioned_steps_are_scipys() -> None:
     assert info == 0
     assert abs(stats.iterations - len(steps)) <= 2
     assert stats.seconds["precondition"] > 0
-    assert cg(A, b, M=-sp.eye_array(400))[1] < 0
-    with pytest.raises(ArgumentError, match="preconditioner"):
-        ca_cg(A, b, M=M)
+    for solve in (cg, ca_cg):
+        assert solve(A, b, M=-sp.eye_array(400))[1] < 0
 
 
 # -------------------------------------------------------------------------------------- communication-avoiding

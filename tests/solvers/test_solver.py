@@ -63,8 +63,6 @@ def test_gives_what_the_function_gives_and_prepares_nothing_after_it_is_made(met
 @pytest.mark.parametrize("M", ["jacobi", "spai"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_preconditioner_by_name_is_made_anew_of_new_values(method: str, M: str, work: list[str]) -> None:
-    if (method, M) == ("ca_cg", "spai"):
-        pytest.skip("it would not stay Hermitian")
     A, b = fitting(method), rhs(300)
     solver = Solver(A, method, M)
     work.clear()
@@ -253,8 +251,8 @@ def test_what_it_refuses() -> None:
         Solver(A, "cg", restart=20)
     with pytest.raises(MatrixError, match="M does not fit A"):
         Solver(A, "cg", np.eye(3))
-    with pytest.raises(ArgumentError, match="takes no preconditioner"):
-        Solver(A, "ca_cg", np.eye(300))
+    with pytest.raises(MatrixError, match="M does not fit A"):
+        Solver(A, "ca_cg", np.eye(3))
     with pytest.raises(ArgumentError, match="s is out of range"):
         Solver(A, "ca_cg", s=99)
     solver = Solver(A)

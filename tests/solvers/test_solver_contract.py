@@ -285,14 +285,12 @@ def test_preconditioners(name: str, solver: Solver, form: str) -> None:
     b = A @ rhs(300)
     jacobi = sp.csr_array(sp.diags_array(1 / A.diagonal()))
     M = jacobi if form == "sparse" else aslinearoperator(jacobi)
-    if is_ca(name):
-        with pytest.raises(ArgumentError, match="precondition"):
-            solver(A, b, M=M)
-        return
     x, info, stats = solver(A, b, M=M, rtol=1e-9, return_stats=True)
     assert info == 0
     assert relative(A, x, b) <= 1e-9
-    assert stats.seconds["precondition"] > 0
+    is_folded = is_ca(name) and form == "sparse"
+    assert any("part of the matrix" in note for note in stats.notes) == is_folded
+    assert is_folded or stats.seconds["precondition"] > 0
     _, _, plain = solver(A, b, rtol=1e-9, maxiter=2000, return_stats=True)
     assert stats.iterations < plain.iterations
     if not is_of_hermitian(name):
@@ -384,15 +382,14 @@ def test_a_guess_of_mb_is_m_times_b(name: str, solver: Solver) -> None:
         assert info == 0
         np.testing.assert_array_equal(x, want)
         assert others.residuals == stats.residuals
-    if not is_ca(name):
-        with pytest.raises(ArgumentError, match="M b is not finite"):
-            solver(A, b, x0="Mb", M=sp.diags_array(np.full(300, np.inf)))
+    with pytest.raises(ArgumentError, match="M b is not finite"):
+        solver(A, b, x0="Mb", M=sp.diags_array(np.full(300, np.inf)))
 
 
 def test_a_preconditioner_that_is_complex_and_does_not_say_so_is_refused() -> None:
     A, b = fitting("gmres", 40), np.ones(40)
     M = sla.LinearOperator(A.shape, lambda v: 1j * v, dtype=float)
-    for name in ("gmres", "bicgstab", "cg"):
+    for name in SOLVERS:
         for guess in (None, "Mb"):
             with pytest.raises(ArgumentTypeError, match="dtype=complex"):
                 SOLVERS[name](A, b, x0=guess, M=M)
@@ -536,7 +533,6 @@ def test_without_a_solution_x_does_not_blow_up(name: str) -> None:
     assert stats.residual <= 1e8 * np.linalg.norm(b)
 
 
-@pytest.mark.parametrize("name", ["cg", "minres", "gmres", "bicgstab"])
 def test_a_complex_preconditioner_makes_the_system_complex(name: str) -> None:
     A = sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(60, 60), format="csr")
     M = sp.eye_array(60, dtype=complex) * (0.4 + (0 if is_of_hermitian(name) else 0.1j))
@@ -559,19 +555,9 @@ def test_ca_cg_scales_symmetrically_whatever_the_matrix_is(side: str) -> None:
     assert stats.iterations <= classic.iterations + 8
 
 
-def test_ca_cg_refuses_what_is_not_hermitian_once_it_is_part_of_the_matrix() -> None:
-    A = spd()
-    for M in (preconditioners.spai(A, symmetric=True), preconditioners.jacobi(-A)):
-        with pytest.raises(ArgumentError, match=r"keep it Hermitian[\s\S]*expected jacobi[\s\S]*akx.solvers.cg"):
-            SOLVERS["ca_cg"](A, rhs(300), M=M)
-    for name, made in (("ca_cg", "jacobi, of a real"), ("ca_bicgstab", "jacobi or spai")):
-        with pytest.raises(ArgumentError, match=rf"expected {made}[\s\S]*akx.solvers.{name[3:]}"):
-            SOLVERS[name](A, rhs(300), M=aslinearoperator(sp.eye_array(300)))
-
-
 @pytest.mark.parametrize("M", ["jacobi", lambda r: r, 3 * [[1.0]]], ids=["text", "function", "list"])
 def test_what_is_no_preconditioner_is_refused(name: str, M: Any) -> None:
-    with pytest.raises(ArgumentError if is_ca(name) else ArgumentTypeError, match=f"found {type(M).__name__}"):
+    with pytest.raises(ArgumentTypeError, match=f"found {type(M).__name__}"):
         SOLVERS[name](fitting(name), rhs(300), M=M)
 
 

@@ -23,19 +23,19 @@ from akx.core.matrix import Matrix
 from akx.solvers.preconditioners.base import Preconditioner
 from akx.solvers.symmetry import is_hermitian, real_diagonal
 
-__all__ = ["SIDES", "Jacobi", "jacobi"]
+__all__ = ["SIDES", "Jacobi", "jacobi", "of_entries"]
 
 #: What ``side=`` of :func:`jacobi` may be.
 SIDES = ("auto", "symmetric", "right")
 
 
 class Jacobi(Preconditioner):
-    """M = D^-1; made by :func:`jacobi`.
+    """M = D^-1; made by :func:`jacobi`, or of the entries of M, ``inverse``, where a caller has them.
 
     Attributes
     ----------
     diagonal : (n,) array
-        D, without zeros.
+        D, without zeros; not finite where an entry of M that was given is zero.
     side : str
         ``"symmetric"`` or ``"right"``: the form in which it is folded.
     """
@@ -45,14 +45,16 @@ class Jacobi(Preconditioner):
     _on_gpu: dict[np.dtype[Any], Any]
     _sides: dict[str, Jacobi]
 
-    def __init__(self, diagonal: NDArray[Any], side: str, notes: tuple[str, ...]) -> None:
+    def __init__(
+        self, diagonal: NDArray[Any], side: str, notes: tuple[str, ...], inverse: NDArray[Any] | None = None
+    ) -> None:
         super().__init__(diagonal.size, diagonal.dtype, notes)
-        self.diagonal = diagonal
+        self.diagonal, self._given = diagonal, inverse
         self.side = side
         self.keeps_residual = side == "right"
         self.hermitian = not np.any(diagonal.imag)
         with np.errstate(over="ignore"):
-            self._inverse = 1 / diagonal
+            self._inverse = 1 / diagonal if inverse is None else inverse
         self._right = 1 / np.sqrt(diagonal.real).astype(diagonal.dtype) if side == "symmetric" else self._inverse
         if side == "symmetric":
             self.residual_scale = float(np.sqrt(diagonal.size / diagonal.real.sum(dtype=np.float64)))
@@ -92,7 +94,7 @@ class Jacobi(Preconditioner):
         if side == self.side:
             return self
         if side not in self._sides:
-            self._sides[side] = Jacobi(self.diagonal, side, self.notes)
+            self._sides[side] = Jacobi(self.diagonal, side, self.notes, self._given)
         return self._sides[side]
 
     def rhs(self, b: NDArray[Any]) -> NDArray[Any]:
@@ -116,6 +118,12 @@ class Jacobi(Preconditioner):
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(x.reshape(-1) * self._inverse.conj())
+
+
+def of_entries(entries: NDArray[Any]) -> Jacobi:
+    """The diagonal matrix M of these entries, (n,), all finite, in the form from the right."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        return Jacobi(1 / entries, "right", (), entries)
 
 
 def jacobi(A: Any, *, side: str = "auto") -> Jacobi:
@@ -158,5 +166,5 @@ def jacobi(A: Any, *, side: str = "auto") -> Jacobi:
 
 
 def _is_positive(diagonal: NDArray[Any]) -> bool:
-    """Whether all entries are real and positive."""
-    return bool(np.all(diagonal.real > 0)) and not np.any(diagonal.imag)
+    """Whether all entries are real, positive and finite."""
+    return bool(np.all(diagonal.real > 0) and np.isfinite(diagonal).all()) and not np.any(diagonal.imag)
