@@ -43,7 +43,7 @@ from akx.solvers.many import takes_columns
 from akx.solvers.orthogonalize import Block, condition_of_block
 from akx.solvers.scaling import eps_of, exponent_of, scaled
 from akx.solvers.solver_choice import tuned_or
-from akx.solvers.system import Answer, System, make_system
+from akx.solvers.system import Answer, Rows, System, make_system
 
 __all__ = ["ca_gmres"]
 
@@ -116,22 +116,14 @@ def ca_gmres(
     system = make_system(
         "ca_gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
     )
-    right = None if M is None else form_for("ca_gmres", M, system.given)
-    between = M is not None and right is None
     cycles = Cycles(system, restart, maxiter, callback_type)
-    inner, exponent = system, 0
-    if right is not None:
-        inner, exponent = _inner(system, right)
-        system.stats.notes.append("M made part of the matrix")
-    elif between:
-        system.stats.notes.append("M between products: A is read for each step, s steps are made orthonormal together")
+    inner, to_solution, between = _with(system, M)
     most = _most_steps(s, plan, cycles.restart)
     if s == "auto" and plan is None and not between:
         most = tuned_or(most, "ca_gmres", inner, basis)
     if plan is None and most > cycles.restart:
         system.stats.notes.append(f"s lowered from {most} to {cycles.restart}, the steps of a cycle")
         most = cycles.restart
-    to_solution = None if right is None else partial(system.solution, right, exponent=exponent)
     steps = _Steps(inner, cycles, most, basis, plan, between)
     # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
     # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
@@ -340,6 +332,18 @@ def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:
             return restart
         return next((few for few in range(_MOST, _FEWEST - 1, -1) if restart % few == 0), _MOST)
     return check_count("s", s, auto=True)
+
+
+def _with(system: System, M: Any) -> tuple[System, Callable[[Rows], Rows] | None, bool]:
+    """The system that steps are made of, what makes x of its solution, and whether M is used between its products."""
+    right = None if M is None else form_for("ca_gmres", M, system.given)
+    if right is not None:
+        inner, exponent = _inner(system, right)
+        system.stats.notes.append("M made part of the matrix")
+        return inner, partial(system.solution, right, exponent=exponent), False
+    if M is not None:
+        system.stats.notes.append("M between products: A is read for each step, s steps are made orthonormal together")
+    return system, None, M is not None
 
 
 def _inner(system: System, right: Any) -> tuple[System, int]:
