@@ -28,7 +28,7 @@ _TYPES = ("float64", "float32", "complex128", "complex64")
 #: Points of a side of the grid whose plans need all code between them, rows of its dense blocks, and powers.
 _SIDE, _BLOCK, _POWERS = 48, 3, 4
 #: Solvers, whose code is theirs alone.
-_SOLVERS = ("cg", "minres", "gmres", "bicgstab", "ca_cg", "ca_gmres", "ca_bicgstab")
+_SOLVERS = ("cg", "minres", "gmres", "bicgstab", "ca_cg", "ca_minres", "ca_gmres", "ca_bicgstab")
 #: Seconds in which everything has come.
 _LONG = 24 * 3600.0
 

@@ -44,7 +44,7 @@ __all__ = ["SOLVE_SCHEMA", "solve"]
 SOLVE_SCHEMA = 1
 #: Notes of a solve that people are told.
 _MOST_NOTES = 12
-_METHODS = ("auto", "cg", "ca_cg", "minres", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
+_METHODS = ("auto", "cg", "ca_cg", "minres", "ca_minres", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
 
 
 class PrecondName(StrEnum):

@@ -22,7 +22,7 @@ from akx.tuner.request import TuneRequest
 
 __all__ = ["tune"]
 
-_TUNED_SOLVERS = ("ca-cg", "ca-gmres", "ca-bicgstab")
+_TUNED_SOLVERS = ("ca-cg", "ca-minres", "ca-gmres", "ca-bicgstab")
 #: Flags of options by their names here.
 _FLAGS = {
     **{name: option.flag for name, option in REQUESTED.items()},
@@ -165,10 +165,10 @@ def _tune_for(solver: str, file: str, read: dict[str, Any], given: dict[str, Any
     from akx.solvers.symmetry import is_hermitian
 
     matrix = load_matrix(file, **read)
-    if solver == "ca-cg" and not is_hermitian(matrix):
+    if solver in ("ca-cg", "ca-minres") and not is_hermitian(matrix):
         kind = "Hermitian" if matrix.dtype.kind == "c" else "symmetric"
         raise ArgumentError(
-            f"--for ca-cg needs a {kind} matrix", found="one that is not", hint="tune --for ca-gmres or ca-bicgstab"
+            f"--for {solver} needs a {kind} matrix", found="one that is not", hint="tune --for ca-gmres or ca-bicgstab"
         )
     with progress(as_json=as_json) as report:
         given["db"] = open_database(given["db"])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from akx.solvers.ca_bicgstab import ca_bicgstab
     from akx.solvers.ca_cg import ca_cg
     from akx.solvers.ca_gmres import ca_gmres
+    from akx.solvers.ca_minres import ca_minres
     from akx.solvers.cg import cg
     from akx.solvers.gmres import gmres
     from akx.solvers.minres import minres
@@ -33,6 +34,7 @@ __all__ = [
     "ca_bicgstab",
     "ca_cg",
     "ca_gmres",
+    "ca_minres",
     "cg",
     "gmres",
     "minres",

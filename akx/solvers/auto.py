@@ -79,9 +79,9 @@ def solve(
         ``"auto"`` or the name of a backend: where b is. With ``"auto"``, a system that is too much for the GPU is
         solved on the CPU, which a note says; x is of b's kind all the same.
     method : str
-        ``"auto"``, or the name of a solver: ``"cg"``, ``"ca_cg"``, ``"minres"``, ``"gmres"``, ``"ca_gmres"``,
-        ``"bicgstab"``, ``"ca_bicgstab"``. With ``"auto"`` the name of what was taken, last where there were several, is
-        in the record.
+        ``"auto"``, or the name of a solver: ``"cg"``, ``"ca_cg"``, ``"minres"``, ``"ca_minres"``, ``"gmres"``,
+        ``"ca_gmres"``, ``"bicgstab"``, ``"ca_bicgstab"``. With ``"auto"`` the name of what was taken, last where there
+        were several, is in the record.
     maxiter : int, optional
         With a named method SciPy's meaning: most steps, for gmres and ca_gmres most restart cycles; 10 n by default.
         With ``"auto"``, where it is not known beforehand which method it will be, most steps of all methods together, a
@@ -238,7 +238,7 @@ class Auto(SolverPair):
         check_basis(special["basis"])
         check_count("restart", special["restart"], 1)
         if not (isinstance(special["s"], str) and special["s"] == "auto"):
-            check_count("s", special["s"], most=MOST if "cg" in families else None, auto=True)
+            check_count("s", special["s"], most=MOST if "minres" in families else None, auto=True)
 
     def _family(self, family: str, limit: int) -> bool:
         """The solver of a family with the shorter step, or both in turn; whether x is good enough."""

@@ -53,7 +53,7 @@ from akx.solvers.many import takes_columns
 from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, make_system
 
-__all__ = ["MOST", "ca_cg"]
+__all__ = ["MOST", "ca_cg", "steps_of"]
 
 #: s of "auto", and the most that is accepted; the basis of "auto".
 _AUTO, MOST, _AUTO_BASIS = 4, 20, "chebyshev"
@@ -119,7 +119,7 @@ def ca_cg(
     (0, True)
     """
     check_hermitian(M, "ca_cg")
-    most = _steps_of(s, plan)
+    most = steps_of(s, plan)
     check_basis(basis)
     if M is not None:
         return solve_with(
@@ -139,7 +139,8 @@ def ca_cg(
     return iterate(system, V, limit, return_stats, lambda: make(system, V, most, kind, plan, limit).iteration())
 
 
-def _steps_of(s: Any, plan: Plan | None) -> int:
+def steps_of(s: Any, plan: Plan | None) -> int:
+    """Most steps of a block that `s` and `plan` ask for."""
     check_plan(plan)
     if isinstance(s, str) and s == "auto":
         return _AUTO if plan is None else plan.k

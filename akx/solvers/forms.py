@@ -1,10 +1,10 @@
 """What a communication-avoiding solver makes of the preconditioner that it is given.
 
-part of the matrix   What akx makes and says that it folds; a diagonal matrix of SciPy's, symmetrically for ca_cg; any
-                     other sparse one, for ca_gmres and ca_bicgstab, where A M has no more entries than A and M: then no
-                     plan, however bad, reads more for a step than two products would.
+part of the matrix   What akx makes and says that it folds; a diagonal matrix of SciPy's, symmetrically for ca_cg and
+                     ca_minres; any other sparse one, for ca_gmres and ca_bicgstab, where A M has no more entries than A
+                     and M: then no plan, however bad, reads more for a step than two products would.
 between products     Any other, in ca_gmres (:mod:`akx.solvers.flexible`).
-the classic method   Any other, for ca_cg and ca_bicgstab, with a note.
+the classic method   Any other, for ca_cg, ca_minres and ca_bicgstab, with a note.
 
 Why no blocks with M between products where a step has few vectors. Words of vectors in units of n, for s steps, beside
 the products and M. CG moves 12 s. With Z_s = M V_s and W = [P, A P, V_{s+1}, Z_s], conjugate gradients in blocks read
@@ -36,9 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["form_for", "solve_with"]
 
+#: Solvers whose matrix has to stay Hermitian.
+_HERMITIAN = ("ca_cg", "ca_minres")
 #: Why the classic method takes the place of one of these, for the record.
 _WHY = {
     "ca_cg": "with M between products blocks of steps move no fewer words, 12 for each row and step",
+    "ca_minres": "with M between products there are no powers that one pass over the matrix would make",
     "ca_bicgstab": "with M between products s steps in a block take 4 s products and uses of M instead of 2 s",
 }
 #: In the cache of a matrix of the caller's, the preconditioner that it is; and whether its product with a pattern pays.
@@ -56,7 +59,7 @@ def form_for(name: str, M: Any, A: Matrix | None) -> Any:
         M = _of_scipy(M, A, name) if issparse(M) and A is not None else None
     if M is None:
         return None
-    if name == "ca_cg":
+    if name in _HERMITIAN:
         find = getattr(M, "for_hermitian", None)
         return None if find is None else find()
     if name == "ca_gmres" and not M.keeps_residual:
@@ -112,7 +115,7 @@ def _of_scipy(M: Any, A: Matrix, name: str) -> Any:
 
         entries = diagonal_of(given.to_scipy())
         form = given.cache[_FORM] = SparseM(given) if entries is None else of_entries(entries)
-    return form if form.entries is not None or (name != "ca_cg" and _pays(form, A)) else None
+    return form if form.entries is not None or (name not in _HERMITIAN and _pays(form, A)) else None
 
 
 def _pays(M: SparseM, A: Matrix) -> bool:

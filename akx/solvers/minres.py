@@ -41,6 +41,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.cg import iterate
@@ -52,14 +53,14 @@ from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["Rotations", "Steps", "minres"]
 
-#: Rows of z that are kept: those of eight steps, the one before them and the next one.
-_HELD = 10
+#: Steps whose z are kept.
+_TOGETHER = 8
 #: || A r || over || A || || r || of so many units of rounding is zero.
 _ZERO = 4
 #: And of so many times the root of one is small.
 _SMALL = 2
 #: Times as many products before the next look for why.
-_AGAIN = 2
+_AGAIN = 3
 #: Powers of two between which eta stays, in single and in double precision.
 _RANGE = {4: 24, 8: 300}
 
@@ -159,6 +160,8 @@ class Rotations:
 class Steps:
     """The steps, on W = [w, w', z .. ] and, with a preconditioner, [.., y, y', r]; x is apart.
 
+    When there is no room for another z, the last `keep` of them stay; `most` are made at a time.
+
     Attributes
     ----------
     norm : float
@@ -169,23 +172,27 @@ class Steps:
         The norm of A, from below, in that of M.
     """
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, keep: int = 2, most: int = _TOGETHER) -> None:
         self.system, self.work = system, system.work
         self.is_plain = system.M is None
-        self.W = system.rows(2 + _HELD + (0 if self.is_plain else 3))
-        self._y = 2 + _HELD  # the row of y_j, where it is not z_j
+        self._keep, self._rows = keep, 2 + keep + most
+        self.W = system.rows(self._rows + (0 if self.is_plain else 3))
+        self._y = self._rows  # the row of y_j, where it is not z_j
         self.x, self._base = system.rows(1)[0], system.rows(1)[0]
         self.V = self.W[0], self.W[1], self.W[2 if self.is_plain else self._y + 2], self.x
         self.norm, self.size, self._is_behind = math.inf, 0.0, False
         self._eps, wide = eps_of(system.dtype), _RANGE[system.dtype.type(0).real.itemsize]
+        self._wrong = self._eps  # errors of the columns of T, over the norm of A
         self._low, self._high = 2.0**-wide, 2.0**wide
         self._best, self._doubts, self._next_look, self._why = Best(system), Doubts(system), 0, ""
+        self._etas = np.ones(self._rows)  # by row
         self._forget(2)
 
     def _forget(self, row: int) -> None:
         """z_j is in that row; w and w' are rows of W, and x has not moved from its base."""
-        self._row = row
-        self._moved, self._old, self._new = np.zeros((3, 2 + _HELD))
+        self._row, self._used = row, row  # rows of W that coordinates are of
+        kind = np.complex128 if self.system.dtype.kind == "c" else np.float64
+        self._moved, self._old, self._new = np.zeros((3, self._rows), dtype=kind)
         self._old[0] = self._new[1] = 1
 
     def begin(self, norm: float) -> str:
@@ -198,20 +205,20 @@ class Steps:
         self._forget(2)
         square = norm**2
         if not self.is_plain:
-            self._y = 2 + _HELD
+            self._y = self._rows
             W[self._y][:] = W[self._y + 2]
             W[2][:] = self.system.precondition(W[self._y])
             square = self.work.dot(W, self._y, 2).real
-        self._eta, self._eta_before = math.sqrt(max(square, 0.0)), 0.0
-        self._rotations, self._first = Rotations(self._eta), self._eta
+        self._first = self._etas[2] = math.sqrt(max(square, 0.0))
+        self._rotations = Rotations(self._first)
         return "" if square > 0 else _indefinite(square)
 
     def step(self) -> str:
         """One step; why it cannot be done, or nothing."""
         system, work, W, stats = self.system, self.work, self.W, self.system.stats
-        if self._row == 1 + _HELD:
+        if self._row == self._rows - 1:
             self._make_room()
-        i, eta, rotations = self._row, self._eta, self._rotations
+        i, eta = self._row, float(self._etas[self._row])
         system.product_in(W, i)  # 1. u = A z_j
         begin = time.perf_counter()
         alpha = work.dot(W, i, i + 1).real / eta**2
@@ -220,7 +227,7 @@ class Steps:
             square = work.norm(W[i + 1]) ** 2
         else:
             stats.add("vectors", begin)
-            self._y = 4 + 2 * _HELD + 1 - self._y
+            self._y = 2 * self._rows + 1 - self._y
             W[self._y][:] = W[i + 1]
             W[i + 1][:] = system.precondition(W[self._y])
             begin = time.perf_counter()
@@ -230,80 +237,102 @@ class Steps:
         if square < 0:
             return _indefinite(square)
         after = math.sqrt(square)
-        beta, before = after / eta, rotations.beta
-        self.size = max(self.size, math.hypot(alpha, beta, before))
-        is_null = rotations.look(alpha, beta) <= _SMALL * self._eps**0.5 * self.size  # 4.
-        is_doubtful = self._doubts.arise(self.norm) or (is_null and stats.products >= self._next_look)
-        if is_doubtful and self._has_no_solution():
-            return self._why
-        if rotations.a[0] <= _ZERO * self._eps * self.size:
-            return "A r = 0 up to rounding for the residual r: the matrix is singular, or nearly so"
-        move = rotations.turn(beta)
-        w = -rotations.a[2] * self._old - rotations.a[1] * self._new  # 5.
-        w[i] += 1 / eta
-        w /= rotations.a[0]
-        self._old, self._new = self._new, w
-        self._moved += move * w  # 6.
-        self._is_behind = True
-        self._row, self._eta, self._eta_before = i + 1, after, eta
-        self.norm = abs(rotations.phi) if self.is_plain else self._residual()
+        z = np.zeros_like(self._moved)
+        z[i] = 1 / eta
+        self._used = i + 1
+        if why := self._turn(alpha, after / eta, z):
+            return why
+        self._row, self._etas[i + 1] = i + 1, after
+        if not self.is_plain:
+            self.norm = self._residual(after)
         if not self._low < after < self._high and after > 0:
-            self._shorten()
+            self._shorten(after)
         stats.add("vectors", begin)
-        stats.iterations += 1
-        stats.residuals.append(self.norm)
-        if system.callback is not None:
-            self.settle()
-            system.tell(self.x)
+        self._count()
+        self._tell()
         return ""
 
     def _take_out(self, i: int, alpha: float) -> None:
         """Step 2 on the row behind z_j, row i."""
-        first = self._eta_before == 0
-        before = 0.0 if first else -self._rotations.beta * self._eta / self._eta_before
-        if self.is_plain:
-            rows, factors = self.W[i - 1 + first : i + 1], [before, -alpha][first:]
+        beta, rows, factors = self._rotations.beta, self.W[i : i + 1], [-alpha]
+        if beta == 0:  # the first one
+            rows = rows if self.is_plain else self.W[self._y : self._y + 1]
         else:
-            top = 2 + _HELD
-            is_second = self._y > top
-            rows = self.W[self._y : self._y + 1] if first else self.W[top : top + 2]
-            factors = [-alpha] if first else [before, -alpha] if is_second else [-alpha, before]
+            factors = [-beta * self._etas[i] / self._etas[i - 1], -alpha]
+            rows = self.W[i - 1 : i + 1] if self.is_plain else self.W[self._rows : self._rows + 2]
+            if not self.is_plain and self._y == self._rows:
+                factors.reverse()
         self.work.combine(np.array([factors]), rows, self.W[i + 1 : i + 2], add=True)
 
-    def _residual(self) -> float:
+    def _turn(self, alpha: float, beta: float, z: NDArray[Any]) -> str:
+        """Steps 4 to 6 with a column of T, and z_j / eta_j in coordinates of W; why they cannot be done, or nothing."""
+        rotations = self._rotations
+        self.size = max(self.size, math.hypot(alpha, beta, rotations.beta))
+        is_null = rotations.look(alpha, beta) <= _SMALL * self._wrong**0.5 * self.size  # 4.
+        is_time = is_null and self.system.stats.products >= self._next_look
+        if (self._doubts.arise(self.norm) or is_time) and self._has_no_solution():
+            return self._why
+        if rotations.a[0] <= _ZERO * self._eps * self.size:
+            return "A r = 0 up to rounding for the residual r: the matrix is singular, or nearly so"
+        move = rotations.turn(beta)
+        z -= rotations.a[2] * self._old  # 5.
+        z -= rotations.a[1] * self._new
+        z /= rotations.a[0]
+        self._old, self._new = self._new, z
+        self._moved += move * z  # 6.
+        self._is_behind, self.norm = True, abs(rotations.phi)
+        return ""
+
+    def _count(self) -> None:
+        """A step is done."""
+        self.system.stats.iterations += 1
+        self.system.stats.residuals.append(self.norm)
+
+    def _tell(self) -> None:
+        """Call the caller's callback, if there is one."""
+        if self.system.callback is not None:
+            self.settle()
+            self.system.tell(self.x)
+
+    def _residual(self, eta: float) -> float:
         """The norm of the residual, of which row r has the part phi^-2."""
-        rotations, r = self._rotations, self.W[4 + _HELD]
+        rotations, r = self._rotations, self.W[self._rows + 2]
         part = (rotations.phi / self._first) ** 2
-        if part <= self._eps**2 or self._eta == 0:
+        if part <= self._eps**2 or eta == 0:
             return 0.0  # a claim, which is looked at
-        self.work.add(r, rotations.c * rotations.phi / (part * self._eta), self.W[self._y])
+        self.work.add(r, rotations.c * rotations.phi / (part * eta), self.W[self._y])
         return part * self.work.norm(r)
 
-    def _shorten(self) -> None:
-        """z and y of length 1."""
-        self.work.divide(self.W[self._row], self._eta)
+    def _shorten(self, eta: float) -> None:
+        """The newest z and y of length 1."""
+        self.work.divide(self.W[self._row], eta)
         if not self.is_plain:
-            self.work.divide(self.W[self._y], self._eta)
-        self._eta = 1.0
+            self.work.divide(self.W[self._y], eta)
+        self._etas[self._row] = 1.0
 
     def settle(self) -> None:
         """Bring x up to date; what it is made from stays, so that steps have the same bits whoever asks for x."""
         if self._is_behind:
-            i = self._row
+            rows = self._used
             self.x[:] = self._base
             out = self.x.reshape(1, self.system.n)
-            self.work.combine(self._moved[None, :i].copy(), self.W[:i], out, add=True)
+            if self._moved.any():
+                self.work.combine(self._moved[None, :rows].copy(), self.W[:rows], out, add=True)
             self._is_behind = False
 
     def _make_room(self) -> None:
         """The base of x, w and w', and the last rows of z where the first ones were."""
-        i = self._row
-        stay = [i - 1, i] if self.is_plain else [i]
-        C = np.zeros((3 + len(stay), i + 1))
-        C[0], C[1], C[2] = (part[: i + 1] for part in (self._moved, self._old, self._new))
-        C[np.arange(3, len(C)), stay] = 1
-        self.work.advance(C, self.W[: i + 1], self._base)
-        self._forget(1 + len(stay))
+        first = max(2, self._row + 1 - self._keep)
+        stay = np.eye(self._row + 1)[first:]
+        self._renew(stay, self._etas[first : self._row + 1])
+
+    def _renew(self, rows: NDArray[Any], etas: NDArray[Any]) -> None:
+        """The base of x, w and w' from their coordinates, and z from these; how long they are."""
+        m = rows.shape[1]
+        C = np.concatenate([np.stack([self._moved[:m], self._old[:m], self._new[:m]]), rows])
+        self.work.advance(C, self.W[:m], self._base)
+        self._etas[2 : 2 + len(rows)] = etas
+        self._forget(1 + len(rows))
 
     def _has_no_solution(self) -> bool:
         """Whether there is none, as is looked into now and then."""

@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["NAMES", "SOLVERS"]
 
 #: The classic one of each family before the communication-avoiding one.
-NAMES = ("cg", "ca_cg", "minres", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
+NAMES = ("cg", "ca_cg", "minres", "ca_minres", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
 
 
 class _Solvers(Mapping[str, Callable[..., Any]]):

@@ -63,6 +63,7 @@ class Powers:
 #: By solver. A cycle of gmres, 30 steps by default, is a whole number of passes with most of the choices.
 POWERS: Mapping[str, Powers] = {
     "ca_cg": Powers("chebyshev", 1, 1, (3, 4, 6, 8)),
+    "ca_minres": Powers("chebyshev", 1, 1, (3, 4, 6, 8)),
     "ca_gmres": Powers("newton", 1, 1, (5, 6, 10)),
     "ca_bicgstab": Powers("chebyshev", 2, 2, (2, 3, 4)),
 }

@@ -78,8 +78,6 @@ class SolverPair:
     def _why_classic(self, family: str) -> str:
         """Why the classic solver is taken whatever a step takes, or nothing."""
         M, n = self.options["M"], self.matrix.n
-        if f"ca_{family}" not in SOLVERS:
-            return "which has no counterpart"
         if M is not None and family != "gmres" and form_for(f"ca_{family}", M, self.matrix) is None:
             return "as this preconditioner cannot be made part of the matrix"
         if self.special["s"] == 1:

@@ -134,7 +134,7 @@ def tune_for(
     matrix : sparse matrix or array, shape (n, n), or Matrix
         In the type that is to be solved in; with a preconditioner that is made part of the matrix, that product.
     solver : str
-        ``"ca_cg"``, ``"ca_gmres"`` or ``"ca_bicgstab"``, or with a hyphen.
+        ``"ca_cg"``, ``"ca_minres"``, ``"ca_gmres"`` or ``"ca_bicgstab"``, or with a hyphen.
     backend : str
         ``"auto"`` or the name of a backend: each that is usable here, in an equal share of the time. All are kept, the
         one with the shortest step is returned, and its notes tell of the others.

@@ -93,7 +93,7 @@ def test_debug_keeps_the_traceback(akx: Callable[..., Ran], monkeypatch: pytest.
         (("tune", "x", "--backend", "fpga"), "'--backend'"),
         (("tune", "x", "--basis", "legendre"), "'--basis'"),
         (("tune", "x", "--frobnicate"), "--frobnicate"),
-        (("tune", "x", "--for", "minres"), "Invalid value for '--for': 'minres' is not one of 'ca-cg', 'ca-gmres'"),
+        (("tune", "x", "--for", "minres"), "Invalid value for '--for': 'minres' is not one of 'ca-cg', 'ca-minres'"),
         (("solve", "x", "--method", "lsqr"), "Invalid value for '--method': 'lsqr' is not one of 'auto', 'cg'"),
         (("solve", "x", "--precond", "ilu"), "Invalid value for '--precond': 'ilu' is not one of 'jacobi'"),
         (("solve", "x", "--dtype", "Value error, no"), "'Value error, no' is not one of 'float32'"),

@@ -324,7 +324,7 @@ def test_a_wrong_type_is_one_kind_of_error_everywhere(wrong: Any) -> None:
         "steps": lambda: akx.estimate_spectrum(A, steps=wrong),
         "head": lambda: akx.monomial(9).head(wrong),
     }
-    for name in ("cg", "minres", "gmres", "bicgstab", "ca_cg", "ca_gmres", "ca_bicgstab", "solve"):
+    for name in ("cg", "minres", "gmres", "bicgstab", "ca_cg", "ca_minres", "ca_gmres", "ca_bicgstab", "solve"):
         solve = getattr(akx.solvers, name)
         calls |= {f"{name} maxiter": partial(solve, A, b, maxiter=wrong)}
         calls |= {f"{name} restart": partial(solve, A, b, restart=wrong)} if "gmres" in name else {}

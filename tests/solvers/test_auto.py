@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import aslinearoperator
 from solvers.fake_device import FakeWork
-from solvers.systems import nonsymmetric, relative, rhs, spd
+from solvers.systems import is_of_hermitian, nonsymmetric, relative, rhs, spd
 
 import akx.solvers
 import akx.solvers.system
@@ -139,14 +139,14 @@ def test_a_short_solve_measures_nothing(fake: _Fake) -> None:
     assert fake.names == ["cg"] * 3
 
 
-@pytest.mark.parametrize("family", ["cg", "bicgstab", "gmres"])
+@pytest.mark.parametrize("family", ["cg", "minres", "bicgstab", "gmres"])
 @pytest.mark.parametrize("ca", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("setup", [0.0, 5.0, 50.0])
 @pytest.mark.parametrize("needs", [50, 200, 400, 800, 4000])
 def test_measuring_takes_a_quarter_of_the_solve_at_most(
     fake: _Fake, family: str, ca: float, setup: float, needs: int
 ) -> None:
-    A = {"cg": spd, "bicgstab": nonsymmetric, "gmres": skew}[family](500)
+    A = {"cg": spd, "minres": indefinite, "bicgstab": nonsymmetric, "gmres": skew}[family](500)
     fake.needs, fake.seconds[f"ca_{family}"], fake.setup = needs, ca, setup
     _, info, stats = solve(A, np.ones(500), return_stats=True, rtol=1e-6)
     assert info == 0
@@ -156,10 +156,10 @@ def test_measuring_takes_a_quarter_of_the_solve_at_most(
         assert f"ca_{family}?" in fake.names
 
 
-@pytest.mark.parametrize("family", ["cg", "bicgstab", "gmres"])
+@pytest.mark.parametrize("family", ["cg", "minres", "bicgstab", "gmres"])
 def test_a_counterpart_with_a_shorter_step_goes_on(fake: _Fake, monkeypatch: pytest.MonkeyPatch, family: str) -> None:
     fake.needs, fake.seconds[f"ca_{family}"] = 4000, 0.5
-    A = {"cg": spd, "bicgstab": nonsymmetric, "gmres": skew}[family](500)
+    A = {"cg": spd, "minres": indefinite, "bicgstab": nonsymmetric, "gmres": skew}[family](500)
     x, info, stats = solve(A, np.ones(500), return_stats=True, rtol=1e-6)
     assert (info, stats.method, x[0], stats.iterations) == (0, f"ca_{family}", 4000, 4000)
     assert fake.names == [family, f"ca_{family}?", f"ca_{family}"]
@@ -419,14 +419,14 @@ def test_real_solvers() -> None:
 
 
 @pytest.mark.parametrize("maxiter", [None, 5000])
-@pytest.mark.parametrize("family", ["cg", "bicgstab", "gmres"])
+@pytest.mark.parametrize("family", ["cg", "minres", "bicgstab", "gmres"])
 def test_real_solvers_go_on_from_each_other(monkeypatch: pytest.MonkeyPatch, family: str, maxiter: int | None) -> None:
     """A long chain, whatever the clock says: it is this test's."""
     line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(60, 60))
     skew = sp.diags_array([-0.3, 0.3], offsets=[-1, 1], shape=(60, 60))
     unit = sp.eye_array(60)
     A = sp.csr_array(sp.kron(line, unit) + sp.kron(unit, line))
-    A = sp.csr_array(A + {"cg": 0.0, "bicgstab": 1.0, "gmres": 0.0}[family] * sp.kron(skew, unit))
+    A = sp.csr_array(A + {"cg": 0.0, "minres": 0.0, "bicgstab": 1.0, "gmres": 0.0}[family] * sp.kron(skew, unit))
     b, trials = rhs(3600), []
 
     def trial(self: Any, which: str, seconds: float) -> float:
@@ -471,7 +471,7 @@ def test_what_only_some_of_the_solvers_would_refuse_is_refused_at_once() -> None
 def test_preconditioners_that_fold_are_folded(name: str) -> None:
     made = pytest.importorskip("akx.solvers.preconditioners")
     scale = sp.diags_array(np.logspace(0, 2, 300))
-    A = sp.csr_array(scale @ (spd() if name.endswith("cg") else nonsymmetric()) @ scale)
+    A = sp.csr_array(scale @ (spd() if is_of_hermitian(name) else nonsymmetric()) @ scale)
     b = A @ rhs(300)
     x, info, stats = solve(A, b, method=name, M=made.jacobi(A), rtol=1e-9, return_stats=True)
     assert info == 0
