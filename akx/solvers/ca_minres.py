@@ -54,7 +54,8 @@ __all__ = ["ca_minres"]
 
 #: The basis of "auto", and its s on a device.
 _AUTO_BASIS, _AUTO_ON_DEVICE = "chebyshev", 8
-#: Ordinary steps at the beginning, for each of the s; fewest steps for which a block is worth its vector work.
+#: Ordinary steps at the beginning, for each of the s; fewest steps for which a
+#: block is worth its vector work, where the caller does not ask for fewer.
 _FIRST, _LEAST = 2, 3
 #: Entries of T that Ritz values are taken from, at most: the outermost have long settled.
 _KEPT = 128
@@ -146,7 +147,8 @@ class Blocks(Steps):
     def __init__(self, system: System, most: int, kind: str, plan: Plan | None, limit: int) -> None:
         super().__init__(system, keep=most + 1, most=max(8, most))
         self.most, self._kind, self._plan, self._limit = most, kind, plan, limit
-        self._pace = Pace(most, _LEAST, system.stats)
+        self._least = max(2, min(_LEAST, most))
+        self._pace = Pace(most, self._least, system.stats)
         self._alphas: list[float] = []  # T, since the residual was the first vector
         self._betas: list[float] = []
         self._errors: NDArray[Any] = np.zeros((0, 0))  # K of the last columns, see ca_minres_block
@@ -166,7 +168,7 @@ class Blocks(Steps):
     def step(self) -> str:
         """A block, or an ordinary step; why there can be no more, or nothing."""
         s = min(self._pace.s, self._limit - self.system.stats.iterations)
-        if s >= _LEAST and self._ordinary <= 0 and self._has_basis:
+        if s >= self._least and self._ordinary <= 0 and self._has_basis:
             made, why = self._several(s)
             if made or why:
                 return why
