@@ -62,7 +62,11 @@ class SolverBasisName(StrEnum):
 
 RightHandSide = Annotated[
     str,
-    typer.Option("--rhs", metavar="FILE|ones|random", help="Right-hand side: a Matrix Market vector, or by name."),
+    typer.Option(
+        "--rhs",
+        metavar="FILE|ones|random",
+        help="Right-hand side: a Matrix Market file of one column, or of several; or by name.",
+    ),
 ]
 Method = Annotated[
     str,
@@ -99,7 +103,7 @@ StepsPerPass = Annotated[
 ]
 Basis = Annotated[SolverBasisName, typer.Option("--basis", help="Kind of polynomial basis.")]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="PATH", help="Where x goes, as a Matrix Market vector.")
+    Path | None, typer.Option("--output", "-o", metavar="PATH", help="Where x goes, in Matrix Market form.")
 ]
 Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="PATH", help="Where a picture of the residuals goes (plot extra).")
@@ -199,7 +203,7 @@ def _solve_where(asked: str, matrix: Matrix, solve_on: Callable[[str], _Solution
 
 
 def _right_hand_side(rhs: str, matrix: Matrix) -> NDArray[Any]:
-    """b: all ones, random (the same each time), or from a file."""
+    """b: all ones, random (the same each time), or from a file, whose columns may be several."""
     import numpy as np
 
     if rhs == "ones":
@@ -210,12 +214,12 @@ def _right_hand_side(rhs: str, matrix: Matrix) -> NDArray[Any]:
         return (b + 1j * rng.standard_normal(matrix.n) if matrix.dtype.kind == "c" else b).astype(matrix.dtype)
     from akx.core.io import read_vector
 
-    found = read_vector(rhs)
-    if found.size != matrix.n:
+    found = read_vector(rhs, several=True)
+    if len(found) != matrix.n:
         raise MatrixError(
             "the right-hand side does not fit the matrix",
             expected=f"{matrix.n} entries",
-            found=f"{found.size} in {rhs}",
+            found=f"{len(found)} in {rhs}",
         )
     wide = np.result_type(found.dtype, matrix.dtype) if found.dtype.kind == "c" else matrix.dtype
     return found.astype(wide)  # a file has no precision of its own: that of the matrix, or of --dtype
@@ -282,7 +286,7 @@ class _Files:
         if self._output is not None:
             from akx.core.io import write_vector
 
-            write_vector(self._output, self._found.x)
+            write_vector(self._output, self._found.x, several=True)
             self.written = self._output
             say(f"wrote x to {self._output}")
         if self._plot is not None:

@@ -191,6 +191,7 @@ def print_solution(
             else []
         ),
         ("answer", _answer(stats)),
+        *([("columns", _columns(stats))] if stats.columns else []),
         ("residual", f"{stats.residual:.3e} (at the start {first:.3e}, asked for {stats.target:.3e})"),
         ("steps", f"{count(stats.iterations)}: {passes}"),
         ("time", f"{duration(stats.seconds.get('total', float('nan')))} ({spent})"),
@@ -203,6 +204,12 @@ def _answer(stats: SolveStats) -> str:
     if not stats.converged:
         return f"NOT CONVERGED: {stats.reason}".replace(": not converged", "")
     return stats.reason if stats.reason.startswith("converged") else f"converged: {stats.reason}"
+
+
+def _columns(stats: SolveStats) -> str:
+    """How many right-hand sides there were; what else is told is of the worst."""
+    solved = sum(record.converged for record in stats.columns)
+    return f"{count(solved)} of {count(len(stats.columns))} converged; residual and steps are of the worst"
 
 
 def _spread(s: list[int]) -> str:

@@ -72,7 +72,7 @@ def solve(
     Parameters
     ----------
     A : sparse matrix or array, shape (n, n)
-    b : array_like, shape (n,) or (n, 1)
+    b : array_like, shape (n,), or (n, m) for several right-hand sides (:mod:`akx.solvers.many`)
     x0, rtol, atol, threads, db
         As for every solver. The database also remembers which of two solvers has the shorter step.
     backend : str

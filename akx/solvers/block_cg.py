@@ -170,7 +170,7 @@ class BlockCG:
         except np.linalg.LinAlgError:
             return None
         inverse = np.linalg.inv(lower) / sizes
-        greatest = np.linalg.norm(inverse @ SS @ inverse.conj().T, 2)  # 1 / the least quotient
+        greatest = np.einsum("ij,jk,ik->", inverse, SS, inverse.conj()).real  # of 1 / quotients, their sum
         if not _ZERO * self._eps * self._largest * greatest < 1:
             return None
         found: NDArray[Any] = inverse.conj().T @ inverse

@@ -53,7 +53,7 @@ def cg(
     Parameters
     ----------
     A : sparse matrix or array, shape (n, n), or Matrix
-    b : array_like, shape (n,) or (n, 1)
+    b : array_like, shape (n,), or (n, m) for several right-hand sides (:mod:`akx.solvers.many`)
     x0 : array_like or ``"Mb"``, optional
         First guess; zero by default. ``"Mb"``: M b.
     rtol, atol : float

@@ -52,7 +52,7 @@ def worst(infos: list[int]) -> int:
 
 
 class Columns(GivenVector):
-    """Several vectors of the caller's, of the host or on the device, for a matrix of a shape."""
+    """Several vectors of the caller's, of the host or on the device, for a matrix of a shape; a copy of the latter."""
 
     def __init__(self, v: Any, name: str, shape: tuple[int, ...]) -> None:
         super().__init__(v, name)
@@ -66,7 +66,9 @@ class Columns(GivenVector):
         if self.shape[1]:
             interchange = backend_of(array_backend()).interchange()
             start, _ = interchange.start_of(v, self.shape[0])
-            self.v = interchange.block_of(v, start, self.dtype, name)
+            block = interchange.block_of(v, start, self.dtype, name)
+            self.v = interchange.copy_of(block, start.stream) if block.pointer == start.pointer else block
+            interchange.hand_over(start)
 
     def column(self, j: int) -> Any:
         """One of them, (n,), where they are."""

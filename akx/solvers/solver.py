@@ -223,7 +223,7 @@ class Solver:
 
         Parameters
         ----------
-        b : array_like, shape (n,) or (n, 1)
+        b : array_like, shape (n,), or (n, m) for several right-hand sides (:mod:`akx.solvers.many`)
             Of the host or, for ``backend="auto"`` and that of a GPU, there.
         x0 : array_like or ``"Mb"``, optional
             First guess; zero by default. ``"Mb"``: M b.

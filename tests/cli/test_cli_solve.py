@@ -112,6 +112,19 @@ def test_right_hand_sides(akx: Callable[..., Ran], convection: Path, tmp_path: P
     assert first["converged"]
 
 
+def test_several_right_hand_sides(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> None:
+    out, given = tmp_path / "x.mtx", tmp_path / "b.mtx"
+    X = np.stack([np.arange(300.0), np.ones(300)], axis=1)
+    write_vector(given, library.read_matrix(convection) @ X, several=True)
+    ran = akx("solve", convection, "--rhs", given, "-o", out, "--rtol", 1e-12)
+    assert ran.code == 0
+    assert "2 of 2 converged" in ran.out
+    np.testing.assert_allclose(read_vector(out, several=True), X, atol=1e-6)
+    ran = akx("solve", convection, "--rhs", given, "--method", "gmres", "--maxiter", 1, "--json")
+    assert ran.code == 3
+    assert [record["converged"] for record in ran.json["columns"]] == [False, False]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -825,6 +825,17 @@ class TestWriting:
         write_vector(tmp_path / "x.mtx.gz", x)
         np.testing.assert_array_equal(read_vector(tmp_path / "x.mtx.gz").astype(x.dtype), x)
 
+    def test_several_vectors(self, tmp_path: Path) -> None:
+        x = np.arange(6.0).reshape(3, 2)
+        write_vector(tmp_path / "x.mtx", x, several=True)
+        np.testing.assert_array_equal(read_vector(tmp_path / "x.mtx", several=True), x)
+        with pytest.raises(FileFormatError, match="not a vector"):
+            read_vector(tmp_path / "x.mtx")
+        write_vector(tmp_path / "x.mtx", x[:, 0], several=True)
+        np.testing.assert_array_equal(read_vector(tmp_path / "x.mtx", several=True), x[:, 0])
+        with pytest.raises(ArgumentError, match="vector"):
+            write_vector(tmp_path / "x.mtx", np.ones((2, 2, 2)), several=True)
+
     def test_vector_with_zeros_and_as_coordinates(self, put: Callable[..., Path]) -> None:
         assert read_vector(put(market("3 1\n0\n2\n0\n", "array real general"))).tolist() == [0, 2, 0]
         assert read_vector(put(market("3 1 1\n2 1 5\n"))).tolist() == [0, 5, 0]

@@ -39,6 +39,24 @@ def test_the_answer_is_where_b_is(name: str, shape: tuple[int, ...]) -> None:
     assert relative(A, theirs, b) <= 1e-9
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_several_right_hand_sides(name: str, order: Any) -> None:
+    from akx.backends.cuda.device.memory import to_device
+
+    A, B = fitting(name), np.stack([rhs(300, seed=seed) for seed in range(3)], axis=1)
+    B[:, 2] = B[:, 0] - B[:, 1]
+    theirs, info = SOLVERS[name](A, B, rtol=1e-9, backend="cuda")
+    assert info == 0
+    x, info, stats = SOLVERS[name](A, to_device(B), x0=to_device(np.zeros((300, 3))), rtol=1e-9, return_stats=True)
+    assert (x.shape, info, len(stats.columns)) == ((300, 3), 0, 3)
+    for found in (x.get(), theirs):
+        assert max(relative(A, found[:, j], B[:, j]) for j in range(3)) <= 1.01e-9
+    cupy = pytest.importorskip("cupy")
+    x, info = solve(A, cupy.asarray(B, order=order), rtol=1e-9)
+    assert isinstance(x, cupy.ndarray)
+    assert max(relative(A, x.get()[:, j], B[:, j]) for j in range(3)) <= 1.01e-9
+
+
 def test_arrays_of_cupy(name: str) -> None:
     cupy = pytest.importorskip("cupy")
     A, b = fitting(name), rhs(300)
@@ -69,7 +87,7 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
         solver(A, to_device(np.ones(40)), backend="cpu")
     with pytest.raises(ArgumentTypeError, match="device"):
         solver(A, np.ones(40), x0=to_device(np.ones(40)))
-    for bad in (np.ones(39), np.ones((40, 2)), np.full(40, np.inf), np.full(40, 1.5e308)):
+    for bad in (np.ones(39), np.ones((40, 2, 2)), np.full(40, np.inf), np.full(40, 1.5e308)):
         with pytest.raises(ArgumentError):
             solver(A, to_device(bad))
     with pytest.raises(ArgumentTypeError):

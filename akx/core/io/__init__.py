@@ -85,14 +85,16 @@ def list_variables(path: PathLike) -> dict[str, tuple[int, int]]:
     return sparse_variables(raw, name_of(path))
 
 
-def read_vector(path: PathLike) -> NDArray[Any]:
+def read_vector(path: PathLike, *, several: bool = False) -> NDArray[Any]:
     """A vector, shape (n,), from a Matrix Market file with one column (or one row), array or coordinate.
 
-    float64, complex128, or int64 where the file says integer.
+    float64, complex128, or int64 where the file says integer. `several`: of a file with more columns all, shape (n, m).
     """
     name = name_of(path)
     raw, _, _ = read_content(path, lambda head, inner: (matrix_market_bytes(head, name), _TEXT_TIMES))
     matrix = read_matrix_market(raw, name)
+    if several and 1 not in matrix.shape:
+        return np.asarray(matrix.toarray())
     if 1 not in matrix.shape:
         found = f"{matrix.shape[0]} x {matrix.shape[1]}"
         hint = "read it with read_matrix"
@@ -100,17 +102,18 @@ def read_vector(path: PathLike) -> NDArray[Any]:
     return np.asarray(matrix.toarray()).reshape(-1)
 
 
-def write_vector(path: PathLike, x: ArrayLike) -> None:
+def write_vector(path: PathLike, x: ArrayLike, *, several: bool = False) -> None:
     """Write a vector, shape (n,), as a Matrix Market array of one column; ``.gz`` in the name compresses it.
 
+    With `several` it may be vectors, (n, m), as its columns.
     Values are written with as many digits as it takes to read back the same bits. The file appears whole or not at all.
     """
     vector = np.asarray(x)
-    if vector.ndim != 1 or vector.dtype.kind not in "iufc":
+    if vector.ndim != 1 + (several and vector.ndim == 2) or vector.dtype.kind not in "iufc":
         raise ArgumentError(
             "x is not a numeric vector", expected="shape (n,)", found=f"shape {vector.shape}, dtype {vector.dtype}"
         )
-    _write(path, np.ascontiguousarray(vector.reshape(-1, 1)))
+    _write(path, np.ascontiguousarray(vector.reshape(len(vector), -1) if vector.size else vector.reshape(-1, 1)))
 
 
 def write_matrix(path: PathLike, A: Any) -> None:

@@ -256,8 +256,11 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 
 def answer_like(x: Any, vector: DeviceArray, shape: tuple[int, ...]) -> Any:
-    """A copy of a vector as an array of the library of `x`, of shape (n,) or (n, 1); ready on the stream of `x`."""
-    block, answer = make_result(x, (1, 1, vector.size), vector.dtype, True)
+    """A copy of m vectors behind one another as an array of the library of `x`; ready on the stream of `x`.
+
+    `shape`: (n,) or (n, m), in Fortran order.
+    """
+    block, answer = make_result(x, (prod(shape[1:]), 1, shape[0]), vector.dtype, True)
     block.copy_from(vector)
     default_stream().release_to(_read(x).stream)
     if len(shape) == 2:
