@@ -1,7 +1,7 @@
 """What every preconditioner offers: M as an operator, and the same M folded into the matrix where that can be done.
 
 A communication-avoiding solver computes s powers of one matrix. A preconditioner between two products would need s
-powers of a product of two, so such solvers take M only where it can be made part of the matrix beforehand:
+powers of a product of two, so such solvers make M part of the matrix beforehand where that can be done:
 
     A' = L A R,    A' y = L b,    x = R y,
 
@@ -104,8 +104,8 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         """L A R. Raises :class:`ArgumentError` for a preconditioner that is no matrix."""
         raise ArgumentError(
             f"the {self.name} preconditioner cannot be made part of the matrix",
-            expected="jacobi or spai",
-            hint="use it as M of a classic solver (cg, gmres, bicgstab), or take jacobi or spai",
+            expected="jacobi, block_jacobi of small blocks, or spai",
+            hint="use it as M of a solver, which does without",
         )
 
     @property
