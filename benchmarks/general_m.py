@@ -5,8 +5,9 @@
     python -m benchmarks.general_m --table           the table of docs/gmres.md from the file
 
 M is the diagonal of SciPy's (folded), its product as a LinearOperator (between products), incomplete factors of
-SciPy's, a cycle of PyAMG's multigrid, and an inner iteration that changes from use to use. rtol is 1e-8, b random, cycles
-have 30 steps. A time is the processor's of a solve on one thread, the least of five, for each of its steps, with M and A.
+SciPy's, a cycle of PyAMG's multigrid, and an inner iteration that changes from use to use. rtol is 1e-8, b is random,
+cycles have 30 steps. A time is the processor's of a solve on one thread, the least of five, for each of its steps, with
+A and M in it.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def solve_folded(
             "M is not one that can be made part of the matrix",
             expected="what akx.solvers.preconditioners.jacobi, block_jacobi or spai made",
             found=type(M).__name__,
-            hint="use a classic solver (cg, gmres, bicgstab), which takes any LinearOperator",
+            hint="pass it as M of a solver, which takes any LinearOperator",
         )
     like, x0 = (b if is_on_device(b) else None), of_host(x0, "x0")
     if like is not None:

@@ -504,7 +504,7 @@ def test_callbacks_of_a_folded_solve_are_of_the_original_system() -> None:
 def test_what_cannot_be_folded_is_refused_with_a_hint() -> None:
     A = laplacian(6)
     for M in (chebyshev(A, 2), LinearOperator((36, 36), matvec=lambda x: x), sp.eye_array(36)):
-        with pytest.raises(ArgumentError, match="classic solver"):
+        with pytest.raises(ArgumentError, match="pass it as M of a solver"):
             solve_folded(stats_of(cg), A, np.ones(36), M=M)
 
 

@@ -105,7 +105,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         raise ArgumentError(
             f"the {self.name} preconditioner cannot be made part of the matrix",
             expected="jacobi, block_jacobi of small blocks, or spai",
-            hint="use it as M of a solver, which does without",
+            hint="pass it as M of a solver, which does without",
         )
 
     @property
