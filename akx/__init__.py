@@ -105,8 +105,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "solvers":
-        return import_module("akx.solvers")
+    if name in ("krylov", "solvers"):
+        return import_module(f"akx.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'akx' has no attribute {name!r}")
     value = getattr(import_module(_HOMES.get(name, "akx.core.errors")), name)

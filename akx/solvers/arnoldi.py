@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from akx.core.basis import Basis
 from akx.core.plan import Plan
-from akx.solvers.orthogonalize import Block, Orthogonalizer
+from akx.krylov.orthogonalize import Block, Orthogonalizer
 from akx.solvers.system import Rows, System
 
 __all__ = ["Arnoldi", "arnoldi_of"]

@@ -23,9 +23,9 @@ from typing import Any
 from akx.backends.selection import HOST
 from akx.core.arguments import unknown_name
 from akx.core.matrix import Matrix
+from akx.krylov.bases import check_basis
 from akx.operator.start_vectors import is_matrix_there, is_on_device
 from akx.solvers.arguments import check_count, place_of
-from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg import MOST
 from akx.solvers.columns import columns_in
 from akx.solvers.equilibration import equilibration

@@ -45,8 +45,8 @@ from akx.backends.vectors import MOST_ROWS
 from akx.core.basis import Basis
 from akx.core.errors import PlanError
 from akx.core.plan import Plan, check_plan
+from akx.krylov.bases import basis_from_ritz, check_basis
 from akx.solvers.arguments import check_count
-from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.bicgstab_steps import NOISE, Recurrence, iterate
 from akx.solvers.forms import solve_with
 from akx.solvers.many import takes_columns

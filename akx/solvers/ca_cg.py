@@ -43,8 +43,8 @@ from typing import Any
 
 from akx.core.errors import PlanError
 from akx.core.plan import Plan, check_plan
+from akx.krylov.bases import check_basis
 from akx.solvers.arguments import check_count, check_hermitian
-from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg_queued import BlocksAhead
 from akx.solvers.ca_cg_solve import Blocks
 from akx.solvers.cg import iterate

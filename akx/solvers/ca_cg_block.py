@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from akx.core.basis import Basis
 from akx.core.numba_jit import jit_later
-from akx.solvers.bases import basis_from_ritz
+from akx.krylov.bases import basis_from_ritz
 from akx.solvers.stats import SolveStats
 
 __all__ = ["PIVOT", "TRUST", "Block", "Pace", "Shifts", "block_steps", "local_recurrences"]

@@ -4,7 +4,7 @@ Let Q_{k+1} be the rows that Arnoldi's process has made, A Q_k^T = Q_{k+1}^T H_k
 
 1. Matrix powers on the last of them: V = [v_0 = q_k, v_1, .., v_s], A V_s^T = V_{s+1}^T B with the basis' matrix B.
 2. Block Gram-Schmidt and CholQR make [v_1, .., v_s] orthonormal: V_{s+1}^T = Q_k^T C + T_{s+1}^T R, where
-   T = [q_k, new q] and R, upper triangular, has R[0, 0] = 1 (:mod:`akx.solvers.orthogonalize`).
+   T = [q_k, new q] and R, upper triangular, has R[0, 0] = 1 (:mod:`akx.krylov.orthogonalize`).
 3. s columns of H, since A T_s^T R_s = A V_s^T - A Q_k^T C_s:
 
        H_new = ([C; R] B - [H_k; 0] C_s) R_s^-1,    s more columns of an upper Hessenberg matrix.
@@ -28,19 +28,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.basis import Basis
-from akx.core.numba_jit import jit_later
 from akx.core.plan import Plan, check_plan
+from akx.krylov.bases import basis_from_ritz, check_basis
+from akx.krylov.hessenberg import HessenbergQR, new_columns
+from akx.krylov.orthogonalize import Block, condition_of_block
 from akx.operator.lookup import derived
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import Arnoldi, arnoldi_of
-from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.flexible import FlexibleArnoldi
 from akx.solvers.folding import part_of
 from akx.solvers.forms import form_for
 from akx.solvers.gmres import Cycles
-from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.many import takes_columns
-from akx.solvers.orthogonalize import Block, condition_of_block
 from akx.solvers.scaling import eps_of, exponent_of, scaled
 from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, Rows, System, make_system
@@ -239,7 +238,7 @@ class _Steps:
                 if isinstance(self.arnoldi, FlexibleArnoldi):
                     columns = self.arnoldi.columns(k, block, basis, usable)
                 else:
-                    columns = _new_columns(qr.stored, block, self._matrices[s], usable)
+                    columns = new_columns(qr.stored, block.C, block.R, self._matrices[s], usable)
                 self.cycles.count(*qr.extend(columns, self.cycles.aim, self.cycles.steps_left).tolist())
         return usable > 0
 
@@ -278,49 +277,6 @@ class _Steps:
             s = min(2 * self.s, self.most)
             self.system.stats.notes.append(f"step {self.cycles.iterations}: s raised from {self.s} to {s}")
             self.s, self._good = s, 0
-
-
-def _new_columns(H: NDArray[Any], block: Block, B: NDArray[Any], count: int) -> NDArray[Any]:
-    """The next `count` columns of H, of which k are there: ([C; R] B - [H; 0] C_s) R_s^-1, (k + 1 + count, count)."""
-    k = len(block.C) - 1
-    kind = np.result_type(H, block.R, B)
-    new = np.zeros((k + 1 + count, count), dtype=kind)
-    H, C, R, B = (np.ascontiguousarray(part, dtype=kind) for part in (H, block.C, block.R, B))
-    _fill_columns(H, k, C, R, B, new)
-    return new
-
-
-@jit_later
-def _fill_columns(H: Any, k: int, C: Any, R: Any, B: Any, new: Any) -> None:
-    """new (k+1+count, count): column after column, since those before are what R_s^-1 takes away."""
-    count = new.shape[1]
-    for j in range(count):
-        # A v_j by the orthonormal rows: sum_i B[i, j] v_i, v_0 being row k and v_i those of column i - 1 of [C; R]
-        for i in range(j + 2):
-            b = B[i, j]
-            if b == 0:
-                continue
-            if i == 0:
-                new[k, j] += b
-            else:
-                for q in range(k + 1):
-                    new[q, j] += C[q, i - 1] * b
-                for q in range(i):
-                    new[k + 1 + q, j] += R[q, i - 1] * b
-        # less A times what v_j has of the rows before: H for those before k, the new columns for the others
-        scale = new.dtype.type(1)
-        if j > 0:
-            for q in range(k):
-                for i in range(q + 2):
-                    new[i, j] -= H[i, q] * C[q, j - 1]
-            for i in range(k + 2):
-                new[i, j] -= new[i, 0] * C[k, j - 1]
-            for q in range(j - 1):
-                for i in range(k + q + 3):
-                    new[i, j] -= new[i, q + 1] * R[q, j - 1]
-            scale = R[j - 1, j - 1]
-        for i in range(k + j + 2):
-            new[i, j] /= scale
 
 
 def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:

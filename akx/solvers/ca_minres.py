@@ -38,8 +38,8 @@ from numpy.typing import NDArray
 
 from akx.core.basis import Basis
 from akx.core.plan import Plan
+from akx.krylov.bases import basis_from_ritz, check_basis
 from akx.solvers.arguments import check_count, check_hermitian
-from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.ca_cg import steps_of
 from akx.solvers.ca_cg_block import Pace
 from akx.solvers.ca_minres_block import lanczos_block

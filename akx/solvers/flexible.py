@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 
 from akx.core.basis import Basis
 from akx.core.plan import Plan
+from akx.krylov.hessenberg import HessenbergQR
+from akx.krylov.orthogonalize import Block
 from akx.solvers.arnoldi import Arnoldi
-from akx.solvers.hessenberg import HessenbergQR
-from akx.solvers.orthogonalize import Block
 from akx.solvers.system import Rows, System
 
 __all__ = ["FlexibleArnoldi"]

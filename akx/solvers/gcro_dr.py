@@ -34,10 +34,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.vectors import MOST_ROWS
+from akx.krylov.hessenberg import HessenbergQR
+from akx.krylov.orthogonalize import Orthogonalizer, condition_of_columns, invert_upper
 from akx.solvers.arnoldi import Arnoldi
 from akx.solvers.gmres import Cycles
-from akx.solvers.hessenberg import HessenbergQR
-from akx.solvers.orthogonalize import Orthogonalizer, condition_of_columns, invert_upper
 from akx.solvers.scaling import eps_of
 from akx.solvers.system import Answer, Rows, System, make_system
 

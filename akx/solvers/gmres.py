@@ -2,9 +2,9 @@
 
 Arnoldi's process from q_0 = r / ||r|| makes Q with A M Q_j^T = Q_{j+1}^T H, H of shape (j+1, j) upper Hessenberg. With
 x = x0 + M Q_j^T y the residual has the norm ||beta e_1 - H y||: a small least-squares problem, solved along the way
-(:mod:`akx.solvers.hessenberg`), whose residual is known after every step without x. After `restart` steps x is formed,
+(:mod:`akx.krylov.hessenberg`), whose residual is known after every step without x. After `restart` steps x is formed,
 the true residual computed, and all begins again. The preconditioner is applied from the right, so that what is
-minimised is the residual of A x = b itself. Vectors are made orthogonal as :mod:`akx.solvers.orthogonalize` says.
+minimised is the residual of A x = b itself. Vectors are made orthogonal as :mod:`akx.krylov.orthogonalize` says.
 
 Whether to go on is decided by the true residual, computed between cycles, alone: below the tolerance is converged; a
 cycle that raised it is taken back. The next is another one: of half the steps where it had promised progress, which
@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from akx.core.arguments import unknown_name
+from akx.krylov.hessenberg import HessenbergQR
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import Arnoldi, arnoldi_of
-from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.many import takes_columns
 from akx.solvers.monitor import ENDED
 from akx.solvers.scaling import eps_of

@@ -22,8 +22,8 @@ from akx.backends.selection import HOST, backend_of, device_of, is_usable
 from akx.core.errors import ArgumentError, brief
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.krylov.bases import check_basis
 from akx.plandb import PlanDatabase, database_of
-from akx.solvers.bases import check_basis
 from akx.solvers.monitor import PREPARED
 from akx.solvers.registry import SOLVERS
 from akx.solvers.solver_choice import POWERS, chosen_steps, keep, keep_pair, powers_of, timing_key

@@ -17,9 +17,9 @@ from akx.backends.cpu.vectors.team_vectors import VectorWork
 from akx.backends.cuda.vectors.arnoldi import RowsRecord
 from akx.backends.cuda.vectors.conjugate import BlockRecord, StepRecord
 from akx.backends.schedule import Program
+from akx.krylov.orthogonalize import Orthogonalizer
 from akx.operator import MatrixPowers
 from akx.solvers.ca_cg_block import PIVOT, TRUST, block_steps
-from akx.solvers.orthogonalize import Orthogonalizer
 
 _AHEAD = 3
 

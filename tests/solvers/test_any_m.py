@@ -12,11 +12,11 @@ from solvers.systems import fitting, nonsymmetric, relative, rhs, spd
 
 from akx.core.errors import MatrixError
 from akx.core.matrix import Matrix
+from akx.krylov.bases import basis_from_ritz
+from akx.krylov.hessenberg import HessenbergQR
 from akx.solvers import SOLVERS, Solver, solve
-from akx.solvers.bases import basis_from_ritz
 from akx.solvers.flexible import FlexibleArnoldi
 from akx.solvers.forms import form_for
-from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.preconditioners import SPAI, jacobi, spai
 from akx.solvers.solver_pair import SolverPair
 from akx.solvers.system import make_system

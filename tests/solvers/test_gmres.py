@@ -16,10 +16,10 @@ from solvers.systems import nonsymmetric, relative, rhs
 from akx.core.basis import newton
 from akx.core.errors import ArgumentError, ArgumentTypeError, PlanError
 from akx.core.io import read_matrix
+from akx.krylov.hessenberg import HessenbergQR
 from akx.operator import MatrixPowers
 from akx.solvers.ca_gmres import _most_steps, _Steps, ca_gmres
 from akx.solvers.gmres import Cycles, gmres
-from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.system import System, make_system
 
 module = import_module("akx.solvers.ca_gmres")
@@ -127,8 +127,8 @@ def test_a_cycle_that_falls_short_is_followed_by_an_ordinary_one(monkeypatch: py
     def spoiled(*arguments: Any) -> Any:
         return new_columns(*arguments) * 1.5
 
-    new_columns = module._new_columns
-    monkeypatch.setattr(module, "_new_columns", spoiled)
+    new_columns = module.new_columns
+    monkeypatch.setattr(module, "new_columns", spoiled)
     A, b = matrix(shift=2.8), vector(400)
     x, info, stats = ca_gmres(A, b, rtol=1e-9, return_stats=True)
     assert info == 0

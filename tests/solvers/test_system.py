@@ -11,7 +11,7 @@ from scipy.sparse.linalg import aslinearoperator
 
 import akx
 from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError
-from akx.solvers.bases import basis_from_ritz
+from akx.krylov.bases import basis_from_ritz
 from akx.solvers.system import make_system
 
 

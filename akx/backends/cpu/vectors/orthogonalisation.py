@@ -1,7 +1,7 @@
 """Dense work of orthogonalisation on the team: products of the last rows with all, and their replacement, in one pass.
 
 W (m, n), C-contiguous, holds m vectors as rows; the last s of them, V, are to be made orthonormal to the others and to
-each other (:mod:`akx.solvers.orthogonalize`). A pass goes through W in chunks of columns that stay in the second-level
+each other (:mod:`akx.krylov.orthogonalize`). A pass goes through W in chunks of columns that stay in the second-level
 cache, each thread through its own part of the columns, and does any of
 
     replace     V = F^T W, F (m, s), all of the old W

@@ -1,4 +1,4 @@
-// Block Gram-Schmidt by Cholesky's factorisation (akx/solvers/orthogonalize.py) without a word to the host.
+// Block Gram-Schmidt by Cholesky's factorisation (akx/krylov/orthogonalize.py) without a word to the host.
 //
 // W has k orthonormal rows Q and s rows V behind them, to become V^T = Q^T C + Q_new^T R. Twice the same two kernels:
 // products and, in their last block, the small factors; then `mix` replaces V. The second round is for a block that has

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from akx.core.numba_jit import jit_later
 
-__all__ = ["HessenbergQR"]
+__all__ = ["HessenbergQR", "new_columns"]
 
 #: A column whose independent part is smaller than this, relative to it, depends on those before it.
 _DEPENDENT = 10 * float(np.finfo(float).eps)
@@ -132,3 +132,50 @@ def _extend(H: Any, R: Any, cosines: Any, sines: Any, g: Any, j: int, columns: A
         if found[i] <= target:
             return i + 1
     return int(found.size)
+
+
+def new_columns(H: NDArray[Any], C: NDArray[Any], R: NDArray[Any], B: NDArray[Any], count: int) -> NDArray[Any]:
+    """The next `count` columns of H, of which k are there: ([C; R] B - [H; 0] C_s) R_s^-1, (k + 1 + count, count).
+
+    By them A times the last of k + 1 orthonormal rows, and times those made of a block of s: of its vectors
+    [v_1, .., v_s] are Q^T C + Q_new^T R, C (k + 1, s), R (s, s), and A V_s = V_{s+1} B, v_0 being the last of the rows.
+    """
+    k = len(C) - 1
+    kind = np.result_type(H, R, B)
+    new = np.zeros((k + 1 + count, count), dtype=kind)
+    H, C, R, B = (np.ascontiguousarray(part, dtype=kind) for part in (H, C, R, B))
+    _fill_columns(H, k, C, R, B, new)
+    return new
+
+
+@jit_later
+def _fill_columns(H: Any, k: int, C: Any, R: Any, B: Any, new: Any) -> None:
+    """new (k+1+count, count): column after column, since those before are what R_s^-1 takes away."""
+    count = new.shape[1]
+    for j in range(count):
+        # A v_j by the orthonormal rows: sum_i B[i, j] v_i, v_0 being row k and v_i those of column i - 1 of [C; R]
+        for i in range(j + 2):
+            b = B[i, j]
+            if b == 0:
+                continue
+            if i == 0:
+                new[k, j] += b
+            else:
+                for q in range(k + 1):
+                    new[q, j] += C[q, i - 1] * b
+                for q in range(i):
+                    new[k + 1 + q, j] += R[q, i - 1] * b
+        # less A times what v_j has of the rows before: H for those before k, the new columns for the others
+        scale = new.dtype.type(1)
+        if j > 0:
+            for q in range(k):
+                for i in range(q + 2):
+                    new[i, j] -= H[i, q] * C[q, j - 1]
+            for i in range(k + 2):
+                new[i, j] -= new[i, 0] * C[k, j - 1]
+            for q in range(j - 1):
+                for i in range(k + q + 3):
+                    new[i, j] -= new[i, q + 1] * R[q, j - 1]
+            scale = R[j - 1, j - 1]
+        for i in range(k + j + 2):
+            new[i, j] /= scale

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from akx.solvers.orthogonalize import Orthogonalizer, condition_of_columns
+from akx.krylov.orthogonalize import Orthogonalizer, condition_of_columns
 
 TYPES = [np.float32, np.float64, np.complex64, np.complex128]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from akx.core.arguments import unknown_name
+from akx.core.arguments import check_count, numbers_of, unknown_name
 from akx.core.basis import Basis, chebyshev, newton
 from akx.core.spectrum import Ellipse
 
@@ -29,13 +29,28 @@ def check_basis(kind: Any) -> None:
         raise unknown_name("basis", kind, CHOICES)
 
 
-def basis_from_ritz(kind: str, ritz: NDArray[Any], s: int, *, real: bool) -> Basis:
-    """A basis of s >= 1 steps from Ritz values, (m,), of which complex ones count in pairs where vectors are `real`.
+def basis_from_ritz(kind: str, ritz: ArrayLike, s: int, *, real: bool = True) -> Basis:
+    """A basis of s steps in which the vectors of a matrix with such eigenvalues stay independent for long.
 
-    `kind` is one of :data:`CHOICES`, ``"auto"`` being Newton.
+    Parameters
+    ----------
+    kind : str
+        ``"newton"`` or ``"auto"``, ``"chebyshev"``, ``"monomial"``; with one step they are the same but for a factor.
+    ritz : array_like, shape (m,)
+        Approximate eigenvalues, as of H[:-1] of Arnoldi's process; none, and such as are not finite, say nothing.
+    s : int
+        Steps, at least 1.
+    real : bool
+        Whether vectors are real, so that coefficients are to be: complex values come in conjugate pairs then, of which
+        the one with a positive imaginary part counts.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
     """
     check_basis(kind)
-    points = np.asarray(ritz, dtype=complex).reshape(-1)
+    s = check_count("s", s)
+    points = numbers_of(ritz, "ritz").astype(complex).reshape(-1)
     size = float(np.abs(points).max(initial=0.0))
     if size == 0.0 or not np.isfinite(points).all():
         size, points = 1.0, np.ones(1, dtype=complex)

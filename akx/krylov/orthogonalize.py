@@ -27,9 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.core.numba_jit import jit_later
-from akx.solvers.system import Rows
 
 __all__ = ["Block", "Orthogonalizer", "condition_of_block", "condition_of_columns", "invert_upper"]
+
+#: Vectors as rows: a NumPy array, or a DeviceArray.
+Rows = Any
 
 _ROUNDS = 5
 #: Most that rounding errors in G - C^H C may be, relative to its least eigenvalue, for R to be taken from it.
