@@ -228,7 +228,7 @@ class _Space(Arnoldi):
         system, size, j, most = self.system, self.size, qr.size, min(self.most, self.system.n - 1)
         if j == 0 or most < 1:
             return
-        with system.stats.phase("orthogonalize"):
+        with system.stats.phase("orthogonalize"), np.errstate(all="ignore"):
             # with all rows; what is found for those that are not in use means nothing
             inner = self.ortho.work.products(len(self.W) - size, size) if size else np.zeros((len(self.W), 0))
             lengths = np.sqrt(np.maximum(np.real(np.diagonal(inner[len(self.W) - size :])), 0.0))

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-__all__ = ["NAMES", "SOLVERS"]
+__all__ = ["NAMES", "SOLVERS", "recycling"]
 
 #: The classic one of each family before the communication-avoiding one.
 NAMES = ("cg", "ca_cg", "minres", "ca_minres", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
+
+
+def recycling(most: int) -> Callable[..., Any]:
+    """gmres for systems with the same A and M; up to `most` vectors are kept from each for the next."""
+    home = import_module(f"{__package__}.gcro_dr")
+    return partial(home.gcro_dr, recycled=home.Recycled(most))
 
 
 class _Solvers(Mapping[str, Callable[..., Any]]):
