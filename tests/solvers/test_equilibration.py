@@ -9,9 +9,10 @@ import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import aslinearoperator
 from solvers.systems import nonsymmetric, relative, rhs, spd
+from solvers.test_minres import scattered
 
 from akx.core.matrix import Matrix
-from akx.solvers import SOLVERS, Solver, solve
+from akx.solvers import SOLVERS, Solver, minres, solve
 from akx.solvers.auto import families_for
 from akx.solvers.equilibration import equilibration
 
@@ -71,6 +72,21 @@ def test_a_saddle_point_is_scaled_by_its_schur_complement() -> None:
     assert np.all(M.diagonal > 0)
     scaled = abs(M.apply_to(matrix).to_scipy())
     assert 0.1 <= scaled.max(axis=1).toarray().min() <= scaled.max() <= 10
+
+
+@pytest.mark.parametrize("decades", [0.0, 2.0])
+def test_a_small_entry_on_the_diagonal_of_an_indefinite_matrix_is_no_size_of_its_row(decades: float) -> None:
+    A = uneven(scattered(600), decades)
+    b = A @ rhs(600)
+    x, info, stats = solve(A, b, rtol=1e-8, return_stats=True)
+    assert (info, stats.method) == (0, "minres")
+    assert relative(A, x, b) <= 1e-8
+    even = minres(scattered(600), b, rtol=1e-8, return_stats=True)[2]
+    assert stats.products <= 1.5 * even.products
+    M, _ = equilibration(Matrix.from_any(A), hermitian=True) or (None, "")
+    if M is not None:
+        rows = np.asarray(M.apply_to(Matrix.from_any(A)).to_scipy().power(2).sum(axis=1))
+        assert 0.5 <= rows.min() <= rows.max() <= 2
 
 
 def test_what_has_no_size_and_what_leaves_the_range_is_left_alone() -> None:
