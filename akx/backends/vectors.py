@@ -51,6 +51,10 @@ class Vectors(ABC):
         """A host array with what is in `v`; `v` itself where it is that."""
 
     @abstractmethod
+    def taken(self, v: Any, factor: float = 1.0) -> Any:
+        """factor v, rounded, a new vector of this precision; v may be of another one, real as these or complex."""
+
+    @abstractmethod
     def following(self, v: Any, w: Any) -> Any:
         """The two vectors as one (2, n) array where `w` follows `v` in memory, else None."""
 
@@ -136,6 +140,12 @@ class HostVectors(Vectors):
     def to_host(self, v: NDArray[Any]) -> NDArray[Any]:
         """`v` itself: this is the host."""
         return v
+
+    def taken(self, v: NDArray[Any], factor: float = 1.0) -> NDArray[Any]:
+        """factor v, rounded, a new vector of this precision."""
+        with np.errstate(over="ignore", under="ignore"):
+            found: NDArray[Any] = np.multiply(v, factor, dtype=np.result_type(v, self.dtype))
+            return found.astype(self.dtype, copy=False)
 
     def divide(self, v: NDArray[Any], by: float) -> None:
         """v /= by."""

@@ -40,8 +40,10 @@ from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.symmetry import is_hermitian
 from akx.solvers.system import Answer
 
-__all__ = ["Auto", "answer_by", "families_for", "solve"]
+__all__ = ["Auto", "answer_by", "check_precision", "families_for", "solve"]
 
+#: What `precision` may be.
+_PRECISIONS = ("double", "mixed")
 #: In the cache of a matrix, what :func:`families_for` has found, and whether it is Hermitian.
 _FAMILIES, _HERMITIAN = "akx.solvers.families", "akx.solvers.hermitian"
 #: Steps without an answer after which bicgstab gives way to gmres, where there is no `maxiter`.
@@ -65,6 +67,7 @@ def solve(
     threads: int | None = None,
     db: Any = None,
     backend: str = "auto",
+    precision: str = "double",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b by a named method, or by the one that suits the matrix and is fastest here.
@@ -95,6 +98,10 @@ def solve(
         Of gmres and ca_gmres.
     s, basis
         Of the communication-avoiding solvers; the basis of ``"auto"`` is each solver's own choice.
+    precision : str
+        ``"mixed"``: steps on A and vectors in single precision, residuals and x in double (:mod:`akx.solvers.mixed`),
+        from 2,000 rows on; what single precision is no good for goes on in double. x and the tolerance are as with
+        ``"double"``. With ``"auto"`` the method is a classic one then, but for that of last resort.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too; its notes say why the method was taken.
 
@@ -113,7 +120,7 @@ def solve(
         raise unknown_name("method", method, ("auto", *SOLVERS))
     options = {"rtol": rtol, "atol": atol, "maxiter": maxiter, "M": M, "threads": threads, "db": db, "backend": backend}
     special = {"restart": restart, "s": s, "basis": basis}
-    x, info, stats = answer_by(method, A, b, x0, options, special, callback)
+    x, info, stats = answer_by(method, A, b, x0, options, special, callback, precision=precision)
     return (x, info, stats) if return_stats else (x, info)
 
 
@@ -126,6 +133,8 @@ def answer_by(
     special: dict[str, Any],
     callback: Callable[[Any], object] | None,
     settled: Settled | None = None,
+    *,
+    precision: str = "double",
 ) -> tuple[Any, int, SolveStats]:
     """What :func:`solve` answers, with the record.
 
@@ -136,7 +145,8 @@ def answer_by(
         known: Settled = {} if settled is None else settled
 
         def single(b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
-            return answer_by(method, A, b, x0, {**options, **changed}, special, callback, known)
+            given = A, b, x0, {**options, **changed}, special, callback, known
+            return answer_by(method, *given, precision=precision)
 
         def scaling(b: Any) -> Any:
             asked = {name: options[name] for name in ("rtol", "atol", "M", "threads", "backend")}
@@ -147,10 +157,23 @@ def answer_by(
     if method == "auto" and options["maxiter"] is not None:
         options = {**options, "maxiter": check_count("maxiter", options["maxiter"], least=0)}
 
-    def on(place: str, b: Any, x0: Any, callback: Callable[[Any], object] | None) -> tuple[Any, int, SolveStats]:
+    def by(A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Any) -> tuple[Any, int, SolveStats]:
         if method != "auto":
-            return call_solver(method, A, b, x0, {**options, "backend": place}, special, callback)
-        return Auto(A, b, x0, {**options, "backend": place}, special, callback, settled).solve()
+            return call_solver(method, A, b, x0, options, special, callback)
+        return Auto(A, b, x0, options, special, callback, settled).solve()
+
+    def on(place: str, b: Any, x0: Any, callback: Callable[[Any], object] | None) -> tuple[Any, int, SolveStats]:
+        given = A, b, x0, {**options, "backend": place}, callback
+        if check_precision(precision) == "double":
+            return by(*given)
+        from akx.solvers.mixed import First, solve_mixed
+
+        def first(A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Any) -> First:
+            auto = Auto(A, b, x0, options, special, callback, settled)
+            families, why = auto.families()
+            return First(families[0], auto.options["M"], auto.guess, [*auto.notes, f"auto: {why}"])
+
+        return solve_mixed(method, by, *given, first=first, restart=special["restart"])
 
     try:
         return on(options["backend"], b, x0, callback)
@@ -162,6 +185,13 @@ def answer_by(
     x, info, stats = on(HOST, of_host(b, "b"), of_host(x0, "x0"), callback_in_kind(like, callback))
     stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
     return answer_in_kind(like, x), info, stats
+
+
+def check_precision(precision: Any) -> str:
+    """The precision that is asked for, or ArgumentError."""
+    if not isinstance(precision, str) or precision not in _PRECISIONS:
+        raise unknown_name("precision", precision, _PRECISIONS)
+    return precision
 
 
 class Auto(SolverPair):

@@ -104,6 +104,13 @@ class Recurrence:
         self.norm = self.system.residual(self.x, self.r)
         return self.norm
 
+    def go_on_from(self, r: Rows) -> None:
+        """Have r for the residual, and go on with the direction and the r~ there are; `r` may be written to."""
+        self.work.add(self.r, -1.0, r)  # by what the recurrence was off
+        self.work.add(self.p, -1.0, self.r)
+        self.W[_R] = r
+        self.measure()
+
     def step(self) -> str:
         """One step. What it came to: ``""``, or the name of a breakdown; x is good in any case but ``"overflow"``."""
         system, W, advance = self.system, self.W, self.work.advance

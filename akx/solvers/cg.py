@@ -29,7 +29,7 @@ from akx.solvers.monitor import ENDED
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, Rows, System, make_system
 
-__all__ = ["Iteration", "cg", "iterate"]
+__all__ = ["Iteration", "cg", "iterate", "steps_of"]
 
 
 @takes_columns
@@ -180,6 +180,12 @@ def _iteration(system: System, V: Rows, limit: int) -> Iteration:
 
     Raises PlanError where the plan streams the matrix, which cannot be queued, and there is no preconditioner.
     """
+    steps = steps_of(system, V, limit)
+    return steps, steps.step, steps.settle, list, list
+
+
+def steps_of(system: System, V: Rows, limit: int) -> Steps:
+    """The steps alone, on V = [p, w, r, x] and u."""
     steps: Steps | None = None
     if system.on_device:
         if system.M is None:
@@ -187,5 +193,4 @@ def _iteration(system: System, V: Rows, limit: int) -> Iteration:
         elif (diagonal := system.positive_diagonal()) is not None:
             with suppress(PlanError):
                 steps = AheadSteps(system, V, limit, diagonal)
-    steps = Steps(system, V) if steps is None else steps
-    return steps, steps.step, steps.settle, list, list
+    return Steps(system, V) if steps is None else steps

@@ -109,6 +109,22 @@ class Steps:
         if anew:
             self.rayleigh.begin(self.gamma, norm)
 
+    def replace(self, r: Rows, norm: float) -> str:
+        """Have r, of that norm, for the residual, and go on with the directions there are; why not, or nothing.
+
+        The new direction is p = u + beta p with u of this r (van der Vorst, Ye 2000, section 3). All that was queued is
+        taken. `r` may be written to.
+        """
+        V, work, u = self.V, self.work, self._u
+        work.add(V[2], -1.0, r)  # by what the recurrence was off
+        work.add(V[0], -1.0, self.system.precondition(V[2]))
+        V[2] = r
+        self.resume(norm, anew=False)
+        if self.system.M is None:
+            return ""
+        V[u] = self.system.precondition(V[2])
+        return self._take_gamma(u)
+
     def count(self, norm: float) -> None:
         """A step by others, after which the residual has that norm."""
 

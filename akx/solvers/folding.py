@@ -28,9 +28,9 @@ from akx.solvers.host_fallback import answer_in_kind, of_host
 from akx.solvers.monitor import Watched
 from akx.solvers.scaling import norm_of
 from akx.solvers.stats import SolveStats
-from akx.solvers.system import Answer, System, make_system
+from akx.solvers.system import Answer, Rows, System, make_system
 
-__all__ = ["part_of", "solve_folded"]
+__all__ = ["corrected", "part_of", "solve_folded", "translated"]
 
 #: Corrections at most.
 _ROUNDS = 6
@@ -85,7 +85,8 @@ def solve_folded(
     if M.dtype.kind == "c" and np.asarray(b).dtype.kind in "biuf":
         b = np.asarray(b).astype(np.result_type(np.asarray(b).dtype, np.complex64))
     system = make_system("folded", A, b, x0, rtol=rtol, atol=atol, M=M, scale=False)
-    x, total, info, reason = _corrected(solver, system, M, maxiter, callback, like, options)
+    by_folded = _by_folded(solver, system, M, callback, like, options)
+    x, total, info, reason = corrected(system, by_folded, maxiter, of="of the unscaled system ")
     norm = system.stats.residual
     system.release()
     total = total or SolveStats(method=getattr(solver, "__name__", ""))
@@ -101,41 +102,35 @@ def solve_folded(
     return (answer, info, total) if return_stats else (answer, info)
 
 
-def _corrected(
-    solver: Callable[..., Any],
+def corrected(
     system: System,
-    M: Any,
+    correct: Callable[[Rows, Rows, float, int | None], tuple[Rows, int, SolveStats]],
     maxiter: int | None,
-    callback: Callable[[Any], object] | None,
-    like: Any,
-    options: dict[str, Any],
-) -> tuple[Any, SolveStats | None, int, str]:
-    """x by corrections, with the record, info and reason; the record of the system has the norm of its residual."""
+    *,
+    rounds: int = _ROUNDS,
+    of: str = "",
+) -> tuple[Rows, SolveStats | None, int, str]:
+    """x by corrections, with the record, info and reason; the record of the system has the norm of its residual.
+
+    ``correct(x, r, norm, left)`` gives a new x, with info and record: from x, whose residual r has that norm, by `left`
+    steps at most. It ends where the target is met, a correction says that it failed or leaves more than half of the
+    residual, and after so many `rounds`. `of` says whose residual it is.
+    """
     x, target, r = system.x, system.target, system.rows(1)[0]
     norm = system.residual(x, r)
     total: SolveStats | None = None
-    info, reason, folded = 0, "the first guess is good enough", None
-    for _ in range(_ROUNDS):
+    info, reason = 0, "the first guess is good enough"
+    for _ in range(rounds):
         if norm <= target:
             break
-        folded = part_of(M, system.matrix) if folded is None else folded
-        right = np.ascontiguousarray(M.rhs(r))
-        size = norm_of(right)
-        ratio = M.residual_scale if total is None else size / norm
-        goal = target if M.keeps_residual else _SAFETY * target * ratio
-        say = _translated(callback, M, x.copy(), size / (system.norm_b or 1.0), like)
-        left = {} if maxiter is None else {"maxiter": maxiter}
-        y, info, stats = solver(folded, right, rtol=0.0, atol=goal, callback=say, return_stats=True, **left, **options)
-        x = np.ascontiguousarray(x + M.solution(y), dtype=system.dtype)
+        x, info, stats = correct(x, r, norm, maxiter)
         before, norm = norm, system.residual(x, r)
-        if total is not None:
-            stats.notes.append("called again, as the residual of the unscaled system was above the target")
         done, reason = stats.iterations, stats.reason
         total = stats.after(total, first=0)
         if info != 0:
             break
         if not norm <= 0.5 * before:
-            info, reason = max(1, total.iterations), "the residual of the unscaled system goes down no further"
+            info, reason = max(1, total.iterations), f"the residual {of}goes down no further"
             break
         if maxiter is not None:
             maxiter -= 0 if "gmres" in stats.method else done
@@ -146,18 +141,49 @@ def _corrected(
     return x, total, info, reason
 
 
-def _translated(
-    callback: Callable[[Any], object] | None, M: Any, x: Any, scale: float, like: Any
+def _by_folded(
+    solver: Callable[..., Any],
+    system: System,
+    M: Any,
+    callback: Callable[[Any], object] | None,
+    like: Any,
+    options: dict[str, Any],
+) -> Callable[[Rows, Rows, float, int | None], tuple[Rows, int, SolveStats]]:
+    """Corrections by a solver of the folded system, for :func:`corrected`."""
+    folded = None
+
+    def correct(x: Rows, r: Rows, norm: float, left: int | None) -> tuple[Rows, int, SolveStats]:
+        nonlocal folded
+        is_first, folded = folded is None, part_of(M, system.matrix) if folded is None else folded
+        right = np.ascontiguousarray(M.rhs(r))
+        size = norm_of(right)
+        ratio = M.residual_scale if is_first else size / norm
+        goal = system.target if M.keeps_residual else _SAFETY * system.target * ratio
+        say = translated(callback, M.solution, x.copy(), size / (system.norm_b or 1.0), like)
+        limit = {} if left is None else {"maxiter": left}
+        y, info, stats = solver(folded, right, rtol=0.0, atol=goal, callback=say, return_stats=True, **limit, **options)
+        if not is_first:
+            stats.notes.append("called again, as the residual of the unscaled system was above the target")
+        return np.ascontiguousarray(x + M.solution(y), dtype=system.dtype), info, stats
+
+    return correct
+
+
+def translated(
+    callback: Callable[[Any], object] | None, solution: Callable[[Any], Any], x: Any, scale: float, like: Any
 ) -> Callable[[Any], object] | None:
-    """The caller's callback, of the original system; a watch beside it stays."""
+    """The caller's callback, of the original system; a watch beside it stays.
+
+    It gets x + `solution` of what the solver says, or the norm that it says times `scale`.
+    """
     if callback is None:
         return None
     if isinstance(callback, Watched):
-        return Watched(_translated(callback.callback, M, x, scale, like), callback.watch)
+        return Watched(translated(callback.callback, solution, x, scale, like), callback.watch)
 
     def say(value: Any) -> object:
         if np.ndim(value):
-            return callback(answer_in_kind(like, x + M.solution(np.asarray(value).reshape(-1))))
+            return callback(answer_in_kind(like, x + solution(of_host(value, "x").reshape(-1))))
         return callback(np.float64(value * scale))
 
     return say

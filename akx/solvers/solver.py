@@ -27,7 +27,7 @@ from akx.operator.lookup import kept_by
 from akx.operator.matrix_values import same_pattern
 from akx.operator.start_vectors import is_matrix_there
 from akx.solvers.arguments import check_count, place_of
-from akx.solvers.auto import Auto, answer_by, families_for, solve
+from akx.solvers.auto import Auto, answer_by, check_precision, families_for, solve
 from akx.solvers.forms import form_for
 from akx.solvers.gcro_dr import Recycled
 from akx.solvers.monitor import Watch, Watched
@@ -69,6 +69,8 @@ class Solver:
         linear. 0, the default: each solve is by itself.
     threads, db, backend
         As for every solver.
+    precision : str
+        ``"double"`` or ``"mixed"``, as for :func:`akx.solvers.solve`.
     tune : str, optional
         ``"online"``: the products of solves are the trials of a search for better plans, as for
         :class:`akx.MatrixPowers`. Bits of results, and with them numbers of steps, may change where a plan does.
@@ -78,8 +80,8 @@ class Solver:
     shape : (int, int)
     dtype : numpy.dtype
         Of the matrix; x has the common type of this and of b.
-    method : str
-        As it was given.
+    method, precision : str
+        As they were given.
     M
         The preconditioner in use, or None.
 
@@ -124,6 +126,7 @@ class Solver:
         threads: int | None = None,
         db: Any = None,
         backend: str = "auto",
+        precision: str = "double",
         tune: str | None = None,
     ) -> None:
         if tune is not None:
@@ -150,6 +153,10 @@ class Solver:
                     hint=f"Solver(A, 'gmres', recycle={recycle})",
                 )
             _check_options("gmres", given)
+        if check_precision(precision) == "mixed" and recycle:
+            raise ArgumentError(
+                "vectors are recycled in double precision", expected="precision='double'", found="precision='mixed'"
+            )
         places = {"threads": threads, "db": db, "backend": backend}
         is_there = backend != HOST and is_matrix_there(A)
         if is_there:
@@ -157,7 +164,7 @@ class Solver:
         matrix = Matrix.from_any(A, value_error=0.0)
         if is_there:
             backend_of(array_backend()).expect(matrix)
-        self._begin(matrix, method, M, special, places, tune, recycle)
+        self._begin(matrix, method, M, special, places, tune, recycle, precision)
         with self._lock:
             self._prepare()
 
@@ -170,11 +177,12 @@ class Solver:
         places: dict[str, Any],
         tune: str | None,
         recycle: int = 0,
+        precision: str = "double",
     ) -> None:
         self.method, self._special, self._places = method, special, places
         self._recycled = Recycled(recycle)
         self._lock, self._cache = ForkSafeLock(), Cache(is_bounded=False, tune=tune)
-        self._version = 0
+        self._version, self.precision = 0, precision
         self._settled: Settled = {}
         self._name = M if isinstance(M, str) else ""
         self._take(matrix, self._made(self._name, matrix) if self._name else M)
@@ -183,7 +191,7 @@ class Solver:
         with self._lock:
             asked = {"special": self._special, "places": self._places, "tune": self._cache.tune}
             given = {"matrix": self._matrix, "method": self.method, "M": self._name or self.M}
-            return {**given, **asked, "recycle": self._recycled.most}
+            return {**given, **asked, "recycle": self._recycled.most, "precision": self.precision}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self._begin(**state)
@@ -311,7 +319,8 @@ class Solver:
         options, special = {**options, **self._places, "M": self.M}, self._special
         if self._recycled.most:
             special = {**special, "recycled": self._recycled}
-        return answer_by(self._named, self._matrix, b, x0, options, special, callback, self._settled)
+        given = self._matrix, b, x0, options, special, callback, self._settled
+        return answer_by(self._named, *given, precision=self.precision)
 
     @property
     def _named(self) -> str:
@@ -339,6 +348,10 @@ class Solver:
                 name = name.removeprefix("ca_")  # no powers of A; the products are those of the classic sister
             elif self.M is not None:
                 options["M"] = self.M
+        if self.precision == "mixed":
+            few = {**options, "rtol": 1e-8, "maxiter": 2 if name.endswith("gmres") else 2 * steps}
+            answer_by(name, self._matrix, b, None, few, special, None, self._settled, precision="mixed")
+            return
         call_solver(name, self._matrix, b, None, options, special, Watched(None, _Begun(steps)))
 
 

@@ -80,6 +80,9 @@ class FakeWork:
     def to_host(self, v: FakeArray) -> Any:
         return v.held.copy()
 
+    def taken(self, v: FakeArray, factor: float = 1.0) -> FakeArray:
+        return FakeArray(self.host.taken(v.held, factor))
+
     def following(self, v: FakeArray, w: FakeArray) -> FakeArray | None:
         found = self.host.following(v.held, w.held)
         return None if found is None else FakeArray(found)

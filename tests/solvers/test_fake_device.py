@@ -13,6 +13,8 @@ from solvers.systems import FAR, fitting, relative, rhs, spd, steps_with_outlier
 from solvers.test_watch import check_ends, check_looks
 
 import akx.backends.cuda.preconditioners.scaling
+import akx.solvers.corrections
+import akx.solvers.mixed
 import akx.solvers.solver_choice
 import akx.solvers.system
 from akx.core.basis import Basis
@@ -44,7 +46,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(akx.solvers.solver_choice, "chosen_steps", lambda *_, **__: None)  # nothing is tuned for it
     monkeypatch.setattr(akx.solvers.arguments, "resolve_backend", lambda backend: backend)
     monkeypatch.setattr(akx.backends.cuda.preconditioners.scaling, "Scaling", FakeScaling)
-    for module in (akx.solvers.system, akx.solvers.products, akx.solvers.vector_work):
+    for module in (akx.solvers.system, akx.solvers.products, akx.solvers.vector_work, akx.solvers.corrections):
         monkeypatch.setattr(module, "make_work", lambda backend, dtype, n, threads, **_: FakeWork(dtype, n))
     # Plans are looked up by what the GPU is, and there is none.
     monkeypatch.setattr(akx.solvers.solver_choice, "chosen_steps", lambda *given, **named: None)
@@ -71,6 +73,19 @@ def test_recycles_vectors_as_the_host_does() -> None:
         np.testing.assert_allclose(here[0], there[0], rtol=1e-10)
         for one in kept.values():
             one.version = version
+
+
+def test_mixed_precision_as_on_the_host(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(akx.solvers.mixed, "_SMALL", 0)
+    A, b, found = fitting(name, 1200), rhs(1200), []
+    for backend in ("cuda", "cpu"):
+        given = {"method": name, "rtol": 1e-11, "precision": "mixed", "backend": backend}
+        x, info, stats = akx.solvers.solve(A, b, return_stats=True, **given)
+        assert info == 0
+        assert any("steps in float32" in note for note in stats.notes), stats.notes
+        assert relative(A, x, b) <= 1e-11
+        found.append(stats.iterations)
+    assert abs(found[0] - found[1]) <= 0.1 * found[1] + 8
 
 
 def host(name: str, A: Any, b: Any, **options: Any) -> Any:

@@ -187,6 +187,15 @@ def test_single_vectors(place: Place, dtype: Any, n: int) -> None:
     near(on_device[4].get(), u / 4, dtype, 4)
 
 
+@pytest.mark.parametrize(("dtype", "other"), [(np.float32, np.float64), (np.complex128, np.complex64)])
+def test_vectors_of_another_precision(place: Place, dtype: Any, other: Any) -> None:
+    n = place.length(3001)
+    v = rows(1, n, other)[0]
+    found = place.engine(dtype, n).taken(memory.to_device(v), 0.375)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found.get(), (0.375 * v.astype(np.result_type(other, np.float64))).astype(dtype))
+
+
 def test_many_factors_on_their_way(place: Place) -> None:
     """More operations in a row than there is room for factors: none may be overwritten before it is used."""
     n = place.length(400_000)

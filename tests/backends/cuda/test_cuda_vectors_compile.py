@@ -17,7 +17,7 @@ _STEPS = (8, 20, 4, 12)
 _TILES = ((1, 1), (5, 1), (3, 2), (8, 8))
 
 
-def _job(name: str, dtype: str, **more: int) -> tuple[Path, Macros]:
+def _job(name: str, dtype: str, **more: int | str) -> tuple[Path, Macros]:
     return named(f"{name}.cu"), {"AKX_VALUE": C_TYPES[dtype], **more}
 
 
@@ -29,6 +29,8 @@ def test_every_kernel_of_solvers_compiles(tmp_path: Path, is_nightly: bool) -> N
             continue
         jobs += [_job(name, dtype) for name in ("vectors", "conjugate")]
         jobs.append(_job("mix", dtype, AKX_MIXES=mixes))
+        other = {"float32": "float64", "complex128": "complex64"}.get(dtype, dtype)
+        jobs.append(_job("taken", dtype, AKX_FROM=C_TYPES[other]))
         jobs += [_job(name, dtype, AKX_STEPS=steps) for name in ("advance", "blocks")]
         jobs += [_job(name, dtype, AKX_DOWN=down, AKX_ACROSS=across) for name in ("products", "gram_schmidt")]
     assert not (text := complaints(jobs, tmp_path, in_turn=not is_nightly)), text

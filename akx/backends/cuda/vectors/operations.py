@@ -123,6 +123,11 @@ class VectorOperations(Vectors):
     def to_host(self, v: DeviceArray) -> NDArray[Any]:
         return v.get()
 
+    def taken(self, v: DeviceArray, factor: float = 1.0) -> DeviceArray:
+        out, given = empty(self.n, self.dtype), {"AKX_FROM": C_TYPES[v.dtype.name]}
+        self._launch("taken", [v, np.float64(factor), out], self.kernel("taken", "taken", **given))
+        return out
+
     def following(self, v: DeviceArray, w: DeviceArray) -> DeviceArray | None:
         return wrap(v.pointer, (2, self.n), self.dtype, (v, w)) if v.pointer + v.nbytes == w.pointer else None
 
@@ -195,7 +200,7 @@ class VectorOperations(Vectors):
             raise ArgumentError("too many rows at a time", expected=f"{_FACTORS} products", found=f"{m} x {s}")
         return found
 
-    def kernel(self, name: str, source: str = "vectors", **macros: int) -> Any:
+    def kernel(self, name: str, source: str = "vectors", **macros: int | str) -> Any:
         """A kernel for this type, in the instance that the macros ask for."""
         key = (name, source, *macros.items())
         found = self._kernels.get(key)

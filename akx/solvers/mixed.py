@@ -1,0 +1,160 @@
+"""Mixed precision: steps on A, r and d in single precision, refined to double (Wilkinson 1963).
+
+With A' and r' rounded to single precision, in half the bytes,
+
+    r = b - A x  (double),    A' d = r'  (single, to some digits),    x += d  (double)
+
+until the true residual r meets the tolerance. The recurrences of cg and bicgstab are not begun anew for the next
+correction, but get the true residual in the place of their own and go on with their directions ("reliable updates",
+Clark et al. 2010; Sleijpen, van der Vorst 1996; van der Vorst, Ye 2000), so that the steps are as many as in double
+precision. gmres begins anew after each cycle anyway; it and the communication-avoiding solvers are called for each
+correction (Carson, Higham 2018, with another solver inside).
+
+What single precision is no good for goes on in double from the x at hand, as if that had been the first guess: where a
+correction leaves more than half of the residual, where Ritz values of cg tell of a condition beyond 1 / (32 eps) of
+single precision, and after n / 8 steps, as then rounding errors count in double precision too.
+
+Words of 8 bytes moved for each step: half of those of the solver in double precision but for the indices of A; and for
+each correction a product and six vectors in double precision.
+
+Source: E. Carson, N. J. Higham, Accelerating the solution of linear systems by iterative refinement in three
+precisions, SIAM J. Sci. Comput. 40 (2018) A817-A847; M. A. Clark et al., Solving lattice QCD systems of equations using
+mixed precision solvers on GPUs, Comput. Phys. Commun. 181 (2010) 1517-1528, section 5; H. A. van der Vorst, Q. Ye,
+Residual replacement strategies for Krylov subspace iterative methods, SIAM J. Sci. Comput. 22 (2000) 835-852.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from akx.core.errors import MatrixError
+from akx.core.matrix import Matrix
+from akx.operator.lookup import derived
+from akx.solvers.arguments import check_count, place_of
+from akx.solvers.corrections import CalledSolver, OfBiCGStab, OfCG, Solve
+from akx.solvers.folding import corrected
+from akx.solvers.gmres import RESTART
+from akx.solvers.host_fallback import answer_in_kind
+from akx.solvers.scaling import exponent_of, is_extreme
+from akx.solvers.stats import SolveStats
+from akx.solvers.system import System, make_system
+
+__all__ = ["First", "solve_mixed"]
+
+_SINGLE = {"f": np.dtype(np.float32), "c": np.dtype(np.complex64)}
+#: Bytes of A and vectors below which there is too little to gain, and vectors of a solver, else those of a cycle.
+_SMALL, _VECTORS = 4 << 20, {"cg": 4, "minres": 10, "bicgstab": 6}
+#: Exponents of the largest entry of A, at most.
+_RANGE = 60
+#: Corrections at most.
+_ROUNDS = 20
+
+
+@dataclass(frozen=True)
+class First:
+    """What ``"auto"`` begins with: a solver, its preconditioner and first guess, and why."""
+
+    name: str
+    M: Any
+    x0: Any
+    notes: list[str]
+
+
+def solve_mixed(
+    name: str,
+    solve: Solve,
+    A: Any,
+    b: Any,
+    x0: Any,
+    options: dict[str, Any],
+    callback: Callable[[Any], object] | None,
+    *,
+    first: Callable[..., First],
+    restart: int | None = None,
+) -> tuple[Any, int, SolveStats]:
+    """x, info and record of a solve that may do its steps in single precision.
+
+    Parameters
+    ----------
+    name : str
+        The solver, or ``"auto"``.
+    solve : callable
+        Solves with it in the precision of what it is given.
+    A, b, x0, options, callback
+        As for :func:`akx.solvers.solve`.
+    first : callable
+        ``first(A, b, x0, options, callback)``: what ``"auto"`` is to begin with.
+    restart : int, optional
+        Steps of a cycle of gmres and ca_gmres.
+    """
+    asked = {one: options[one] for one in ("rtol", "atol", "M", "threads", "backend")}
+    matrix, place = place_of(A, b, x0, callback=callback, **asked)
+    options = {**options, "backend": place}
+    taken = First(name, options["M"], x0, []) if name != "auto" else first(matrix, b, x0, dict(options), callback)
+    given = {**options, "M": taken.M}
+    system, why = None, _why_not(matrix, _VECTORS.get(taken.name, restart or RESTART))
+    if not why:
+        system, single, why = _systems(taken, matrix, b, {**given, "callback": callback})
+    if system is None:
+        x, info, stats = solve(matrix, b, x0, options, callback)
+        stats.notes.insert(0, f"solved in {matrix.dtype}, as {why}")
+        return x, info, stats
+    maker = {"cg": OfCG, "bicgstab": OfBiCGStab}.get(taken.name, CalledSolver)
+    in_cycles = name.endswith("gmres")
+    cycle = min(restart or RESTART, matrix.n) if in_cycles else 1  # steps that maxiter counts as one
+    corrections = maker(system, single, solve, given, callback, cycle)
+    limit = None if options["maxiter"] is None else check_count("maxiter", options["maxiter"], least=0)
+    x, total, _, reason = corrected(system, corrections.correct, limit, rounds=0 if limit == 0 else _ROUNDS)
+    corrections.end()
+    total, norm = total or SolveStats(method=taken.name), system.stats.residual
+    total.notes = taken.notes + total.notes
+    if norm <= system.target:
+        total.notes.append(f"steps in {single.dtype}, residuals and x in {matrix.dtype}")
+        answer = system.finish(x, info=0, reason=reason, iterations=0, return_stats=True, residual=norm)
+        x, info, stats = answer  # type: ignore[misc]
+        seconds = stats.seconds["total"]  # which has all in it
+        stats.after(total, first=0)
+        stats.seconds["total"] = seconds
+        return x, info, stats
+    if not norm <= corrections.norm:
+        x, norm = corrections.x, corrections.norm
+    guess = answer_in_kind(system.like, system.work.to_host(x))
+    system.release()
+    if limit is not None:
+        given["maxiter"] = max(0, limit - -(-total.iterations // cycle))
+    x, info, stats = solve(matrix, b, guess, given, callback)
+    total.notes.append(f"{matrix.dtype} from a residual of {norm:.1e} on, as in {single.dtype} {reason}")
+    stats.after(total)
+    stats.products += system.stats.products
+    stats.matrix_passes += system.stats.matrix_passes
+    return x, max(1, stats.iterations) if info > 0 else info, stats
+
+
+def _why_not(matrix: Matrix, vectors: int) -> str:
+    """Why single precision is no use for a matrix, with so many vectors, or nothing."""
+    if matrix.dtype.char not in "dD":
+        return "all is given in single precision"
+    exponent = exponent_of(matrix.largest)
+    if exponent is None or abs(exponent) > _RANGE:
+        return "entries of A are beyond the range of single precision"
+    is_small = matrix.csr_bytes + vectors * matrix.n * matrix.dtype.itemsize < _SMALL
+    return "caches hold all that a step reads" if is_small else ""
+
+
+def _systems(first: First, matrix: Matrix, b: Any, options: dict[str, Any]) -> tuple[System | None, Matrix, str]:
+    """The system in double precision, and A in single; or why there is none."""
+    try:
+        single = derived(matrix, "single", lambda: matrix.in_type(_SINGLE[matrix.dtype.kind]))
+    except MatrixError as error:
+        return None, matrix, str(error)
+    given = {name: value for name, value in options.items() if name != "maxiter"}
+    system = make_system(first.name, matrix, b, first.x0, scale=False, **given)
+    exponent = exponent_of(system.norm_b)
+    if exponent is not None and not is_extreme(exponent, matrix.dtype):
+        return system, single, ""
+    system.release()
+    return None, matrix, "b is zero or extreme in scale"
