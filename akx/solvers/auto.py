@@ -91,7 +91,7 @@ def solve(
         step of gmres being one product. By default each has its own limit, of 10 n steps where there are two, but
         bicgstab gives way to gmres after 10,000.
     M : sparse matrix, array, LinearOperator or preconditioner of :mod:`akx.solvers.preconditioners`, optional
-        With one that cannot be made part of the matrix, ``"auto"`` takes classic solvers only.
+        With one that cannot be made part of the matrix ``"auto"`` takes classic solvers only, but for gmres.
     callback : callable, optional
         Called as the method does: with x, by gmres with the norm of the residual over that of b.
     restart : int, optional
