@@ -5,7 +5,7 @@
     python -m benchmarks.parity --table            the table of docs/parity.md from the file
 
 Each system is solved by the classic solver and by the communication-avoiding one with s = 4 and s = 8, without a
-preconditioner and with Jacobi's; a step is one product of cg and gmres, two of bicgstab. Right-hand side: random. The
+preconditioner and, but for minres, with Jacobi's; a step is one product, of bicgstab two. Right-hand side: random. The
 classic solver is akx's, or SciPy's where akx has none; a solver that is not there is left out.
 
 BiCGStab's steps depend on the last bits of everything, and one right-hand side says little. Where the classic method
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from akx.solvers.preconditioners import jacobi
 from benchmarks import markdown, record, solving
@@ -34,8 +35,17 @@ OTHERS = (
     *("ex40", "cavity14", "memplus", "bayer10", "cage10", "sherman3"),
     *("sherman5", "cryg2500", "dw8192", "wang4", "helmholtz_2D", "epb0"),
 )
+#: Symmetric, not definite: a matrix, and what is taken off its diagonal; without one, a Laplacian of so many points.
+INDEFINITE: dict[str, tuple[str | tuple[int, ...], float]] = {
+    "stokes64": ("stokes64", 0.0),
+    "bratu3d": ("bratu3d", 0.0),
+    "662_bus - 0.1": ("662_bus", 0.1),
+    "5-point - 0.5": ((100, 100), 0.5),
+    "5-point - 3.7": ((50, 50), 3.7),
+    "7-point - 2": ((24, 24, 24), 2.0),
+}
 #: Steps after which a solver has failed.
-MOST = {"cg": 20_000, "gmres": 6_000, "bicgstab": 5_000}
+MOST = {"cg": 20_000, "minres": 20_000, "gmres": 6_000, "bicgstab": 5_000}
 STEPS = (4, 8)
 #: A communication-avoiding solver may take so many times the steps of the classic one.
 ALLOWED = 1.1
@@ -49,7 +59,30 @@ _PAGE = _ROOT / "docs" / "parity.md"
 
 def methods(name: str) -> tuple[str, ...]:
     """The methods that are for a matrix."""
-    return ("cg",) if name in DEFINITE else ("gmres", "bicgstab")
+    return ("cg",) if name in DEFINITE else ("minres",) if name in INDEFINITE else ("gmres", "bicgstab")
+
+
+def preconditioners(method: str) -> tuple[str, ...]:
+    """What each method is given: minres nothing, as the diagonals of its matrices are of both signs, or one number."""
+    return ("none",) if method == "minres" else ("none", "jacobi")
+
+
+def load(name: str) -> Any:
+    """The matrix of a name."""
+    if name not in INDEFINITE:
+        return solving.load(name)
+    of, shift = INDEFINITE[name]
+    A = solving.load(of) if isinstance(of, str) else _laplacian(of)
+    return sparse.csr_array(A - shift * sparse.eye_array(A.shape[0]))
+
+
+def _laplacian(points: tuple[int, ...]) -> Any:
+    """-1 for each neighbour in a grid, twice the directions on the diagonal."""
+    A = sparse.csr_array((1, 1))
+    for m in points:
+        line = sparse.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(m, m))
+        A = sparse.kron(A, sparse.eye_array(m)) + sparse.kron(sparse.eye_array(A.shape[0]), line)
+    return A
 
 
 def compare(
@@ -196,10 +229,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     document = json.loads(options.output.read_text()) if options.output.exists() else {"parity": []}
     origin = record.provenance(options.threads)
-    for name in () if options.table else options.only or (*DEFINITE, *OTHERS):
-        A = solving.load(name)
+    for name in () if options.table else options.only or (*DEFINITE, *INDEFINITE, *OTHERS):
+        A = load(name)
         for method in methods(name):
-            for precond in options.precond or ("none", "jacobi"):
+            for precond in options.precond or preconditioners(method):
                 if options.method and method not in options.method:
                     continue
                 entry = compare(name, A, method, precond, threads=options.threads, most=options.most)
@@ -219,7 +252,7 @@ def _key(entry: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _order(entry: dict[str, Any]) -> tuple[int, str, str, bool]:
-    names = (*DEFINITE, *OTHERS)
+    names = (*DEFINITE, *INDEFINITE, *OTHERS)
     name = entry["matrix"]
     place = names.index(name) if name in names else len(names)
     return place, name, entry["method"], entry["precond"] == "jacobi"

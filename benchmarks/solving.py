@@ -30,7 +30,7 @@ os.environ.setdefault("AKX_PREPARE", "always")
 
 #: Of restarted GMRES, whoever's it is.
 RESTART = 30
-_SCIPY = {"cg": linalg.cg, "gmres": linalg.gmres, "bicgstab": linalg.bicgstab}
+_SCIPY = {"cg": linalg.cg, "minres": linalg.minres, "gmres": linalg.gmres, "bicgstab": linalg.bicgstab}
 
 Json = dict[str, Any]
 
@@ -78,7 +78,7 @@ def run(
     rtol : float
         Tolerance of ||b - A x|| relative to ||b||.
     most : int
-        Steps after which it is given up: of one product for cg and gmres, of two for bicgstab.
+        Steps after which it is given up: of one product, for bicgstab of two.
     M : optional
         Preconditioner. A communication-avoiding solver that does not take it is given A with M folded in.
     s : int, optional

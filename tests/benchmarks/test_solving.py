@@ -76,6 +76,14 @@ def test_own_solvers_come_first_and_are_not_taken_at_their_word(own: dict[str, A
     assert found["iterations"] == 8
 
 
+def test_indefinite_systems_of_parity() -> None:
+    A = parity.load("5-point - 3.7")
+    assert (A.shape, A.nnz, abs(A - A.T).max()) == ((2500, 2500), 12_300, 0.0)
+    assert set(A.diagonal()) == {4.0 - 3.7}
+    assert parity.methods("5-point - 3.7") == ("minres",)
+    assert parity.preconditioners("minres") == ("none",)
+
+
 def test_parity_with_solvers_missing_failing_and_present(own: dict[str, Any], tmp_path: Path) -> None:
     own |= {"ca_bicgstab": fake(10), "ca_gmres": fake(10, honest=False), "gmres": fake(50)}
     entries = [parity.compare("sherman5", system(), method, "none", most=500) for method in ("gmres", "bicgstab")]
