@@ -56,6 +56,7 @@ _ZERO = 16
 #: Eigenvalues of a scaled Gram matrix: below the first a second round is made; below so many units of rounding nothing
 #: is known of them; in a second round, a direction below the last has vanished.
 _SAFE, _KNOWN, _VANISHED = 1e-6, 100, 1e-8
+_PRODUCT = monomial(1)
 
 
 class BlockCG:
@@ -127,7 +128,7 @@ class BlockCG:
         if not zero_guess:
             self._looks += 1
             pair = self._V[: 2 * m]
-            self.system.powers(self.X, pair.reshape(2, m, self.system.n), monomial(1))
+            self.system.powers(self.X, pair.reshape(2, m, self.system.n), _PRODUCT)
             work.combine(-np.eye(m), pair[m:], R, add=True)
         self.norms = np.array([self.system.checked_norm(float(work.norm(R[j])), R[j]) for j in range(m)])
 
@@ -143,7 +144,7 @@ class BlockCG:
     def _step(self, tell: Callable[[Rows], object] | None) -> str:
         """One step; why it cannot be done, or nothing."""
         system, work, V, p = self.system, self.work, self._V, self._p
-        system.powers(V[:p], V[: 2 * p].reshape(2, p, system.n), monomial(1))  # 1.
+        system.powers(V[:p], V[: 2 * p].reshape(2, p, system.n), _PRODUCT)  # 1.
         with system.stats.phase("vectors"):
             G = work.gram(V[: 2 * p])  # 2.
             xi = self._inverse(G[:p, :p], G[:p, p:])

@@ -1,11 +1,11 @@
 """Several right-hand sides: b of shape (n, m) for every solver, and x of that shape.
 
 By blocks. cg and ca_cg begin with block conjugate gradients (:mod:`akx.solvers.block_cg`) for up to 16 columns, which
-share every pass over the matrix and one Krylov space: always on a GPU, on the host for 8 columns and more where rows
-have 40 entries and more. There 16 columns of bcsstk16, 60 entries in a row, take 122 passes and 0.4 of the time of cg
-for each, 7,852 passes; for a 27-point operator, 44 passes in place of 1,061, twice the time: p columns cost 7 p
-multiplications for each row, step and column beside those of the matrix. What a block leaves is solved column by column
-from the best x.
+share every pass over the matrix and one Krylov space: on the host for 8 columns and more where rows have 40 entries and
+more, on a GPU where a step of all columns moves 2 GiB (which is reckoned, not measured). On the host 16 columns of
+bcsstk16, 60 entries in a row, take 123 passes and 0.4 of the time of cg for each, 7,852 passes; for a 27-point
+operator, 44 passes in place of 1,061, twice the time: p columns cost 7 p multiplications for each row, step and column
+beside those of the matrix. What a block leaves is solved column by column from the best x.
 
 By columns. All other solvers, and cg for short rows, solve for one column after another, with the matrix, the plans,
 layouts, compiled code and M of the first. On the host gmres keeps 10 vectors from each column for the next, those that
@@ -52,6 +52,9 @@ P = ParamSpec("P")
 _MOST = 16
 #: On the host: the fewest columns, and entries of a row, for which a block is worth its vector work.
 _LEAST, _LONG = 8, 40
+#: On a device: vectors that a step of cg moves beside the matrix, and bytes that a step of all columns has to move
+#: for a block to be worth it, whose steps wait for the host twice where those of single solves are queued.
+_MOVED, _QUEUED = 12, 1 << 31
 #: Vectors that gmres keeps from column to column, no more than a third of a cycle.
 _KEPT = 10
 
@@ -224,8 +227,7 @@ class _Many:
         except TOO_MUCH:
             return columns  # told with the first of them
         width = -(-len(columns) // -(-len(columns) // _MOST))  # blocks of one size
-        pays = system.on_device or (width >= _LEAST and system.matrix.nnz >= _LONG * system.n)
-        if not pays or system.units:
+        if not self._pays(system, width) or system.units:
             system.release()
             return columns
         left: list[int] = []
@@ -238,6 +240,14 @@ class _Many:
             system.release()
         self.shared = system.stats
         return left
+
+    @staticmethod
+    def _pays(system: System, width: int) -> bool:
+        """Whether a block of so many columns takes less than a solve for each: by counts, which no clock changes."""
+        if not system.on_device:
+            return width >= _LEAST and system.matrix.nnz >= _LONG * system.n
+        step = system.matrix.nbytes + _MOVED * system.n * system.dtype.itemsize
+        return width > 1 and width * step >= _QUEUED
 
     def _check_options(self) -> None:
         """Have the solver refuse what it would: with a right-hand side of zeros it does nothing else."""
