@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from akx.backends.selection import HOST
 from akx.core.arguments import unknown_name
 from akx.core.matrix import Matrix
@@ -30,10 +32,12 @@ from akx.solvers.ca_cg import MOST
 from akx.solvers.columns import columns_in
 from akx.solvers.equilibration import equilibration
 from akx.solvers.host_fallback import TOO_MUCH, answer_in_kind, callback_in_kind, of_host
+from akx.solvers.ladder import MOST_PRODUCTS, Both, Ladder, Progress
 from akx.solvers.many import by_columns
-from akx.solvers.monitor import Watched
+from akx.solvers.monitor import Watch, Watched
 from akx.solvers.pilot import Pilot
 from akx.solvers.registry import SOLVERS
+from akx.solvers.rungs import make_rung, solve_by_factors
 from akx.solvers.solver_pair import Settled, SolverPair, call_solver, shorter
 from akx.solvers.stats import SolveStats
 from akx.solvers.stopping import NO_SOLUTION
@@ -46,6 +50,8 @@ __all__ = ["Auto", "answer_by", "check_precision", "families_for", "solve"]
 _PRECISIONS = ("double", "mixed")
 #: In the cache of a matrix, what :func:`families_for` has found, and whether it is Hermitian.
 _FAMILIES, _HERMITIAN = "akx.solvers.families", "akx.solvers.hermitian"
+#: The method that takes what a rung has made.
+_BY = {"direct": "direct", "ilu": "gmres", "amg": "cg"}
 #: Steps without an answer after which bicgstab gives way to gmres, where there is no `maxiter`.
 _PATIENCE = 10_000
 
@@ -218,8 +224,11 @@ class Auto(SolverPair):
         self.notes: list[str] = []
         self.total: SolveStats | None = None
         self.in_steps = self.maxiter is not None  # a limit is one of steps, of gmres too
-        self.has_no_solution = False
+        self.has_no_solution = self.is_spent = False
+        self.rung, self.scale = "", None  # what a method was left for, and the diagonal that scales both sides
+        self.ladder = self._ladder() if self.options["M"] is None else None
         self._equilibrate()
+        self.first_guess = self.guess
 
     def _equilibrate(self) -> None:
         """Where the caller has no M and rows differ in size, scale by a diagonal."""
@@ -228,22 +237,31 @@ class Auto(SolverPair):
             found = equilibration(self.matrix, hermitian=_hermitian(self.matrix))
         if found is not None:
             self.options["M"], why = found
+            self.scale = found[0].diagonal.real ** -0.5 if found[0].side == "symmetric" else None
             self.guess = self.b if isinstance(self.guess, str) else self.guess  # his M b is b
             self.notes.append(f"auto: scaled by the diagonal first, as {why}")
 
     def solve(self) -> tuple[Any, int, SolveStats]:
         """x, info, and the record of all methods."""
-        n = self.matrix.n
         families, why = self.families()
         self._check(families)
         self.notes.append(f"auto: {why}")
         self.choosing = time.perf_counter() - self.begun
+        is_done = self._climb_as_before()
         for family in families:
+            if is_done or (self.total is not None and self._is_over()):
+                break
             if self.total is not None:
                 self.in_steps = True
                 self.notes.append(f"auto: {family} goes on after {self.total.iterations} steps")
-            if self._family(family, min(10 * n, _PATIENCE) if family == "bicgstab" else 10 * n) or self._is_over():
-                break
+            limit = min(10 * self.matrix.n, _PATIENCE if family == "bicgstab" else 10 * self.matrix.n)
+            is_done = self._family(family, limit)
+            while self.rung and not (is_done or self._is_over()):
+                is_done = self._climb(self.rung)
+                if not (is_done or self.rung or self._is_over()):
+                    is_done = self._family(family, limit)
+        if not is_done and not self._is_over():
+            self._climb_at_last()
         total = self.total
         assert total is not None
         if self.has_no_solution:
@@ -254,6 +272,47 @@ class Auto(SolverPair):
         total.notes = self.notes + total.notes
         total.seconds |= {"choose": self.choosing, "total": time.perf_counter() - self.begun}
         return self.x, self.info, total
+
+    def _ladder(self) -> Ladder:
+        """The rungs for this matrix."""
+        return Ladder(self.matrix, definite=families_for(self.matrix)[0][0] == "cg")
+
+    def _climb_as_before(self) -> bool:
+        """Begin with the rung that had the last word on this matrix before; whether x is good enough."""
+        won = None if self.ladder is None else self.ladder.won
+        return won is not None and self._climb(won[0], won[1])
+
+    def _climb_at_last(self) -> None:
+        """Where no method got there, take what rungs are left and are not dearer than what was done in vain."""
+        while self.ladder is not None and not self._is_over():
+            costs = {rung: self.ladder.cost(rung) for rung in self.ladder.left}
+            rung = min(costs, key=lambda one: costs[one], default="")
+            if not rung or costs[rung] > MOST_PRODUCTS or self._climb(rung):
+                break
+
+    def _climb(self, rung: str, made: Any = None) -> bool:
+        """Solve by a rung of the ladder, from the best x there is; whether x is good enough."""
+        ladder, self.rung, begun = self.ladder, "", time.perf_counter()
+        assert ladder is not None
+        ladder.left, definite = [one for one in ladder.left if one != rung], ladder.definite
+        made = make_rung(rung, self.matrix, self.scale, definite=definite) if made is None else made
+        self.choosing += time.perf_counter() - begun
+        if made is None:
+            self.notes.append(f"auto: {rung}: there is none, as a pivot is zero")
+            return self._is_singular(rung)
+        self.in_steps = self.in_steps or self.total is not None
+        said = self._run(_BY[rung] if definite or rung != "amg" else "gmres", 10 * self.matrix.n, rung=(rung, made))
+        if said == 0:
+            ladder.keep(rung, made)
+            self.notes.append(f"auto: {rung} it is, and is for the next solve")
+        return said == 0 or self._is_singular(rung)
+
+    def _is_singular(self, rung: str) -> bool:
+        """Where A has no factors of use, have the methods go on as without a ladder: they see what is singular."""
+        if rung == "direct" and self.ladder is not None:
+            self.ladder.left.clear()
+            self.rung, self.guess = "", self.first_guess
+        return False
 
     def families(self) -> tuple[list[str], str]:
         """The families to try, best first, and why."""
@@ -304,20 +363,38 @@ class Auto(SolverPair):
         done = 0 if family == "gmres" and not self.in_steps else self.total.iterations - before
         return self._run(counterpart, max(1, limit - done)) == 0
 
-    def _run(self, name: str, limit: int, pilot: Pilot | None = None) -> int:
-        """A solver from the best x there is, its work added to that of the ones before; its info."""
+    def _run(self, name: str, limit: int, pilot: Pilot | None = None, rung: tuple[str, Any] | None = None) -> int:
+        """A solver from the best x there is, its work added to that of the ones before; its info.
+
+        By a rung of the ladder that is a preconditioner, or the factors.
+        """
         options = {**self.options, "maxiter": limit if self.maxiter is None else self._left()}
-        say = self.callback if pilot is None else Watched(self.callback, pilot)
-        given = name, self.matrix, self.b, self.guess
-        x, said, stats = call_solver(*given, options, self.special, say, in_steps=self.in_steps)
-        self.note_use(name)
+        watch: Watch | None = pilot
+        progress = None
+        if self.ladder is not None:
+            most = (
+                MOST_PRODUCTS - (0 if self.total is None else self.total.products) if self.maxiter is None else np.inf
+            )
+            progress = Progress(self.ladder, name, most, M=rung[0] if rung else "")
+            watch = progress if pilot is None else Both(progress, pilot)
+        say = self.callback if watch is None else Watched(self.callback, watch)
+        if rung is not None and rung[0] == "direct":
+            x, said, stats = solve_by_factors(rung[1], self.matrix, self.b, self.guess, options, self.callback)
+        else:
+            options |= {"M": rung[1]} if rung else {}
+            given = name, self.matrix, self.b, self.guess
+            x, said, stats = call_solver(*given, options, self.special, say, in_steps=self.in_steps)
+            self.note_use(name)
         total = self.total = stats.after(self.total)
         self.has_no_solution = said == NO_SOLUTION
         if said == 0 or stats.residual < self.least or self.x is None:
             self.x, self.info, self.least = x, said, stats.residual
             self.guess = x if stats.residual <= (total.residuals or [0.0])[0] else self.guess
-        if said != 0 and not (pilot is not None and pilot.handed_over):
-            self.notes.append(f"auto: {name} did not converge: {stats.reason}")
+        if said != 0 and progress is not None and (progress.rung or progress.is_spent):
+            self.rung, self.is_spent = progress.rung, progress.is_spent
+            self.notes.append(f"auto: {name} left after {stats.iterations} steps, {progress.why}")
+        elif said != 0 and not (pilot is not None and pilot.handed_over):
+            self.notes.append(f"auto: {rung[0] if rung else name} did not converge: {stats.reason}")
         return said
 
     def _left(self) -> int:
@@ -325,7 +402,7 @@ class Auto(SolverPair):
         return max(0, int(self.maxiter) - (0 if self.total is None else self.total.iterations))
 
     def _is_over(self) -> bool:
-        return self.has_no_solution or (self.maxiter is not None and self._left() == 0)
+        return self.has_no_solution or self.is_spent or (self.maxiter is not None and self._left() == 0)
 
 
 def families_for(matrix: Matrix) -> tuple[list[str], str]:

@@ -36,6 +36,8 @@ __all__ = ["equilibration", "spread"]
 _EVEN = 10.0
 #: A diagonal entry below this part of the largest sqrt(|a_ij| |a_ji|) of its row is none to scale by.
 _TINY = 1e-6
+#: As long as entries of the diagonal differ by no more, none is taken for tiny.
+_WIDE = 1e4
 #: Rounds of balancing.
 _ROUNDS = 5
 _KEY = "akx.solvers.equilibration"
@@ -62,9 +64,11 @@ def _equilibration(matrix: Matrix, *, hermitian: bool) -> tuple[Any, str] | None
     diagonal = real_diagonal(np.array(matrix.diagonal()))
     with np.errstate(all="ignore"):
         missing = 0
-        if diagonal.all() and (ratio := spread(diagonal)) <= _EVEN:
+        ratio = spread(diagonal)
+        if diagonal.all() and ratio <= _EVEN:
             return None
-        diagonal, missing = _completed(matrix.to_scipy(), diagonal)
+        if not diagonal.all() or ratio > _WIDE:
+            diagonal, missing = _completed(matrix.to_scipy(), diagonal)
         diagonal = np.abs(diagonal).astype(diagonal.dtype) if hermitian else diagonal
         if hermitian and matrix.diagonal().real.min() <= 0:
             diagonal = _balanced(matrix.to_scipy(), diagonal)

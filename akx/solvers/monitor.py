@@ -22,6 +22,8 @@ class Watch:
 
     #: Whether the first step it looks at is to be one with products by a plan; else plain ones may come before it.
     is_of_prepared = True
+    #: Whether it looks between steps with plain products too.
+    looks_at_plain = False
 
     def due(self, stats: SolveStats) -> bool:
         """Whether there is something to be done now; asked before every step, so it is cheap."""

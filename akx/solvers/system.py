@@ -182,17 +182,18 @@ class System(Products):
         """Whether x is wanted as it is, by a watch that may also take its time; to be asked before each step.
 
         Where the watch is about to do something, `settle` is called first: it is to take what was queued ahead. It is
-        not asked while products are plain ones.
+        not asked while products are plain ones, if it does not look at such.
         """
         self._steps -= 1
         if self._steps < 0:
             self._steps = self._untold
             self.under_way.step()
-        if self.watch is None or self._rent is not None or not self.watch.due(self.stats):
+        watch = self.watch
+        if watch is None or (self._rent is not None and not watch.looks_at_plain) or not watch.due(self.stats):
             return False
         if settle is not None:
             settle()
-        return self.watch.ends(self.stats, self.target)
+        return watch.ends(self.stats, self.target)
 
     @property
     def _untold(self) -> int:

@@ -108,6 +108,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> _Fake:
         monkeypatch.setattr(module, "SOLVERS", solvers)
     monkeypatch.setattr(solver_pair, "_chosen", {})
     monkeypatch.setattr(solver_pair, "_SMALL", 10)
+    monkeypatch.setattr(auto.Auto, "_ladder", lambda self: None)  # which is tested by itself
     return made
 
 
@@ -434,6 +435,7 @@ def test_real_solvers_go_on_from_each_other(monkeypatch: pytest.MonkeyPatch, fam
         return 1e-9
 
     monkeypatch.setattr(solver_pair, "_chosen", {})
+    monkeypatch.setattr(auto.Auto, "_ladder", lambda self: None)
     monkeypatch.setattr(auto.Auto, "_trial", trial)
     monkeypatch.setattr(auto, "families_for", lambda matrix: ([family], "the test says so"))
     monkeypatch.setattr(pilot, "SHARE", 1e3)

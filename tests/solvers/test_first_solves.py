@@ -140,7 +140,7 @@ def test_a_trial_of_a_counterpart_waits_for_what_is_prepared(monkeypatch: pytest
     asked = list[bool]()
 
     class Looks:
-        is_of_prepared = False
+        is_of_prepared = looks_at_plain = False
 
         def due(self, stats: Any) -> bool:
             asked.append(True)

@@ -209,7 +209,7 @@ def test_an_answer_keeps_no_vectors_of_the_solver(solver: Any, name: str) -> Non
         assert x.base is None or x.base.nbytes == b.nbytes
 
 
-@pytest.mark.parametrize(("how", "most"), [("Solver", 110), ("auto", 145), ("Matrix", 115), ("array", 145)])
+@pytest.mark.parametrize(("how", "most"), [("Solver", 110), ("auto", 170), ("Matrix", 115), ("array", 145)])
 def test_a_second_call_does_little_beside_its_steps(how: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the calls of Python outside of the steps, which no busy machine changes; some 40 us at 0.3 us each."""
     monkeypatch.setattr(freshness, "GLANCE", 60.0)  # no look at the file of plans falls in it
@@ -236,6 +236,7 @@ def test_a_second_call_does_little_beside_its_steps(how: str, most: int, monkeyp
         call(b)
     finally:
         sys.setprofile(None)
+    count -= (how == "auto") * stats.iterations  # whether it is to be left for a rung of the ladder
     assert count - 2 * stats.iterations < most  # each step asks whether it is to be the last, and says that it is there
 
 

@@ -1,0 +1,180 @@
+"""The ladder of ``solve``: what may follow a method that is slow, what each costs, and when to leave it.
+
+A rung costs so many products with A to set up, and so many to use. A method is left for the cheapest rung when the
+steps that it still needs, by the rate at which its residual has fallen, would take more than the rung, and the sooner
+the more: half as long as the rung takes where it would take as long, a tenth of it where three times (as in ski rental,
+:mod:`akx.operator.tiers`, with a forecast). Where the rate is no guide the loss is bounded.
+Costs come from sizes and from constants of one machine, never from a clock, and so does the end of it all.
+
+    direct     L U of A, in an order whose fill is counted first (:mod:`akx.solvers.direct`)
+    amg        PyAMG's smoothed aggregation, where it can be imported and A is Hermitian with a positive diagonal
+    ilu        SciPy's incomplete factors, of ten times the entries of A at the most, for gmres
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from akx.core.matrix import Matrix
+from akx.solvers import direct
+from akx.solvers.monitor import Watch
+from akx.solvers.stats import SolveStats
+
+__all__ = ["MOST_PRODUCTS", "Both", "Ladder", "Progress"]
+
+#: Products of one solve after which it stops, where the caller has given no limit.
+MOST_PRODUCTS = 20_000
+#: Seconds on one machine: of a product and each entry and row; of what else a step of a method does and each row of it.
+_PRODUCT, _ENTRY, _ROW = 4e-6, 9e-10, 1e-9
+_STEP = {"cg": (1.0, 1.2e-5, 2e-9), "minres": (1.0, 2e-5, 5e-9), "bicgstab": (2.0, 6e-5, 1.4e-8)}
+_STEP |= {"gmres": (1.0, 3e-5, 1.2e-8)}
+#: Of incomplete factors and of multigrid: at all, and for each entry of A; how often they are used, and the products
+#: that each use is worth.
+_ILU, _AMG = (1e-3, 1e-6), (1e-2, 2.5e-7)
+_ILU_STEPS, _ILU_USE, _AMG_STEPS, _AMG_USE = 15, 12.0, 15, 35.0
+#: A factorisation, as long as its order is not known, over that.
+_GUESS = 0.3
+#: A method is left where what it has done, times what it has to do, is this part of what the rung costs, squared; and
+#: not before it has done the second part of that, however long it seems to take.
+_SHARE, _LEAST = 0.3, 0.05
+#: The same share for incomplete factors, of which nobody knows before what they take and whether they help; and what
+#: that makes of their price.
+_UNSURE, _RISK = 2.0, 2.0
+#: Steps between two looks, at least, and with an M of the ladder; the part of all steps that the rate is taken over.
+_LOOK, _LOOK_WITH, _WINDOW = 8, 4, 0.5
+_WON = "akx.solvers.ladder.won"
+
+
+@lru_cache(maxsize=1)
+def _has_pyamg() -> bool:
+    return find_spec("pyamg") is not None
+
+
+class Ladder:
+    """The rungs for one matrix.
+
+    Parameters
+    ----------
+    matrix : Matrix
+    definite : bool
+        Whether it is Hermitian with a positive diagonal.
+    """
+
+    def __init__(self, matrix: Matrix, *, definite: bool) -> None:
+        self.matrix, self.definite = matrix, definite
+        self.left = ["direct", "ilu"] + ["amg"] * (definite and _has_pyamg())
+        self.product = _PRODUCT + _ENTRY * matrix.nnz * (1 + (matrix.dtype.kind == "c")) + _ROW * matrix.n
+
+    @property
+    def won(self) -> tuple[str, Any] | None:
+        """The rung that was the last word on this matrix before, and what it had made."""
+        found: tuple[str, Any] | None = self.matrix.cache.get(_WON)
+        return found
+
+    def keep(self, rung: str, made: Any) -> None:
+        """For the next solve with this matrix."""
+        self.matrix.cache[_WON] = rung, made
+
+    def step(self, method: str) -> float:
+        """Products that a step of a method is worth."""
+        products, least, row = _STEP.get(method.removeprefix("ca_"), _STEP["gmres"])
+        return products + (least + row * self.matrix.n) / self.product
+
+    def cost(self, rung: str) -> float:
+        """Products that a rung is worth, with what it takes to solve by it; a guess for a direct one without an order.
+
+        Inf where it is out of the question.
+        """
+        nnz, scale = self.matrix.nnz, 1 + (self.matrix.dtype.kind == "c")
+        if rung == "direct":
+            ordering = direct.order_seconds(self.matrix)
+            factoring = _GUESS * ordering if ordering else direct.forecast(self.matrix).seconds * scale
+            return (ordering + factoring) / self.product
+        (least, entry), steps, use = (_ILU, _ILU_STEPS, _ILU_USE) if rung == "ilu" else (_AMG, _AMG_STEPS, _AMG_USE)
+        worth = (least + scale * entry * nnz + steps * 6e-5) / self.product + steps * use
+        return worth * (_RISK if rung == "ilu" else 1.0)
+
+    def next_for(self, left: float, done: float) -> str | None:
+        """The cheapest rung, where a method that has `left` products to do is to be left for it after `done`."""
+        for _ in range(2):  # the price of a direct one is found out when it seems to pay, and then it is another
+            costs = {rung: self.cost(rung) for rung in self.left}
+            if not costs:
+                return None
+            rung = min(costs, key=lambda one: costs[one])
+            least, share = _LEAST * costs[rung], (_UNSURE if rung == "ilu" else _SHARE) * costs[rung] ** 2
+            if not (left > costs[rung] and left * done > share and done > least):
+                return None
+            if rung != "direct" or not direct.order_seconds(self.matrix):
+                return rung
+            direct.forecast(self.matrix)
+        return self.next_for(left, done)
+
+
+class Progress(Watch):
+    """The watch of a method that may be left for a rung of the ladder: `rung` is the one, once it has been left.
+
+    ``looks`` are at the residuals alone. It ends the method too where all has taken `most` products.
+    """
+
+    is_of_prepared = False
+    looks_at_plain = True
+
+    def __init__(self, ladder: Ladder, method: str, most: float, M: str = "") -> None:
+        self._ladder, self._most = ladder, most
+        self._step = ladder.step(method) + {"": 0.0, "direct": 0.0, "ilu": _ILU_USE, "amg": _AMG_USE}[M]
+        self._apart = _LOOK_WITH if M else _LOOK
+        self._seen, self.rung, self.is_spent, self.why = 0, "", False, ""
+
+    def due(self, stats: SolveStats) -> bool:
+        """Whether some more steps were done."""
+        return stats.iterations - self._seen >= self._apart
+
+    def ends(self, stats: SolveStats, target: float) -> bool:
+        """Whether the method is to be left."""
+        self._seen = stats.iterations
+        if stats.products >= self._most:
+            self.is_spent, self.why = True, f"as {MOST_PRODUCTS} products are enough: give an M, or a maxiter"
+            return True
+        left, done = steps_left(stats.residuals, target), stats.iterations
+        self.rung = self._ladder.next_for(left * self._step, done * self._step) or ""
+        if self.rung:
+            many = "no end in sight" if left == float("inf") else f"some {left:.0f} to go"
+            cost = self._ladder.cost(self.rung) / self._step
+            self.why = f"{many}, and {self.rung} takes no more than {cost:.0f} such steps"
+        return bool(self.rung)
+
+
+def steps_left(residuals: list[float], target: float) -> float:
+    """Steps until the target, by the rate of the least residual over the later half of the steps; Inf without one."""
+    least = np.minimum.accumulate(np.asarray(residuals, dtype=float))
+    before, now = least[int(_WINDOW * (least.size - 1))], least[-1]
+    if not 0 < target < now:
+        return 0.0
+    if not 0 < now < before:
+        return float("inf")
+    taken = least.size - 1 - int(_WINDOW * (least.size - 1))
+    return float(taken * np.log(now / target) / np.log(before / now))
+
+
+class Both(Watch):
+    """Two watches of one solve."""
+
+    is_of_prepared = False
+    looks_at_plain = True
+
+    def __init__(self, first: Watch, second: Watch) -> None:
+        self._both = first, second
+        self._due: list[Watch] = []
+
+    def due(self, stats: SolveStats) -> bool:
+        """Whether one of them has something to do."""
+        self._due = [watch for watch in self._both if watch.due(stats)]
+        return bool(self._due)
+
+    def ends(self, stats: SolveStats, target: float) -> bool:
+        """Whether one of them ends it."""
+        return any(watch.ends(stats, target) for watch in self._due)

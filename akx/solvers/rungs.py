@@ -1,0 +1,103 @@
+"""The rungs of the ladder of ``solve`` at work: a solve by factors, and preconditioners of SciPy's and PyAMG's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from akx.core.matrix import Matrix
+from akx.solvers.direct import Factors, factorise, forecast
+from akx.solvers.stats import SolveStats
+from akx.solvers.system import make_system
+
+__all__ = ["make_rung", "solve_by_factors"]
+
+#: Refinements at most, and what each has to leave of the residual before it.
+_ROUNDS, _BETTER = 6, 0.5
+#: Incomplete factors: entries below this part of their column are dropped, and so many times those of A are kept.
+_DROP, _FILL = 1e-4, 10
+#: Units of rounding that b - A x may be off by, over the target, before x says nothing.
+_ROUNDING = 4
+
+
+def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool) -> Any:
+    """What a rung needs: factors, or a preconditioner; None where A is singular, or no such thing can be made of it.
+
+    `scale` is the diagonal by which a Hermitian A is scaled on both sides, or None.
+    """
+    if rung == "direct":
+        return factorise(matrix, forecast(matrix).order, scale)
+    from scipy.sparse.linalg import LinearOperator, spilu
+
+    A = matrix.to_scipy()
+    A = A.astype(np.result_type(A.dtype, np.float64))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if rung == "ilu":
+                made = spilu(sp.csc_array(A), drop_tol=_DROP, fill_factor=_FILL)
+                return LinearOperator(A.shape, matvec=made.solve, dtype=A.dtype)
+            from pyamg import smoothed_aggregation_solver
+
+            state = np.random.get_state()  # noqa: NPY002  PyAMG draws from it, and the user may too
+            try:
+                np.random.seed(0)  # noqa: NPY002
+                kind = "hermitian" if definite else "nonsymmetric"
+                return smoothed_aggregation_solver(sp.csr_array(A), symmetry=kind).aspreconditioner()
+            finally:
+                np.random.set_state(state)  # noqa: NPY002
+        except (RuntimeError, ValueError, ArithmeticError, np.linalg.LinAlgError):
+            return None
+
+
+def solve_by_factors(
+    factors: Factors, A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Callable[[Any], object] | None
+) -> tuple[Any, int, SolveStats]:
+    """x by factors of A and refinement, from `x0` on; info and the record. A step is a use of the factors.
+
+    Where rounding errors of A x alone are above the target, as where A is singular to working precision, x is none.
+    """
+    own = {name: options[name] for name in ("rtol", "atol", "threads", "db", "backend")}
+    system = make_system("direct", A, b, x0, callback=callback, **own)
+    work, stats, x = system.work, system.stats, system.x
+    r = system.rows(1)[0]
+    norm, steps, reason = system.residual(x, r), 0, "converged"
+    stats.residuals.append(norm)
+    most = _ROUNDS if options["maxiter"] is None else min(_ROUNDS, options["maxiter"])
+    while norm > system.target:
+        if steps >= most:
+            reason = f"not converged after {steps} steps"
+            break
+        with stats.phase("precondition"), np.errstate(all="ignore"):
+            better = work.to_host(x) + factors.solve(work.to_host(r))
+        is_finite = bool(np.isfinite(better).all())
+        if is_finite:
+            system.x = work.from_host(np.ascontiguousarray(better, dtype=system.dtype))
+            before, norm = norm, system.residual(system.x, r)
+        if not is_finite or not norm < _BETTER * before:
+            reason = f"refinement by the factors leaves a residual of {system.units.norm(min(norm, before)):.1e}"
+            system.x = system.x if is_finite and norm < before else x
+            break
+        x, steps = system.x, steps + 1
+        stats.residuals.append(norm)
+        system.tell(x)
+    x = system.x
+    if norm <= system.target and steps and _is_noise(system, work.to_host(x)):
+        reason, steps = "A is singular to working precision: rounding errors of A x hide b", max(1, steps)
+        system.x = work.from_host(np.zeros(system.n, system.dtype))
+        x = system.x
+    info = 0 if reason == "converged" else max(1, steps)
+    answer: tuple[Any, int, SolveStats]
+    answer = system.finish(x, info=info, reason=reason, iterations=steps, return_stats=True)  # type: ignore[assignment]
+    return answer
+
+
+def _is_noise(system: Any, x: Any) -> bool:
+    """Whether rounding errors of b - A x may be above the target."""
+    eps = float(np.finfo(np.result_type(system.dtype, np.float64)).eps)
+    terms = abs(system.matrix.to_scipy()) @ np.abs(x)
+    return bool(_ROUNDING * eps * float(np.linalg.norm(terms)) > max(system.target, 1e-3 * system.norm_b))
