@@ -29,6 +29,7 @@ from akx.krylov.bases import check_basis
 from akx.operator.start_vectors import is_matrix_there, is_on_device
 from akx.solvers.arguments import check_count, place_of
 from akx.solvers.ca_cg import MOST
+from akx.solvers.climb import Climb
 from akx.solvers.columns import columns_in
 from akx.solvers.equilibration import equilibration
 from akx.solvers.host_fallback import TOO_MUCH, answer_in_kind, callback_in_kind, of_host
@@ -37,8 +38,8 @@ from akx.solvers.many import by_columns
 from akx.solvers.monitor import Watch, Watched
 from akx.solvers.pilot import Pilot
 from akx.solvers.registry import SOLVERS
-from akx.solvers.rungs import make_rung, solve_by_factors
-from akx.solvers.solver_pair import Settled, SolverPair, call_solver, shorter
+from akx.solvers.rungs import solve_by_factors
+from akx.solvers.solver_pair import Settled, call_solver, shorter
 from akx.solvers.stats import SolveStats
 from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.symmetry import is_hermitian
@@ -50,8 +51,6 @@ __all__ = ["Auto", "answer_by", "check_precision", "families_for", "solve"]
 _PRECISIONS = ("double", "mixed")
 #: In the cache of a matrix, what :func:`families_for` has found, and whether it is Hermitian.
 _FAMILIES, _HERMITIAN = "akx.solvers.families", "akx.solvers.hermitian"
-#: The method that takes what a rung has made.
-_BY = {"direct": "direct", "ilu": "gmres", "amg": "cg"}
 #: Steps without an answer after which bicgstab gives way to gmres, where there is no `maxiter`.
 _PATIENCE = 10_000
 
@@ -200,7 +199,7 @@ def check_precision(precision: Any) -> str:
     return precision
 
 
-class Auto(SolverPair):
+class Auto(Climb):
     """One solve by what suits the matrix: methods one after another, their work in one record, the best x so far."""
 
     def __init__(
@@ -276,43 +275,6 @@ class Auto(SolverPair):
     def _ladder(self) -> Ladder:
         """The rungs for this matrix."""
         return Ladder(self.matrix, definite=families_for(self.matrix)[0][0] == "cg")
-
-    def _climb_as_before(self) -> bool:
-        """Begin with the rung that had the last word on this matrix before; whether x is good enough."""
-        won = None if self.ladder is None else self.ladder.won
-        return won is not None and self._climb(won[0], won[1])
-
-    def _climb_at_last(self) -> None:
-        """Where no method got there, take what rungs are left and are not dearer than what was done in vain."""
-        while self.ladder is not None and not self._is_over():
-            costs = {rung: self.ladder.cost(rung) for rung in self.ladder.left}
-            rung = min(costs, key=lambda one: costs[one], default="")
-            if not rung or costs[rung] > MOST_PRODUCTS or self._climb(rung):
-                break
-
-    def _climb(self, rung: str, made: Any = None) -> bool:
-        """Solve by a rung of the ladder, from the best x there is; whether x is good enough."""
-        ladder, self.rung, begun = self.ladder, "", time.perf_counter()
-        assert ladder is not None
-        ladder.left, definite = [one for one in ladder.left if one != rung], ladder.definite
-        made = make_rung(rung, self.matrix, self.scale, definite=definite) if made is None else made
-        self.choosing += time.perf_counter() - begun
-        if made is None:
-            self.notes.append(f"auto: {rung}: there is none, as a pivot is zero")
-            return self._is_singular(rung)
-        self.in_steps = self.in_steps or self.total is not None
-        said = self._run(_BY[rung] if definite or rung != "amg" else "gmres", 10 * self.matrix.n, rung=(rung, made))
-        if said == 0:
-            ladder.keep(rung, made)
-            self.notes.append(f"auto: {rung} it is, and is for the next solve")
-        return said == 0 or self._is_singular(rung)
-
-    def _is_singular(self, rung: str) -> bool:
-        """Where A has no factors of use, have the methods go on as without a ladder: they see what is singular."""
-        if rung == "direct" and self.ladder is not None:
-            self.ladder.left.clear()
-            self.rung, self.guess = "", self.first_guess
-        return False
 
     def families(self) -> tuple[list[str], str]:
         """The families to try, best first, and why."""

@@ -1,0 +1,74 @@
+"""A solve that may leave its method for a rung of the ladder: the rungs one after another, and what has worked kept."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from akx.solvers.ladder import MOST_PRODUCTS, Ladder
+from akx.solvers.rungs import make_rung
+from akx.solvers.solver_pair import SolverPair
+
+__all__ = ["Climb"]
+
+#: The method that takes what a rung has made.
+_BY = {"direct": "direct", "ilu": "gmres", "amg": "cg"}
+
+
+class Climb(SolverPair):
+    """What :class:`akx.solvers.auto.Auto` is made of, beside pairs of solvers.
+
+    `rung` is what a method was left for, `scale` the diagonal by which both sides are scaled, or None.
+    """
+
+    ladder: Ladder | None
+    rung: str
+    scale: Any
+    first_guess: Any
+    choosing: float
+    notes: list[str]
+    total: Any
+    in_steps: bool
+
+    def _run(self, name: str, limit: int, pilot: Any = None, rung: tuple[str, Any] | None = None) -> int:
+        raise NotImplementedError
+
+    def _is_over(self) -> bool:
+        raise NotImplementedError
+
+    def _climb_as_before(self) -> bool:
+        """Begin with the rung that had the last word on this matrix before; whether x is good enough."""
+        won = None if self.ladder is None else self.ladder.won
+        return won is not None and self._climb(won[0], won[1])
+
+    def _climb_at_last(self) -> None:
+        """Where no method got there, take what rungs are left and are not dearer than what was done in vain."""
+        while self.ladder is not None and not self._is_over():
+            costs = {rung: self.ladder.cost(rung) for rung in self.ladder.left}
+            rung = min(costs, key=lambda one: costs[one], default="")
+            if not rung or costs[rung] > MOST_PRODUCTS or self._climb(rung):
+                break
+
+    def _climb(self, rung: str, made: Any = None) -> bool:
+        """Solve by a rung of the ladder, from the best x there is; whether x is good enough."""
+        ladder, self.rung, begun = self.ladder, "", time.perf_counter()
+        assert ladder is not None
+        ladder.left, definite = [one for one in ladder.left if one != rung], ladder.definite
+        made = make_rung(rung, self.matrix, self.scale, definite=definite) if made is None else made
+        self.choosing += time.perf_counter() - begun
+        if made is None:
+            self.notes.append(f"auto: {rung}: there is none, as a pivot is zero")
+            return self._is_singular(rung)
+        self.in_steps = self.in_steps or self.total is not None
+        said = self._run(_BY[rung] if definite or rung != "amg" else "gmres", 10 * self.matrix.n, rung=(rung, made))
+        if said == 0:
+            ladder.keep(rung, made)
+            self.notes.append(f"auto: {rung} it is, and is for the next solve")
+        return said == 0 or self._is_singular(rung)
+
+    def _is_singular(self, rung: str) -> bool:
+        """Where A has no factors of use, have the methods go on as without a ladder: they see what is singular."""
+        if rung == "direct" and self.ladder is not None:
+            self.ladder.left.clear()
+            self.rung, self.guess = "", self.first_guess
+        return False
