@@ -16,7 +16,7 @@ Words moved for s steps, in n: 4s to make Y beside the matrix, 4s + 3 to read it
 for p, r, x, and 17 for those and r~: 12s + 22, where s classic steps move 21s and read the matrix 2s times. In
 multiply-adds it takes 4s products instead of 2s, and (4s + 3)^2 n / 2 for G.
 
-The first 2s steps are ordinary ones: their coefficients are those of BiCG, whose tridiagonal matrix has the Ritz values
+The first s steps are ordinary ones: their coefficients are those of BiCG, whose tridiagonal matrix has the Ritz values
 that the basis is made from; so have those of the steps after them.
 
 How far coordinates can be trusted. Rounding errors of r are eps (|r'|, |y|), with |y| the norms of the basis' vectors,
@@ -62,6 +62,8 @@ _AUTO, _AUTO_BASIS = 4, "chebyshev"
 _GOOD, _RITZ = 4, 32
 #: Ordinary steps after the first breakdown of a block; twice as many after each further one.
 _ORDINARY = 32
+#: Rows for each of the s below which 2 s steps are ordinary at first.
+_SMALL = 64
 #: Amplification that is allowed, over 1 / sqrt(eps).
 _LIMIT = 0.01
 #: The largest s: as many vectors as a Gram matrix is made of.
@@ -164,7 +166,8 @@ class _Blocks:
 
     def __post_init__(self) -> None:
         self.s = self.most
-        self.classic = min(2 * self.most, _RITZ)
+        few = self.state.system.n < _SMALL * self.most  # their Krylov spaces may end within a block
+        self.classic = min(2 * self.most, _RITZ) if few else self.most
         self.eps = float(np.finfo(self.state.system.dtype).eps)
         self.limit = _LIMIT / float(np.sqrt(self.eps))
         self.kind = _AUTO_BASIS if self.kind == "auto" else self.kind

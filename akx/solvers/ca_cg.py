@@ -23,11 +23,12 @@ of P and A P 3 less, and took 1.6 times the steps on bcsstk16.)
 
 The first steps are ordinary ones. Their alpha and beta are the Lanczos matrix, whose Ritz values give the basis; as
 more steps are made the estimate is renewed, at no cost. Where too little is left of a v_j the block ends with the step
-before, and where blocks keep ending early s is halved, and raised again after good ones (Carson's adaptive s). Ordinary
-steps in between go on along the newest direction, unless r has lost its orthogonality to it. The first block after the
-directions began takes out of v_j the newest j + 1 of them alone, as their recurrences would. The distance of the
-residual of the recurrence from the true one is bounded on the way, and when it is a share sqrt(eps) of the residual,
-the true one replaces it while that still changes nothing else.
+before, and where blocks keep ending early s is halved, and raised again after good ones (Carson's adaptive s); or, if s
+was asked for, blocks are from two vectors from then on (:mod:`akx.solvers.ca_cg_pairs`). Ordinary steps in between go
+on along the newest direction, unless r has lost its orthogonality to it. The first block after the directions began
+takes out of v_j the newest j + 1 of them alone, as their recurrences would. The distance of the residual of the
+recurrence from the true one is bounded on the way, and when it is a share sqrt(eps) of the residual, the true one
+replaces it while that still changes nothing else.
 
 Source: A. Chronopoulos, C. W. Gear, s-step iterative methods for symmetric linear systems, J. Comput. Appl. Math. 25
 (1989); M. Hoemmen, Communication-avoiding Krylov subspace methods, thesis, Berkeley 2010, ch. 5; E. Carson,
@@ -39,6 +40,7 @@ H. van der Vorst, Q. Ye, Residual replacement strategies for Krylov subspace ite
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from akx.core.errors import PlanError
@@ -93,7 +95,8 @@ def ca_cg(
         Called as ``callback(xk)`` after each block of s steps, and after each ordinary step.
     s : int or ``"auto"``
         Most steps for each pass over the matrix, 1 to 20; fewer while rounding errors ask for it. ``"auto"``: as tuned
-        for the matrix (:func:`akx.solvers.tune_for`), else 4, on a GPU 8.
+        for the matrix (:func:`akx.solvers.tune_for`), else 4, on a GPU 8. A number may take two products a step, on a
+        CPU: :mod:`akx.solvers.ca_cg_pairs`.
     basis : str
         ``"chebyshev"`` (and ``"auto"``), ``"newton"`` or ``"monomial"``.
     plan : Plan, optional
@@ -135,7 +138,7 @@ def ca_cg(
         most = tuned_or(_AUTO_ON_DEVICE if system.on_device else most, "ca_cg", system, basis)
     kind = system.stats.basis = _AUTO_BASIS if basis == "auto" else basis
     V = system.rows(4)
-    make = BlocksAhead if system.on_device else Blocks
+    make = BlocksAhead if system.on_device else partial(Blocks, may_pair=s != "auto" and plan is None)
     return iterate(system, V, limit, return_stats, lambda: make(system, V, most, kind, plan, limit).iteration())
 
 

@@ -40,6 +40,7 @@ class BlocksAhead(Blocks):
     """One solve, see :class:`akx.solvers.ca_cg_solve.Blocks`; `system` is on a device."""
 
     steps: AheadSteps
+    first = 2.0  # half of them are queued ahead: a wait costs more than a step
 
     def __init__(self, system: System, V: Rows, most: int, kind: str, plan: Plan | None, limit: int) -> None:
         self._rooms: dict[int, Any] = {}

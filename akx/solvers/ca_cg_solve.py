@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from akx.core.plan import Plan
 from akx.solvers.ca_cg_block import Block, Pace, Shifts, block_steps, local_recurrences
+from akx.solvers.ca_cg_pairs import PairPace, pair_steps, trusted
 from akx.solvers.cg import Iteration
 from akx.solvers.cg_steps import Steps
 from akx.solvers.scaling import eps_of
@@ -20,8 +21,6 @@ from akx.solvers.system import Rows, System
 
 __all__ = ["Blocks"]
 
-#: Ordinary steps at the beginning, for each of the s.
-_FIRST = 2
 #: Fewest steps for which a block is worth its vector work; below, steps are ordinary.
 _LEAST = 2
 #: Blocks after which the directions' images are looked at, and the multiple of eps by which they may be wrong.
@@ -36,10 +35,16 @@ class Blocks:
     """V = [p, w, r, x] for ordinary steps; W = [P, A P, v_0 .. v_s], 3 s + 1 rows, for blocks, v_0 = r.
 
     The newest of the directions are last; `have` of them are there, and the rows before these are zero. `most` is the
-    largest s, `kind` that of the basis, `plan` for `most` powers.
+    largest s, `kind` that of the basis, `plan` for `most` powers. With `may_pair` blocks are from p and r
+    (:mod:`akx.solvers.ca_cg_pairs`) where others end early.
     """
 
-    def __init__(self, system: System, V: Rows, most: int, kind: str, plan: Plan | None, limit: int) -> None:
+    #: Ordinary steps at the beginning, for each of the s.
+    first = 0.5
+
+    def __init__(
+        self, system: System, V: Rows, most: int, kind: str, plan: Plan | None, limit: int, *, may_pair: bool = False
+    ) -> None:
         self.system, self.stats, self.limit = system, system.stats, limit
         self.work, self.V, self.W = system.work, V, system.rows(0)
         self.in_block = False  # whether r is in W
@@ -48,12 +53,13 @@ class Blocks:
         self.length = 0.0  # what x moved along the newest direction
         self.since = 0  # blocks since the images of directions were looked at; they are in the next one where it is -1
         self.most, self.pace = most, Pace(most, _LEAST, system.stats)
-        self.ordinary = _FIRST * most if most > 1 else limit  # steps until the first block
+        self.ordinary = max(2, int(self.first * most)) if most > 1 else limit  # steps until the first block
         self.steps: Steps = self._make_steps()
         self.plan = plan
         self.shifts = Shifts(kind, real=system.dtype.kind != "c")
         self.eps = eps_of(system.dtype)
         self.drift, self.care, self.replaced, self.renewed = 0.0, 1.0, 0, 0
+        self.may_pair, self.pairs = may_pair, PairPace(most)
 
     def iteration(self) -> Iteration:
         """What :func:`akx.solvers.cg.iterate` asks for."""
@@ -72,6 +78,11 @@ class Blocks:
     def s(self) -> int:
         """Steps of the next block."""
         return self.pace.s
+
+    @property
+    def residual(self) -> Rows:
+        """r of the recurrence, where it is now."""
+        return self.W[2 * self._slots] if self.in_block else self.V[2]
 
     @property
     def is_over(self) -> bool:
@@ -99,6 +110,8 @@ class Blocks:
 
     def _next(self) -> str:
         """The next block or step; why there can be no more, or nothing."""
+        if self.may_pair and self.s <= max(2, self.most // 4) < self.most:
+            return self._pair()
         iterations = self.stats.iterations
         has_directions = iterations >= self.ordinary and (self.whole or self.have >= self.s)
         if self.s > 1 and has_directions and not self.steps.is_doubtful:  # else the direction itself is looked at
@@ -237,17 +250,66 @@ class Blocks:
         self.pace.count(found.made if found.made < most else s)
         return self.steps.grown()
 
+    def _pair(self) -> str:
+        """Up to s steps from p and r by one pass over the matrix; why there can be no more, or nothing."""
+        system, stats, steps, V = self.system, self.stats, self.steps, self.V
+        if self.in_block:
+            self._leave_blocks()
+        if len(self.W) != 2 * self.most + 2:
+            self.W = system.rows(2 * self.most + 2)
+            stats.notes.append(f"step {stats.iterations}: blocks from two vectors from here on")
+        s = self.pairs.s
+        if s == 1 or steps.is_doubtful:
+            begun = len(steps.alphas)
+            why = steps.step()
+            self.shifts.add(steps.alphas[begun:], steps.betas[begun:])
+            self.pairs.count(1)
+            return why
+        basis, Y = self.shifts.basis(s), self.W[: 2 * s + 2]
+        with stats.phase("vectors"):
+            Y[0], Y[1] = V[0], V[2]
+        system.powers(Y[:2], Y.reshape(s + 1, 2, system.n), basis, self.plan if s == self.most else None)
+        with stats.phase("vectors"):
+            G = self.work.gram(Y)
+        stats.s.append(s)
+        with stats.phase("small"):
+            most = min(s, self.limit - stats.iterations) if np.isfinite(G).all() else 0
+            found = pair_steps(G, basis.matrix(), most, system.target, trusted(self.eps))
+        made = len(found.norms)
+        self.pairs.count(made if made < most else s)
+        if made == 0:
+            return steps.step() if self.pairs.s == 1 else ""
+        with stats.phase("vectors"):
+            steps.keep_before(max(found.norms))
+            self.work.advance(np.stack([found.x, found.p, found.r]), Y, V[3])
+            V[0], V[2] = Y[0], Y[1]
+            found.norms[-1] = self.work.norm(V[2])
+        self.shifts.add(found.alphas, found.betas)
+        self._count(found.norms, found.alphas)
+        sizes = np.sqrt(np.abs(G.diagonal().real))
+        if self._has_drifted(np.abs(found.x) @ sizes, np.abs(found.r) @ sizes):
+            self._replace()
+        system.tell(V[3])
+        steps.resume(steps.norm, anew=False)
+        return steps.grown()
+
     def _account(self, s: int, norms: list[float], lengths: Any) -> None:
         """Count the steps of a block of s: the residual's norm after each, and what x moved along each direction."""
-        made, gamma = len(norms), self.steps.norm**2
-        for norm, length in zip(norms, lengths.tolist(), strict=True):
-            self.steps.rayleigh.add(abs(length) ** 2 / gamma, norm**2 / gamma, norm**2)
-            self.steps.count(norm)
-            gamma = norm**2
-        self.stats.iterations += made
-        self.stats.residuals += norms
+        gammas = np.square([self.steps.norm, *norms[:-1]])
+        self._count(norms, (np.abs(lengths) ** 2 / gammas).tolist())
+        made = len(norms)
         self.whole = self.whole and self.have + made <= s
         self.have, self.length = min(self.have + made, s), lengths[-1]
+
+    def _count(self, norms: list[float], alphas: list[float]) -> None:
+        """Count steps: the residual's norm after each, and what p was multiplied by."""
+        gamma = self.steps.norm**2
+        for norm, alpha in zip(norms, alphas, strict=True):
+            self.steps.rayleigh.add(alpha, norm**2 / gamma, norm**2)
+            self.steps.count(norm)
+            gamma = norm**2
+        self.stats.iterations += len(norms)
+        self.stats.residuals += norms
         self.steps.norm = norms[-1]
 
     def _products(self) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
@@ -289,5 +351,5 @@ class Blocks:
         r, x = self.V[1], self.V[3]
         self.steps.norm = norm = self.system.residual(x, r)
         self.drift = self.eps * (self.shifts.largest * self.work.norm(x) + norm)
-        self.W[2 * self._slots] = r
+        self.residual[:] = r
         self.since, self.replaced = -1, self.replaced + 1

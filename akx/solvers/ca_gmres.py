@@ -10,7 +10,7 @@ Let Q_{k+1} be the rows that Arnoldi's process has made, A Q_k^T = Q_{k+1}^T H_k
        H_new = ([C; R] B - [H_k; 0] C_s) R_s^-1,    s more columns of an upper Hessenberg matrix.
 4. The Givens rotations of GMRES on each column give each step's residual norm.
 
-The basis is Newton's with shifts from Ritz values, of 2 s ordinary steps at first, then of the first whole cycle.
+The basis is Newton's with shifts from Ritz values, of s ordinary steps at first, then of the first whole cycle.
 
 What keeps it safe: the columns of [C; R] divided by the norms of v_j have a condition number that says how many digits
 the new columns of H lose. Only the leading columns for which it is below eps^(-1/2) are used; where these are few s is
@@ -150,7 +150,7 @@ class _Steps:
         self.arnoldi = self._arnoldi()
         self._kind = basis
         self._limit = eps_of(system.dtype) ** -0.5
-        self._warm = min(2 * most, cycles.restart)
+        self._warm = min(most, cycles.restart)
         self._bases: dict[int, Basis] = {}
         self._matrices: dict[int, NDArray[Any]] = {}  # of the bases
         self._ritz: NDArray[Any] | None = None

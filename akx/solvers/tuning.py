@@ -8,6 +8,7 @@ taken.
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import time
@@ -288,10 +289,14 @@ class _Runs:
         return (more - less) / (many - few) if many > few and more > less else float("inf")
 
     def _share(self, blocks: list[int], steps: int) -> float:
-        """Steps made over s for each block, behind the 2 s steps before the first basis."""
+        """Blocks that steps take over those that were made, behind the ordinary steps before the first basis."""
         if self.s <= 1:
             return 1.0
-        return min(1.0, max(steps - 2 * self.s, 0) / (self.s * len(blocks)), blocks[-1] / self.s) if blocks else 0.0
+        if not blocks:
+            return 0.0
+        ordinary = (0.5 if self.options["backend"] == HOST else 2.0) if self.name == "ca_cg" else 1.0
+        needed = math.ceil(max(steps / self.s - ordinary, 0))
+        return min(1.0, needed / len(blocks), blocks[-1] / self.s)
 
     def _limits(self) -> tuple[int, int]:
         block = self.s or 4

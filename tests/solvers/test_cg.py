@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import cg as scipys_cg
-from solvers.systems import FAR, steps_with_outliers
+from solvers.systems import FAR, rhs, spd, steps_with_outliers
 
 import akx
-from akx.core.basis import make_basis
+from akx.core.basis import chebyshev, make_basis
 from akx.core.errors import ArgumentError, ArgumentTypeError, PlanError
 from akx.core.io import read_matrix
 from akx.solvers import ca_cg_solve
 from akx.solvers.ca_cg import ca_cg
 from akx.solvers.ca_cg_block import Shifts, block_steps
+from akx.solvers.ca_cg_pairs import PairPace, pair_steps
 from akx.solvers.cg import cg
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
@@ -388,6 +389,49 @@ def test_arguments_of_the_blocks_are_checked() -> None:
     assert max(stats.s) <= 3
 
 
+@pytest.mark.parametrize("dtype", [float, complex])
+def test_steps_from_two_vectors_are_those_of_cg(dtype: Any) -> None:
+    A = spd(60, dtype).toarray()
+    p, r, s = rhs(60, dtype), rhs(60, dtype, 1), 4
+    basis = chebyshev(s, (0.1, 5.0))
+    Y = [p, r]
+    for j in range(s):
+        for v in (0, 1):
+            before = basis.c[j] * Y[2 * j - 2 + v] if j else 0.0
+            Y.append(basis.a[j] * A @ Y[2 * j + v] + basis.b[j] * Y[2 * j + v] + before)
+    Y = np.array(Y)
+    found = pair_steps(Y.conj() @ Y.T, basis.matrix(), 3, 0.0, 1e6)
+    x = np.zeros_like(p)
+    for norm, alpha, beta in zip(found.norms, found.alphas, found.betas, strict=True):
+        gamma = np.vdot(r, r).real
+        assert alpha == pytest.approx(gamma / np.vdot(p, A @ p).real, rel=1e-9)
+        x, r = x + alpha * p, r - alpha * A @ p
+        assert norm == pytest.approx(np.linalg.norm(r), rel=1e-9)
+        assert beta == pytest.approx(norm**2 / gamma, rel=1e-9)
+        p = r + beta * p
+    assert len(found.norms) == 3
+    for coordinates, vector in ((found.x, x), (found.p, p), (found.r, r)):
+        np.testing.assert_allclose(coordinates @ Y, vector, rtol=1e-9, atol=1e-9)
+    assert not pair_steps(Y.conj() @ Y.T, basis.matrix(), 3, 0.0, 1.0).norms  # nothing is trusted
+
+
+def test_s_of_two_vectors_falls_and_comes_back() -> None:
+    pace = PairPace(8)
+    pace.count(3)
+    assert pace.s == 4
+    for _ in range(4):
+        pace.count(4)
+    assert pace.s == 8
+    for made in (2, 1, 0):
+        pace.count(made)
+    assert pace.s == 1
+    ordinary = 0
+    while pace.s == 1:
+        pace.count(1)
+        ordinary += 1
+    assert ordinary >= 16
+
+
 @pytest.mark.parametrize("name", ["662_bus", "bodyy5", "bcsstk16"])
 @pytest.mark.parametrize("s", [4, 8])
 def test_real_matrices_need_no_more_steps(shared_matrices: Path, name: str, s: int) -> None:
@@ -402,3 +446,6 @@ def test_real_matrices_need_no_more_steps(shared_matrices: Path, name: str, s: i
     assert info == 0
     assert error(A, x, b) <= 1e-8
     assert stats.iterations <= 1.1 * classic.iterations
+    if name == "bodyy5":  # blocks from one vector end after two steps, those from two go on
+        assert stats.iterations >= 2.5 * stats.matrix_passes
+        assert any("two vectors" in note for note in stats.notes)
