@@ -158,7 +158,8 @@ def answer_by(
             found = equilibration(place_of(A, b, callback=None, **asked)[0], hermitian=True)
             return None if found is None else found[0]
 
-        return by_columns(method, single, A, b, x0, {**options, **special}, callback, scaling)
+        name = method if precision == "double" else "mixed"  # blocks and recycled vectors are of one precision
+        return by_columns(name, single, A, b, x0, {**options, **special}, callback, scaling)
     if method == "auto" and options["maxiter"] is not None:
         options = {**options, "maxiter": check_count("maxiter", options["maxiter"], least=0)}
 

@@ -8,10 +8,11 @@ operator, 44 passes in place of 1,061, twice the time: p columns cost 7 p multip
 beside those of the matrix. What a block leaves is solved column by column from the best x.
 
 By columns. All other solvers, and cg for short rows, solve for one column after another, with the matrix, the plans,
-layouts, compiled code and M of the first. On the host gmres keeps 10 vectors from each column for the next, those that
-slow it down (:mod:`akx.solvers.gcro_dr`): 16 columns take 0.64 (a convection-diffusion problem) to 0.15
-(sherman5) of the products, in 1.1 to 0.3 times the CPU time. A column whose right-hand side is near to a combination of
-those before begins at that of their x (:mod:`akx.solvers.columns`).
+layouts, compiled code and M of the first. A column whose right-hand side is near to a combination of those before
+begins at that of their x (:mod:`akx.solvers.columns`). Where the first one has taken gmres more than a cycle, the next
+keep 10 vectors that slow it down (:mod:`akx.solvers.gcro_dr`), on the host, as long as that halves the products: each
+step has 40 n multiplications more. 8 columns of sherman5 with Jacobi's M took 1,215 products in place of 4,508, and 0.4
+of the CPU time.
 
 Why no more is done by blocks. Block GMRES (Vital 1990; Saad 2003, sec. 6.12) of m columns makes m times as many vectors
 orthogonal for each of them, and restarted it saves no steps: 4 columns of two convection-diffusion problems took 290
@@ -55,8 +56,11 @@ _LEAST, _LONG = 8, 40
 #: On a device: vectors that a step of cg moves beside the matrix, and bytes that a step of all columns has to move
 #: for a block to be worth it, whose steps wait for the host twice where those of single solves are queued.
 _MOVED, _QUEUED = 12, 1 << 31
-#: Vectors that gmres keeps from column to column, no more than a third of a cycle.
-_KEPT = 10
+#: Steps of a cycle of gmres, where the caller does not say.
+_CYCLE = 30
+#: Vectors that gmres keeps from column to column, no more than a third of a cycle. A column may take this part of the
+#: products of one without them: that in which they are found, and the others.
+_KEPT, _BUILDING, _SAVES = 10, 0.75, 0.5
 
 
 def takes_columns(solver: Callable[P, Answer]) -> Callable[P, Answer]:
@@ -147,12 +151,22 @@ class _Many:
         if self.name == "auto" and left:
             self._column(left.pop(0))
             self._follow(self.records[0])
-        elif self.name == "gmres" and m > 1 and self.asked.get("recycled") is None and self._is_on_host:
-            self.single = self._recycling()
         if self.name in ("cg", "ca_cg") and len(left) > 1:
             left = self._blocks(left)
+        may_recycle = self.name == "gmres" and self.asked.get("recycled") is None and self._is_on_host
+        plain, first, limit = self.single, 0, _BUILDING  # `first`: products of a column without what is recycled
         for j in left:
             self._column(j)
+            record = self.records[j]
+            if not may_recycle or record is None:
+                continue
+            if first == 0:
+                if record.iterations > (self.asked["restart"] or _CYCLE):
+                    first, self.single = record.products, self._recycling()
+                continue
+            if record.products > limit * first:
+                self.single, may_recycle = plain, False
+            limit = _SAVES
 
     @property
     def _is_on_host(self) -> bool:
