@@ -57,6 +57,17 @@ def test_a_sequence_takes_fewer_products_than_without_and_than_scipys() -> None:
     assert sum(done) <= as_much_memory
 
 
+def test_columns_of_one_call_are_a_sequence() -> None:
+    A, B = convection(20), np.stack([rhs(400, seed=seed) for seed in range(5)], axis=1)
+    products = []
+    for recycle in (0, 10):
+        X, info, stats = Solver(A, "gmres", recycle=recycle, restart=15)(B, rtol=1e-8, return_stats=True)
+        assert info == 0
+        assert max(relative(A, X[:, j], B[:, j]) for j in range(5)) <= 1e-8
+        products.append(stats.products)
+    assert products[1] < 0.75 * products[0]
+
+
 def test_matrices_that_change_slowly() -> None:
     A, b = convection(), rhs(900)
     matrices = [A + 0.01 * step * sp.diags_array(np.abs(A.diagonal()) * rhs(900, seed=9)) for step in range(5)]

@@ -35,8 +35,9 @@ def test_no_success_is_false(part: int) -> None:
 
 
 def _with(answer: Any, **changes: Any) -> honesty.Verdict:
-    """The verdict on another answer for a system that is easily solved."""
-    system = honesty.made(2, "convection", "gmres")
+    """The verdict on another answer for a system that is easily solved, of some columns."""
+    number = next(number for number in range(100) if honesty.made(number, "convection").b.ndim == 2)
+    system = honesty.made(number, "convection", "gmres")
     for name, value in changes.items():
         setattr(system, name, value)
     system.call = lambda: answer(system)
@@ -56,7 +57,7 @@ def test_what_is_false_is_seen() -> None:
     assert not _with(lambda system: (_exact(system) * (1 + 2e-6), 1), rtol=1e-6).fault
     assert not _with(lambda system: (_exact(system), 0), rtol=0.0, atol=0.0).told
     assert _with(lambda system: (_exact(system), -2)).fault.startswith("info = -2, and")
-    assert _with(lambda system: (_exact(system) * np.nan, 5)).fault == "x is not finite"
+    assert _with(lambda system: (_exact(system) * np.nan, 5)).fault.startswith("x is not finite")
     assert _with(lambda system: 1 / 0).fault.startswith("ZeroDivisionError")
 
     def changes_b(system: Any) -> Any:
