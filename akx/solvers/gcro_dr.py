@@ -108,8 +108,8 @@ def gcro_dr(
         U, C, of = recycled.kept[place]
         space.take(U, C if of == version and not system.units else None)  # M may be of another scale in those
     while cycles.goes_on(space.row):
-        if cycles.taken_back and space.size:
-            space.forget(f"cycle {cycles.done}: the recycled space is given up")
+        if space.size and (cycles.taken_back or cycles.idle):
+            space.forget(f"cycle {cycles.done} made no progress: recycled vectors are given up")
         space.fit(cycles.restart)
         qr = space.problem(cycles.norm)
         cycles.broken, cycles.plain = "", space.size == 0

@@ -59,13 +59,11 @@ def test_a_sequence_takes_fewer_products_than_without_and_than_scipys() -> None:
 
 def test_columns_of_one_call_are_a_sequence() -> None:
     A, B = convection(20), np.stack([rhs(400, seed=seed) for seed in range(5)], axis=1)
-    products = []
-    for recycle in (0, 10):
-        X, info, stats = Solver(A, "gmres", recycle=recycle, restart=15)(B, rtol=1e-8, return_stats=True)
-        assert info == 0
-        assert max(relative(A, X[:, j], B[:, j]) for j in range(5)) <= 1e-8
-        products.append(stats.products)
-    assert products[1] < 0.75 * products[0]
+    X, info, stats = Solver(A, "gmres", recycle=10, restart=15)(B, rtol=1e-8, return_stats=True)
+    assert info == 0
+    assert max(relative(A, X[:, j], B[:, j]) for j in range(5)) <= 1e-8
+    alone = [gmres(A, B[:, j], restart=15, rtol=1e-8, return_stats=True)[2].products for j in range(5)]
+    assert stats.products < 0.75 * sum(alone)
 
 
 def test_matrices_that_change_slowly() -> None:
