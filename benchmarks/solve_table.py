@@ -4,7 +4,6 @@
     python -m benchmarks.solve_table --only circuit      one of them, into the same file
     python -m benchmarks.solve_table --again             only ``solve`` anew, beside what the file has of others
     python -m benchmarks.solve_table --table             the table of docs/solvers.md from the file
-    python -m benchmarks.solve_table --gpu               beside CuPy's cg and gmres, into solve_table_gpu.json
 
 Figures are seconds of CPU (``time.process_time``) of one thread, all counted: scaling, orderings, preconditioners,
 steps. The best in hindsight is the least of SuperLU and of cg, minres, gmres and bicgstab with no preconditioner,

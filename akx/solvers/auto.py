@@ -355,6 +355,7 @@ class Auto(Climb):
             self.guess = x if stats.residual <= (total.residuals or [0.0])[0] else self.guess
         if said != 0 and progress is not None and (progress.rung or progress.is_spent):
             self.rung, self.is_spent = progress.rung, progress.is_spent
+            stats.reason = f"ended {progress.why}" if self.is_spent else stats.reason
             self.notes.append(f"auto: {name} left after {stats.iterations} steps, {progress.why}")
         elif said != 0 and not (pilot is not None and pilot.handed_over):
             self.notes.append(f"auto: {rung[0] if rung else name} did not converge: {stats.reason}")

@@ -2,7 +2,7 @@
 
 A rung costs so many products with A to set up, and so many to use. A method is left for the cheapest rung when the
 steps that it still needs, by the rate at which its residual has fallen, would take more than the rung, and the sooner
-the more: half as long as the rung takes where it would take as long, a tenth of it where three times (as in ski rental,
+the more: a seventh of what the rung takes where it would take as long, a twentieth where three times (as in ski rental,
 :mod:`akx.operator.tiers`, with a forecast). Where the rate is no guide the loss is bounded.
 Costs come from sizes and from constants of one machine, never from a clock, and so does the end of it all.
 
@@ -30,7 +30,7 @@ __all__ = ["MOST_PRODUCTS", "Both", "Ladder", "Progress"]
 MOST_PRODUCTS = 20_000
 #: Seconds on one machine: of a product and each entry and row; of what else a step of a method does and each row of it.
 _PRODUCT, _ENTRY, _ROW = 4e-6, 9e-10, 1e-9
-_STEP = {"cg": (1.0, 1.2e-5, 2e-9), "minres": (1.0, 2e-5, 5e-9), "bicgstab": (2.0, 6e-5, 1.4e-8)}
+_STEP = {"cg": (1.0, 1.2e-5, 2e-9), "minres": (1.0, 6e-5, 5e-9), "bicgstab": (2.0, 6e-5, 1.4e-8)}
 _STEP |= {"gmres": (1.0, 3e-5, 1.2e-8)}
 #: Of incomplete factors and of multigrid: at all, and for each entry of A; how often they are used, and the products
 #: that each use is worth.
@@ -40,7 +40,7 @@ _ILU_STEPS, _ILU_USE, _AMG_STEPS, _AMG_USE = 15, 12.0, 15, 35.0
 _GUESS = 0.3
 #: A method is left where what it has done, times what it has to do, is this part of what the rung costs, squared; and
 #: not before it has done the second part of that, however long it seems to take.
-_SHARE, _LEAST = 0.3, 0.05
+_SHARE, _LEAST = 0.15, 0.05
 #: The same share for incomplete factors, of which nobody knows before what they take and whether they help; and what
 #: that makes of their price.
 _UNSURE, _RISK = 2.0, 2.0

@@ -105,8 +105,8 @@ def test_a_method_is_left_by_counts_and_the_sooner_the_more_it_has_to_do(monkeyp
     monkeypatch.setattr(Ladder, "cost", lambda self, rung: 100.0)
     monkeypatch.setattr(direct, "forecast", lambda matrix: pytest.fail("the order is known"))
     assert found.next_for(90, 1000) is None
-    assert found.next_for(101, 20) is None
-    assert found.next_for(101, 40) == "direct"
+    assert found.next_for(101, 12) is None
+    assert found.next_for(101, 20) == "direct"
     assert found.next_for(1000, 6) == "direct"
     assert found.next_for(np.inf, 4) is None
     assert found.next_for(np.inf, 6) == "direct"
@@ -211,6 +211,7 @@ def test_it_ends_soon_and_says_what_would_help(monkeypatch: pytest.MonkeyPatch) 
     assert info > 0
     assert 300 <= stats.products <= 330
     assert any("give an M" in note for note in tried(stats))
+    assert stats.reason.startswith("ended as 300 products are enough")
     assert stats.residual == pytest.approx(float(np.linalg.norm(rhs(3000) - chain(3000) @ x)), rel=1e-3)
 
 
