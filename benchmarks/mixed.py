@@ -6,10 +6,10 @@
     python -m benchmarks.mixed --table           the table of docs/solvers.md from the file
 
 Each solve is ``akx.solvers.Solver(A, method, precision=...)`` called with a random right-hand side, so that what is
-made once for a matrix is there. On the host seconds are of CPU time, one thread: the least of some rounds in which both take
-turns. On a GPU they are the medians of the user's clock with b on the GPU, waited for, and CuPy's solver beside. The
-`small` matrices are ill-conditioned, and in double precision from the beginning as they are too small; here they are
-made to begin in single precision, to see what that costs where it is of no use.
+made once for a matrix is there. On the host seconds are of CPU time, one thread: the least of some rounds in which both
+take turns. On a GPU they are the medians of the user's clock with b on the GPU, waited for, and CuPy's solver beside.
+The `small` matrices are ill-conditioned, and solved in double precision from the beginning where nothing is changed;
+here they are made to begin in single precision, to see what that costs where it is of no use.
 """
 
 from __future__ import annotations

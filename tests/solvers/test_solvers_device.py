@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from solvers.systems import fitting, relative, rhs
 
+import akx.solvers.mixed
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.solvers import SOLVERS, solve
@@ -37,6 +38,28 @@ def test_the_answer_is_where_b_is(name: str, shape: tuple[int, ...]) -> None:
     assert x.shape == shape
     np.testing.assert_array_equal(x.get().reshape(-1), theirs)  # the same bits
     assert relative(A, theirs, b) <= 1e-9
+
+
+def test_mixed_precision(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from akx.backends.cuda.device.memory import to_device
+
+    monkeypatch.setattr(akx.solvers.mixed, "_SMALL", 0)
+    A, b = fitting(name, 5000), rhs(5000)
+    given: dict[str, Any] = {"method": name, "rtol": 1e-11, "precision": "mixed", "return_stats": True}
+    theirs, info, stats = solve(A, b, backend="cuda", **given)
+    assert info == 0
+    assert any("steps in float32" in note for note in stats.notes), stats.notes
+    assert relative(A, theirs, b) <= 1e-11
+    x, info, stats = solve(A, to_device(b), **given)
+    assert info == 0
+    assert relative(A, x.get(), b) <= 1e-11
+    np.testing.assert_array_equal(x.get(), theirs)
+    cupy = pytest.importorskip("cupy")
+    told: list[Any] = []
+    x, info, stats = solve(A, cupy.asarray(b), callback=told.append, **given)
+    assert (type(x), x.dtype, info) == (cupy.ndarray, np.float64, 0)
+    assert relative(A, x.get(), b) <= 1e-11
+    assert told
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
