@@ -72,11 +72,14 @@ def _uneven(n: int, jump: float) -> sp.csr_array:
 #: By name: methods, and what makes the matrix.
 _LARGE: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {
     "7-point 100^3": (("cg", "ca_cg"), lambda: _definite(gallery.stencil((100, 100, 100), 7))),
+    "7-point 160^3": (("cg",), lambda: _definite(gallery.stencil((160, 160, 160), 7))),
+    "7-point 160^3, skewed": (("bicgstab", "gmres"), lambda: _skewed(_definite(gallery.stencil((160,) * 3, 7)))),
     "27-point 50^3": (("cg", "ca_cg"), lambda: _definite(gallery.stencil((50, 50, 50), 27))),
     "5-point 500^2": (("cg",), lambda: gallery.stencil((500, 500), 5)),
     "shell": (("cg",), lambda: _definite(gallery.GALLERY["shell"]())),
     "7-point 100^3, skewed": (("bicgstab", "gmres"), lambda: _skewed(_definite(gallery.stencil((100,) * 3, 7)))),
     "wind 300^2": (("bicgstab", "gmres", "ca_gmres"), lambda: _wind(300)),
+    "27-point 100^3": (("cg", "ca_cg"), lambda: _definite(gallery.stencil((100, 100, 100), 27))),
 }
 _REAL = ("662_bus", "bcsstk16", "bodyy5", "cavity14", "dw8192", "sherman4", "sherman5", "wang4", "epb0", "cage10")
 _SMALL: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {

@@ -23,7 +23,7 @@ from akx.solvers.system import Rows, System
 __all__ = ["AheadSteps", "Steps"]
 
 #: By so many units of rounding a norm on the device has to be smaller than the host asks for.
-_SLACK = 16
+_SLACK, _DOUBLE = 16, np.dtype(float)
 #: How often the directions may begin anew where <p, A p> is not positive.
 _RESTARTS = 3
 #: A Rayleigh quotient of so many units of rounding of the largest one is zero.
@@ -239,7 +239,6 @@ class AheadSteps(Steps):
         self._taken = self._steps_to_best = 0  # since the directions began
         self._diagonal, self._left = diagonal, 0
         self._tier, self._queue = system.tier, system.step_queue(V, diagonal)
-        self._goal = system.target**2 * (1 - _SLACK * float(np.finfo(float).eps))
 
     def begin(self, norm: float) -> str:
         self._left = 0
@@ -260,7 +259,8 @@ class AheadSteps(Steps):
                     if self._tier != self.system.tier:  # all steps so far were taken
                         self._tier, self._queue = self.system.tier, self.system.step_queue(self.V, self._diagonal)
                     self._left = self._allowed()
-                    self._queue.begin(self.gamma, self.norm**2, self._goal, self._left)
+                    goal = self.system.target**2 * (1 - _SLACK * eps_of(_DOUBLE))
+                    self._queue.begin(self.gamma, self.norm**2, goal, self._left)
                 record = self._queue.next()
             self._count(record)
             if self.is_doubtful or (not record.done and self.rayleigh.is_zero(record.curvature)):

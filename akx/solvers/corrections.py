@@ -36,6 +36,8 @@ _TRIES = 2
 #: Steps after which the condition is looked at, again when they are so many times more, and at the most; of these as
 #: many as make a matrix that is not symmetric.
 _LOOK, _MORE, _LAST_LOOK, _LAST_DENSE = 32, 1.5, 2000, 250
+#: Of ``dstebz``: eigenvalues of these places.
+_BY_INDEX = 2
 
 
 class Corrections:
@@ -145,6 +147,7 @@ class OfRecurrence(Corrections):
         within.callback = self.say()
         why = self.begin(most) if is_first else self.replace(r, norm / self.unit)
         goal = self.goal()
+        self.aim(goal)
         while not why and self.known() > goal:
             within.ended(self.settle)
             if stats.iterations >= done:
@@ -181,6 +184,9 @@ class OfRecurrence(Corrections):
     def known(self) -> float:
         """The norm of the residual, by the recurrence."""
         raise NotImplementedError
+
+    def aim(self, goal: float) -> None:
+        """Say what :meth:`known` is to come to."""
 
     def taken_x(self) -> Rows:
         """The row of x."""
@@ -223,6 +229,9 @@ class OfCG(OfRecurrence):
 
     def known(self) -> float:
         return self.steps.norm
+
+    def aim(self, goal: float) -> None:
+        self.within.target = goal  # where what is queued ahead ends
 
     def taken_x(self) -> Rows:
         return self.V[3]
@@ -271,9 +280,11 @@ def _condition(alphas: list[Any], betas: list[Any]) -> float:
     diagonal = 1 / a
     diagonal[1:] += b[:-1] / a[:-1]
     if (a.real > 0).all() and (b.real > 0).all() and not (a.imag.any() or b.imag.any()):
-        from scipy.linalg import eigvalsh_tridiagonal
+        from scipy.linalg.lapack import dstebz  # a GPU waits: the two ends alone
 
-        values = eigvalsh_tridiagonal(diagonal.real, np.sqrt(b[:-1].real) / a[:-1].real)
+        beside = np.sqrt(b[:-1].real) / a[:-1].real
+        ends = (dstebz(diagonal.real, beside, _BY_INDEX, 0.0, 0.0, i, i, 0.0, "E")[1][0] for i in (1, a.size))
+        values = np.array([*ends])
     elif len(a) > _LAST_DENSE:
         return 1.0
     else:
