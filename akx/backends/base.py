@@ -99,6 +99,10 @@ class Backend(ABC):
         Steps per pass of a CA solver in a trial, where nothing is known.
     steps_to_try : mapping of str to tuple of int
         By CA solver, the steps per pass worth trying, where they are not what suits most.
+    single_bytes : int
+        Bytes of a matrix and vectors from which on solvers gain by single precision: what caches do not hold.
+    single_solvers : tuple of str
+        The solvers that do; all where there is none.
     takes_arrays : bool
         Whether arrays of other libraries in GPU memory (``__cuda_array_interface__``, DLPack) are its own: what they
         are given to is computed there.
@@ -128,6 +132,8 @@ class Backend(ABC):
     loading_seconds = 0.2
     solver_steps = 4
     steps_to_try: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    single_bytes = 4 << 20
+    single_solvers: tuple[str, ...] = ()
     takes_arrays = False
     queues = False
     solving_entries = 0

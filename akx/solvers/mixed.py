@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from akx.backends.selection import backend_of
 from akx.core.errors import MatrixError
 from akx.core.matrix import Matrix
 from akx.operator.lookup import derived
@@ -46,8 +47,8 @@ from akx.solvers.system import System, make_system
 __all__ = ["First", "solve_mixed"]
 
 _SINGLE = {"f": np.dtype(np.float32), "c": np.dtype(np.complex64)}
-#: Bytes of A and vectors below which there is too little to gain, and vectors of a solver, else those of a cycle.
-_SMALL, _VECTORS = 4 << 20, {"cg": 4, "minres": 10, "bicgstab": 6}
+#: Vectors of a solver, where they are not those of a cycle.
+_VECTORS = {"cg": 4, "minres": 10, "bicgstab": 6}
 #: Exponents of the largest entry of A, at most.
 _RANGE = 60
 #: Corrections at most.
@@ -96,7 +97,7 @@ def solve_mixed(
     options = {**options, "backend": place}
     taken = First(name, options["M"], x0, []) if name != "auto" else first(matrix, b, x0, dict(options), callback)
     given = {**options, "M": taken.M}
-    system, why = None, _why_not(matrix, _VECTORS.get(taken.name, restart or RESTART))
+    system, why = None, _why_not(matrix) or _why_no_gain(taken.name, matrix, place, restart)
     if not why:
         system, single, why = _systems(taken, matrix, b, {**given, "callback": callback})
     if system is None:
@@ -134,15 +135,22 @@ def solve_mixed(
     return x, max(1, stats.iterations) if info > 0 else info, stats
 
 
-def _why_not(matrix: Matrix, vectors: int) -> str:
-    """Why single precision is no use for a matrix, with so many vectors, or nothing."""
+def _why_not(matrix: Matrix) -> str:
+    """Why single precision is no use for a matrix, or nothing."""
     if matrix.dtype.char not in "dD":
         return "all is given in single precision"
     exponent = exponent_of(matrix.largest)
-    if exponent is None or abs(exponent) > _RANGE:
-        return "entries of A are beyond the range of single precision"
-    is_small = matrix.csr_bytes + vectors * matrix.n * matrix.dtype.itemsize < _SMALL
-    return "caches hold all that a step reads" if is_small else ""
+    is_extreme = exponent is None or abs(exponent) > _RANGE
+    return "entries of A are beyond the range of single precision" if is_extreme else ""
+
+
+def _why_no_gain(name: str, matrix: Matrix, place: str, restart: int | None) -> str:
+    """Why single precision would save a solver nothing on a backend, or nothing."""
+    backend, vectors = backend_of(place), _VECTORS.get(name, restart or RESTART)
+    if backend.single_solvers and name not in backend.single_solvers:
+        return f"{name} gains nothing by single precision on {place}"
+    held = matrix.csr_bytes + vectors * matrix.n * matrix.dtype.itemsize
+    return "caches hold all that a step reads" if held < backend.single_bytes else ""
 
 
 def _systems(first: First, matrix: Matrix, b: Any, options: dict[str, Any]) -> tuple[System | None, Matrix, str]:

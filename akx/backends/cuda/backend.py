@@ -54,6 +54,7 @@ class CudaBackend(Backend):
     has_baselines = True
     loading_seconds = 2.0
     solver_steps = 8
+    single_bytes, single_solvers = 256 << 20, ("cg", "gmres")
     #: A launch is dear, and more steps pay.
     steps_to_try = MappingProxyType({"ca_cg": (4, 6, 8, 12)})
     takes_arrays = True
