@@ -168,10 +168,7 @@ def answer_by(
             return call_solver(method, A, b, x0, options, special, callback)
         return Auto(A, b, x0, options, special, callback, settled).solve()
 
-    def on(place: str, b: Any, x0: Any, callback: Callable[[Any], object] | None) -> tuple[Any, int, SolveStats]:
-        given = A, b, x0, {**options, "backend": place}, callback
-        if check_precision(precision) == "double":
-            return by(*given)
+    def mixed(A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Any) -> tuple[Any, int, SolveStats]:
         from akx.solvers.mixed import First, solve_mixed
 
         def first(A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Any) -> First:
@@ -179,16 +176,18 @@ def answer_by(
             families, why = auto.families()
             return First(families[0], auto.options["M"], auto.guess, [*auto.notes, f"auto: {why}"])
 
-        return solve_mixed(method, by, *given, first=first, restart=special["restart"])
+        return solve_mixed(method, by, A, b, x0, options, callback, first=first, restart=special["restart"])
 
+    on = by if precision == "double" or check_precision(precision) == "double" else mixed
     try:
-        return on(options["backend"], b, x0, callback)
+        return on(A, b, x0, options, callback)
     except TOO_MUCH as error:
         if options["backend"] != "auto" or not (is_on_device(b) or is_matrix_there(A)):
             raise
         why = str(error)
     like = b if is_on_device(b) else None
-    x, info, stats = on(HOST, of_host(b, "b"), of_host(x0, "x0"), callback_in_kind(like, callback))
+    here = of_host(b, "b"), of_host(x0, "x0"), {**options, "backend": HOST}, callback_in_kind(like, callback)
+    x, info, stats = on(A, *here)
     stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
     return answer_in_kind(like, x), info, stats
 

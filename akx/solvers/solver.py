@@ -320,7 +320,8 @@ class Solver:
         if self._recycled.most:
             special = {**special, "recycled": self._recycled}
         given = self._matrix, b, x0, options, special, callback, self._settled
-        return answer_by(self._named, *given, precision=self.precision)
+        method = "gmres" if self._recycled.most else self.method  # each call of Python counts here
+        return answer_by(method, *given, precision=self.precision)
 
     @property
     def _named(self) -> str:
