@@ -50,7 +50,7 @@ from akx.solvers.arguments import check_count
 from akx.solvers.bicgstab_steps import NOISE, Recurrence, iterate
 from akx.solvers.forms import solve_with
 from akx.solvers.many import takes_columns
-from akx.solvers.singular import why_no_solution
+from akx.solvers.singular import check_no_solution, why_no_solution
 from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, make_system
 
@@ -123,11 +123,13 @@ def ca_bicgstab(
     steps = _check_s(s, plan)
     check_basis(basis)
     if M is not None:
-        return solve_with(
+        options: dict[str, Any] = {"rtol": rtol, "atol": atol, "threads": threads, "db": db, "backend": backend}
+        x, info, stats = solve_with(  # type: ignore[misc]
             ca_bicgstab, A, b, x0, M,
-            rtol=rtol, atol=atol, maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan,
-            threads=threads, db=db, backend=backend, return_stats=return_stats,
+            maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan, return_stats=True, **options,
         )  # fmt: skip
+        info = check_no_solution(A, b, x, info, stats, **options)
+        return (x, info, stats) if return_stats else (x, info)
     system = make_system(
         "ca_bicgstab", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db, backend=backend
     )

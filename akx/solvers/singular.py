@@ -20,9 +20,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from akx.solvers.stats import SolveStats
+from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.system import Rows, System, make_system
 
-__all__ = ["why_no_solution"]
+__all__ = ["check_no_solution", "why_no_solution"]
 
 #: A look takes at most one product for so many of the solve, and so many at least: on the way,
 _SHARE, _LEAST = 4, 50
@@ -36,6 +38,8 @@ _HIDDEN = 0.1
 _ELIMINATED = 3e7
 #: Rounds by each method, each to this accuracy. Entries of z below this part of the largest may be no part of it.
 _ROUNDS, _ACCURACY, _DUST = 4, 1e-6, 1e-8
+#: How a note begins that says what is proved.
+_BOUND = "no x has a residual below"
 
 
 def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_the_way: bool = False) -> str:
@@ -68,8 +72,25 @@ def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_th
         bound /= float(np.linalg.norm(z))
     if not bound > attained:
         return ""
-    system.stats.notes.append(f"no x has a residual below {system.units.norm(bound):.3e}")
+    system.stats.notes.append(f"{_BOUND} {system.units.norm(bound):.3e}")
     return "the system seems singular and inconsistent: it has no solution"
+
+
+def check_no_solution(A: Any, b: Any, x: Any, info: int, stats: SolveStats, **options: Any) -> int:
+    """The `info` of a solve with M made part of the matrix, of A itself: of A M it may be that M is singular.
+
+    `stats` is corrected; `options` are ``rtol`` and others of :func:`akx.solvers.system.make_system`.
+    """
+    if info != NO_SOLUTION:
+        return info
+    system = make_system(stats.method, A, b, x, **options)
+    why = why_no_solution(system, system.x)
+    system.release()
+    if why:
+        return info
+    stats.notes = [note for note in stats.notes if not note.startswith(_BOUND)]
+    stats.reason = "breakdown: A M is singular, and A is not seen to be; another M may help"
+    return -1
 
 
 def _left_null_vector(

@@ -13,7 +13,7 @@ from solvers.systems import is_of_hermitian, relative, rhs
 import akx.solvers
 from akx.core.io import read_matrix
 from akx.solvers import SOLVERS
-from akx.solvers.preconditioners import jacobi
+from akx.solvers.preconditioners import jacobi, spai
 from akx.solvers.stopping import NO_SOLUTION
 
 METHODS = {**SOLVERS, "solve": akx.solvers.solve}
@@ -178,6 +178,17 @@ def test_nor_is_one_that_is_nearly_singular(name: str) -> None:
     A = sp.csr_array(left @ np.diag(10.0 ** -np.linspace(0, 14, 120)) @ right)
     info = METHODS[name](A, rhs(120), rtol=1e-8, maxiter=30 if "gmres" in name else 400)[1]
     assert info not in (0, NO_SOLUTION)
+
+
+@pytest.mark.parametrize("name", ANY)
+def test_a_singular_preconditioner_says_nothing_of_the_matrix(name: str) -> None:
+    """The sparse inverse of a permutation in one cycle, on its pattern, is zero."""
+    A = sp.csr_array((np.ones(30), (np.arange(30), (np.arange(30) + 1) % 30)), shape=(30, 30))
+    _, info, stats = METHODS[name](A, rhs(30), M=spai(A), rtol=1e-8, return_stats=True)
+    assert info not in (0, NO_SOLUTION)
+    assert not any("no x has" in note for note in stats.notes)
+    L = laplacian(path(60, seed=1))
+    assert METHODS[name](L, rhs(60) + 5, M=spai(L), return_stats=True)[1] == NO_SOLUTION
 
 
 def test_graded_systems_have_solutions() -> None:
