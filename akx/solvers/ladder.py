@@ -1,9 +1,9 @@
 """The ladder of ``solve``: what may follow a method that is slow, what each costs, and when to leave it.
 
 A rung costs so many products with A to set up, and so many to use. A method is left for the cheapest rung when the
-steps that it still needs, by the rate at which its residual has fallen, would take more than the rung, and the sooner
-the more: a seventh of what the rung takes where it would take as long, a twentieth where three times (as in ski rental,
-:mod:`akx.operator.tiers`, with a forecast). Where the rate is no guide the loss is bounded.
+steps that it still needs, by the rate at which its residual has fallen, would take half as long again as the rung, and
+the sooner the more they are: after an eighth of what the rung takes, or a twentieth where they would take four times as
+long (ski rental, :mod:`akx.operator.tiers`, with a forecast). Where the rate is no guide the loss is bounded.
 Costs come from sizes and from constants of one machine, never from a clock, and so does the end of it all.
 
     direct     L U of A, in an order whose fill is counted first (:mod:`akx.solvers.direct`)
@@ -40,7 +40,9 @@ _ILU_STEPS, _ILU_USE, _AMG_STEPS, _AMG_USE = 15, 12.0, 15, 35.0
 _GUESS = 0.3
 #: A method is left where what it has done, times what it has to do, is this part of what the rung costs, squared; and
 #: not before it has done the second part of that, however long it seems to take.
-_SHARE, _LEAST = 0.15, 0.05
+_SHARE, _LEAST = 0.2, 0.05
+#: It has to have so much more to do than the rung: rates of a method grow on its way.
+_MORE = 1.5
 #: The same share for incomplete factors, of which nobody knows before what they take and whether they help; and what
 #: that makes of their price.
 _UNSURE, _RISK = 2.0, 2.0
@@ -106,7 +108,7 @@ class Ladder:
                 return None
             rung = min(costs, key=lambda one: costs[one])
             least, share = _LEAST * costs[rung], (_UNSURE if rung == "ilu" else _SHARE) * costs[rung] ** 2
-            if not (left > costs[rung] and left * done > share and done > least):
+            if not (left > _MORE * costs[rung] and left * done > share and done > least):
                 return None
             if rung != "direct" or not direct.order_seconds(self.matrix):
                 return rung

@@ -104,9 +104,9 @@ def test_a_method_is_left_by_counts_and_the_sooner_the_more_it_has_to_do(monkeyp
     found.left = ["direct"]
     monkeypatch.setattr(Ladder, "cost", lambda self, rung: 100.0)
     monkeypatch.setattr(direct, "forecast", lambda matrix: pytest.fail("the order is known"))
-    assert found.next_for(90, 1000) is None
-    assert found.next_for(101, 12) is None
-    assert found.next_for(101, 20) == "direct"
+    assert found.next_for(149, 1000) is None
+    assert found.next_for(151, 12) is None
+    assert found.next_for(151, 20) == "direct"
     assert found.next_for(1000, 6) == "direct"
     assert found.next_for(np.inf, 4) is None
     assert found.next_for(np.inf, 6) == "direct"
