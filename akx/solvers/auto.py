@@ -146,7 +146,7 @@ def answer_by(
     `options` are those of every solver, `special` are ``restart``, ``s``, ``basis``, and others that the method takes.
     What is found out about a family's two solvers is added to `settled`.
     """
-    if columns_in(b) is not None:
+    if not (type(b) is np.ndarray and b.ndim < 2) and columns_in(b) is not None:
         known: Settled = {} if settled is None else settled
 
         def single(b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
@@ -155,8 +155,9 @@ def answer_by(
 
         def scaling(b: Any) -> Any:
             asked = {name: options[name] for name in ("rtol", "atol", "M", "threads", "backend")}
-            found = equilibration(place_of(A, b, callback=None, **asked)[0], hermitian=True)
-            return None if found is None else found[0]
+            matrix = place_of(A, b, callback=None, **asked)[0]
+            found = equilibration(matrix, hermitian=True)
+            return False if Ladder(matrix, definite=True).won else None if found is None else found[0]
 
         name = method if precision == "double" else "mixed"  # blocks and recycled vectors are of one precision
         return by_columns(name, single, A, b, x0, {**options, **special}, callback, scaling)

@@ -31,8 +31,6 @@ _NEW = 1e-2
 
 def columns_in(b: Any) -> int | None:
     """m for a right-hand side of shape (n, m), m != 1; None for any other, and for what is no array."""
-    if type(b) is np.ndarray and b.ndim < 2:
-        return None
     if is_on_device(b):
         shape = backend_of(array_backend()).interchange().shape_of(b)
     elif issparse(b) or (isinstance(b, (list, tuple)) and (not b or np.ndim(b[0]) == 0)):

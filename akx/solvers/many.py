@@ -73,7 +73,7 @@ def takes_columns(solver: Callable[P, Answer]) -> Callable[P, Answer]:
     @wraps(solver)
     def solve(*given: P.args, **options: P.kwargs) -> Answer:
         b = given[1] if len(given) > 1 else options.get("b")
-        if columns_in(b) is None:
+        if (type(b) is np.ndarray and b.ndim < 2) or columns_in(b) is None:
             return solver(*given, **options)
         bound = signature(solver).bind(*given, **options)
         bound.apply_defaults()
@@ -108,7 +108,7 @@ def by_columns(
     """x, info and the record for b of shape (n, m).
 
     `name` is that of the solver, or ``"auto"``: what the first column is solved by, with the diagonal that
-    ``scaling(b)`` gives as M where the caller has none. `asked` are the solver's options.
+    ``scaling(b)`` gives as M where the caller has none, False where it was something else. `asked`: the options.
     """
     begun = time.perf_counter()
     shape = tuple(getattr(A, "shape", ()))  # of anything else it is told with the first column
@@ -148,12 +148,12 @@ class _Many:
         if m == 0:
             self._none = self.single(np.zeros(self.right.shape[0], self.right.dtype), None, None, {})[0]
         left = list(range(m))
+        may_recycle = self.name == "gmres" and self.asked.get("recycled") is None and self._is_on_host
         if self.name == "auto" and left:
             self._column(left.pop(0))
             self._follow(self.records[0])
         if self.name in ("cg", "ca_cg") and len(left) > 1:
             left = self._blocks(left)
-        may_recycle = self.name == "gmres" and self.asked.get("recycled") is None and self._is_on_host
         plain, first, limit = self.single, 0, _BUILDING  # `first`: products of a column without what is recycled
         for j in left:
             self._column(j)
@@ -189,9 +189,10 @@ class _Many:
         """Take the method of the column that was solved first, and its M where that is the matrix's own diagonal."""
         assert first is not None
         if first.method in ("cg", "ca_cg") and self.asked["M"] is None and self.scaling is not None:
-            self.asked = {**self.asked, "M": self.scaling(self.right.column(0))}
-            if self.asked["M"] is None and "precondition" in first.seconds:
-                return  # by one that is not known here
+            M = self.scaling(self.right.column(0))
+            if M is False or (M is None and "precondition" in first.seconds):
+                return
+            self.asked = {**self.asked, "M": M}
         self.name = first.method
 
     # ------------------------------------------------------------------------------------------------ by columns

@@ -204,7 +204,8 @@ def call_solver(
             callback = _present(callback)
     if name.startswith("ca_"):
         own |= {"s": special["s"], "basis": special["basis"], "plan": special.get("plan")}
-    solver = SOLVERS[name]
+    solver: Any = SOLVERS[name]
+    solver = getattr(solver, "__wrapped__", solver)  # of one right-hand side
     if name == "gmres" and special.get("recycled") is not None:
         from akx.solvers.gcro_dr import gcro_dr
 
