@@ -144,7 +144,7 @@ class _Many:
         """Blocks, where these pay; then what is left, one column after another."""
         m = self.right.shape[1]
         self.x, self.infos, self.records, self._of_blocks = [None] * m, [0] * m, [None] * m, [0] * m
-        self._told, self._solved = np.ones(m), Solved()
+        self._told, self._solved = np.ones(m), Solved(self.right.v) if m and not self.right.on_device else None
         if m == 0:
             self._none = self.single(np.zeros(self.right.shape[0], self.right.dtype), None, None, {})[0]
         left = list(range(m))
@@ -206,16 +206,15 @@ class _Many:
         if x0 is None:
             x0 = self.guess.column(j) if isinstance(self.guess, Columns) else self.guess
         b = self.right.column(j)
-        on_host = not self.right.on_device
-        if x0 is None and on_host:
-            x0 = self._solved.guess_for(b)
+        if x0 is None and self._solved is not None:
+            x0 = self._solved.guess_for(j)
         x, info, record = self.single(b, x0, self._callback_of(j), changed)
         if info > 0 and before is not None:
             info += before.iterations
         self.x[j], self.infos[j], self.records[j] = x, info, record.after(before)
         self._told[j] = 0.0 if self._told[j] == 1.0 else self._told[j]
-        if info == 0 and on_host and j + 1 < len(self.x):
-            self._solved.add(b, x)
+        if info == 0 and self._solved is not None:
+            self._solved.add(j, x)
 
     def _callback_of(self, j: int) -> Callable[[Any], object] | None:
         """The caller's callback, given x of all columns, or the largest of their residuals."""
