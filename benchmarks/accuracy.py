@@ -73,8 +73,8 @@ def _watched(*, replaced: bool) -> Iterator[list[Any]]:
     Blocks = ca_cg_solve.Blocks
     before, drifted, found = Blocks.__init__, Blocks._has_drifted, []
 
-    def begin(self: Any, *arguments: Any) -> None:
-        before(self, *arguments)
+    def begin(self: Any, *arguments: Any, **options: Any) -> None:
+        before(self, *arguments, **options)
         found.append(self)
 
     Blocks.__init__ = begin  # type: ignore[method-assign]
