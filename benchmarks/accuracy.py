@@ -33,7 +33,7 @@ from benchmarks import markdown, record, solving
 __all__ = ["BASES", "RIGHT", "STEPS", "SYSTEMS", "main", "measure", "right", "table"]
 
 #: Matrices, and whether both sides are divided by the roots of the diagonal.
-SYSTEMS = {"bcsstk16": False, "bodyy5": False, "662_bus": False, "nasa4704": True}
+SYSTEMS = {"bcsstk16": False, "bodyy5": False, "662_bus": False, "bcsstk18": True}
 RIGHT = ("1", "A 1", "random")
 STEPS = (1, 2, 4, 8, 12, 16)
 BASES = ("monomial", "newton", "chebyshev")

@@ -220,7 +220,7 @@ class Shifts:
         self._real, self._used = real, 0
         self._alphas: list[float] = []
         self._betas: list[float] = []
-        self._bases: dict[int, Basis] = {}
+        self._bases: dict[tuple[int, bool], Basis] = {}
 
     def add(self, alphas: Any, betas: Any) -> None:
         """Coefficients of steps that follow those before."""
@@ -233,32 +233,41 @@ class Shifts:
         """The directions have begun anew: what follows is not of the same Lanczos matrix."""
         self.is_open = False
 
-    def ritz(self) -> NDArray[np.float64]:
-        """The eigenvalues of the Lanczos matrix, ascending; the first and the last where no others are asked for."""
+    def ritz(self, *, ends: bool = False) -> NDArray[np.float64]:
+        """The eigenvalues of the Lanczos matrix, ascending; with `ends` the first and the last alone."""
         a, b = np.array(self._alphas), np.array(self._betas)
         diagonal, beside = 1 / a, np.sqrt(b[:-1]) / a[:-1]
         diagonal[1:] += b[:-1] / a[:-1]
-        if self.kind == "chebyshev" and a.size > 1:  # a GPU waits: 0.1 ms in place of 0.3 for 128 steps
+        if ends and a.size > 1:  # a GPU waits: 0.1 ms in place of 0.3 for 128 steps
             from scipy.linalg.lapack import dstebz  # takes longer to import than all else of a first solve
 
-            ends = [dstebz(diagonal, beside, _BY_INDEX, 0.0, 0.0, i, i, 0.0, "E") for i in (1, a.size)]
-            if all(info == 0 for *_, info in ends):
-                return np.array([values[0] for _, values, *_ in ends])
+            both = [dstebz(diagonal, beside, _BY_INDEX, 0.0, 0.0, i, i, 0.0, "E") for i in (1, a.size)]
+            if all(info == 0 for *_, info in both):
+                return np.array([values[0] for _, values, *_ in both])
         from scipy.linalg import eigvalsh_tridiagonal
 
         found: NDArray[np.float64] = eigvalsh_tridiagonal(diagonal, beside)
         return found
 
-    def basis(self, s: int) -> Basis:
-        """A basis of s steps, renewed when twice as many coefficients are known, or no more are to come."""
+    def basis(self, s: int, *, low: bool = False) -> Basis:
+        """A basis of s steps, renewed when twice as many coefficients are known, or no more are to come.
+
+        `low`: Newton's with shifts in Leja order from the smallest on, for any kind but the monomial, under its name.
+        """
         count = len(self._alphas)
         if count >= 2 * self._used or not self._used:
             self._used, self._bases = count, {}
-        if s not in self._bases:
-            values = self.ritz() if count else np.ones(1)
+        if (s, low) not in self._bases:
+            newton = low and self.kind != "monomial"
+            values = self.ritz(ends=self.kind == "chebyshev" and not newton) if count else np.ones(1)
             self.largest = float(values[-1])
-            self._bases[s] = basis_from_ritz(self.kind, values, s, real=self._real)
-        return self._bases[s]
+            if newton:
+                far = self.largest + values[0]  # its mirror image begins with the largest, as Leja order does
+                mirrored = basis_from_ritz("newton", far - values, s, real=self._real)
+                self._bases[s, low] = Basis(self.kind, -mirrored.a, mirrored.b + far * mirrored.a, mirrored.c)
+            else:
+                self._bases[s, low] = basis_from_ritz(self.kind, values, s, real=self._real)
+        return self._bases[s, low]
 
 
 class Pace:

@@ -265,7 +265,7 @@ class Blocks:
             self.shifts.add(steps.alphas[begun:], steps.betas[begun:])
             self.pairs.count(1)
             return why
-        basis, Y = self.shifts.basis(s), self.W[: 2 * s + 2]
+        basis, Y = self.shifts.basis(s, low=True), self.W[: 2 * s + 2]
         with stats.phase("vectors"):
             Y[0], Y[1] = V[0], V[2]
         system.powers(Y[:2], Y.reshape(s + 1, 2, system.n), basis, self.plan if s == self.most else None)

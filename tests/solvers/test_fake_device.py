@@ -330,7 +330,7 @@ def test_a_long_way_by_ca_cg(s: int) -> None:
 
 
 def test_an_unusable_basis_lowers_s_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Shifts, "ritz", lambda self: np.array([1e-3]))
+    monkeypatch.setattr(Shifts, "ritz", lambda self, **_: np.array([1e-3]))
     A, b = hard(), rhs(600)
     x, info, stats = solve("ca_cg", A, b, rtol=1e-6, s=8, basis="monomial")
     assert info == 0
@@ -368,7 +368,7 @@ def test_a_block_that_goes_on_behind_one_without_steps_is_counted(bad: int, monk
 
 def test_no_step_is_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """With an s that goes down to 1 and up again, steps and blocks of all kinds are at the end of some solve."""
-    monkeypatch.setattr(Shifts, "ritz", lambda self: np.array([1e-3]))
+    monkeypatch.setattr(Shifts, "ritz", lambda self, **_: np.array([1e-3]))
     A, b = hard(), rhs(600)
     for most in range(100, 190):
         _, _, stats = solve("ca_cg", A, b, rtol=1e-12, s=8, basis="monomial", maxiter=most)
@@ -418,7 +418,7 @@ def test_what_a_look_found_last_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> 
     products = Blocks._products
     monkeypatch.setattr(Blocks, "_products", lambda self: asked.append(self.since) or products(self))
     A, b = hard(), rhs(600)
-    monkeypatch.setattr(Shifts, "ritz", lambda self: np.array([1e-3]))  # s is lowered, so that blocks begin anew
+    monkeypatch.setattr(Shifts, "ritz", lambda self, **_: np.array([1e-3]))  # s is lowered, blocks begin anew
     x, info, _ = solve("ca_cg", A, b, rtol=1e-6, s=8, basis="monomial")
     assert info == 0
     assert relative(A, x, b) <= 1e-6
