@@ -189,7 +189,9 @@ class Steps:
 
     def failed(self, why: str, otherwise: tuple[int, str]) -> tuple[int, str]:
         """info and reason of a solve that ended without an answer: after a breakdown, or as `otherwise` says."""
-        self._why = self._why or why_no_solution(self.system, self.system.x if why else self.V[3])
+        watch = self.system.watch
+        if not (why and watch is not None and watch.looks_at_plain):  # else other methods come, and look themselves
+            self._why = self._why or why_no_solution(self.system, self.system.x if why else self.V[3])
         if self._why:
             return NO_SOLUTION, self._why
         return (-1, "breakdown: " + why) if why else otherwise
