@@ -165,12 +165,12 @@ def test_callbacks_see_all_columns(name: str) -> None:
 # ------------------------------------------------------------------------------------------------------------ blocks
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64])
 @pytest.mark.parametrize("kind", ["cg", "ca_cg"])
 def test_blocks_share_passes_and_take_fewer_steps(kind: str, dtype: Any) -> None:
     A, B = long_rows(dtype=dtype), several(400, 9, dtype)
     B[:, 4] = B[:, 0] + 1e-3 * B[:, 1]
-    rtol = 1e-4 if dtype == np.float32 else 1e-9
+    rtol = 1e-4 if dtype == np.complex64 else 1e-9
     x, info, stats = SOLVERS[kind](A, B, rtol=rtol, return_stats=True)
     assert info == 0
     assert worst_relative(A, x, B) <= 1.01 * rtol
