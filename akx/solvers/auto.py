@@ -106,7 +106,7 @@ def solve(
     precision : str
         ``"mixed"``: steps on A and vectors in single precision, residuals and x in double (:mod:`akx.solvers.mixed`),
         from 2,000 rows on; what single precision is no good for goes on in double. x and the tolerance are as with
-        ``"double"``. With ``"auto"`` the method is a classic one then, but for that of last resort.
+        ``"double"``. With ``"auto"`` each correction is a solve by what suits.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too; its notes say why the method was taken.
 
@@ -170,14 +170,9 @@ def answer_by(
         return Auto(A, b, x0, options, special, callback, settled).solve()
 
     def mixed(A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Any) -> tuple[Any, int, SolveStats]:
-        from akx.solvers.mixed import First, solve_mixed
+        from akx.solvers.mixed import solve_mixed
 
-        def first(A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Any) -> First:
-            auto = Auto(A, b, x0, options, special, callback, settled)
-            families, why = auto.families()
-            return First(families[0], auto.options["M"], auto.guess, [*auto.notes, f"auto: {why}"])
-
-        return solve_mixed(method, by, A, b, x0, options, callback, first=first, restart=special["restart"])
+        return solve_mixed(method, by, A, b, x0, options, callback, restart=special["restart"])
 
     on = by if precision == "double" or check_precision(precision) == "double" else mixed
     try:

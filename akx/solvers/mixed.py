@@ -26,7 +26,6 @@ Residual replacement strategies for Krylov subspace iterative methods, SIAM J. S
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ from akx.solvers.scaling import exponent_of, is_extreme
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import System, make_system
 
-__all__ = ["First", "solve_mixed"]
+__all__ = ["solve_mixed"]
 
 _SINGLE = {"f": np.dtype(np.float32), "c": np.dtype(np.complex64)}
 #: Vectors of a solver, where they are not those of a cycle.
@@ -53,16 +52,6 @@ _VECTORS = {"cg": 4, "minres": 10, "bicgstab": 6}
 _RANGE = 60
 #: Corrections at most.
 _ROUNDS = 20
-
-
-@dataclass(frozen=True)
-class First:
-    """What ``"auto"`` begins with: a solver, its preconditioner and first guess, and why."""
-
-    name: str
-    M: Any
-    x0: Any
-    notes: list[str]
 
 
 def solve_mixed(
@@ -74,7 +63,6 @@ def solve_mixed(
     options: dict[str, Any],
     callback: Callable[[Any], object] | None,
     *,
-    first: Callable[..., First],
     restart: int | None = None,
 ) -> tuple[Any, int, SolveStats]:
     """x, info and record of a solve that may do its steps in single precision.
@@ -87,38 +75,33 @@ def solve_mixed(
         Solves with it in the precision of what it is given.
     A, b, x0, options, callback
         As for :func:`akx.solvers.solve`.
-    first : callable
-        ``first(A, b, x0, options, callback)``: what ``"auto"`` is to begin with.
     restart : int, optional
         Steps of a cycle of gmres and ca_gmres.
     """
     asked = {one: options[one] for one in ("rtol", "atol", "M", "threads", "backend")}
     matrix, place = place_of(A, b, x0, callback=callback, **asked)
     options = {**options, "backend": place}
-    taken = First(name, options["M"], x0, []) if name != "auto" else first(matrix, b, x0, dict(options), callback)
-    given = {**options, "M": taken.M}
-    system, why = None, _why_not(matrix) or _why_no_gain(taken.name, matrix, place, restart)
+    system, why = None, _why_not(matrix) or _why_no_gain(name, matrix, place, restart)
     if not why:
-        system, single, why = _systems(taken, matrix, b, {**given, "callback": callback})
+        system, single, why = _systems(name, matrix, b, x0, {**options, "callback": callback})
     if system is None:
         x, info, stats = solve(matrix, b, x0, options, callback)
         stats.notes.insert(0, f"solved in {matrix.dtype}, as {why}")
         return x, info, stats
-    maker = {"cg": OfCG, "bicgstab": OfBiCGStab}.get(taken.name, CalledSolver)
+    maker = {"cg": OfCG, "bicgstab": OfBiCGStab}.get(name, CalledSolver)
     in_cycles = name.endswith("gmres")
     cycle = min(restart or RESTART, matrix.n) if in_cycles else 1  # steps that maxiter counts as one
-    corrections = maker(system, single, solve, given, callback, cycle)
+    corrections = maker(system, single, solve, options, callback, cycle)
     limit = None if options["maxiter"] is None else check_count("maxiter", options["maxiter"], least=0)
     x, total, _, reason = corrected(system, corrections.correct, limit, rounds=0 if limit == 0 else _ROUNDS)
     corrections.end()
-    total, norm = total or SolveStats(method=taken.name), system.stats.residual
-    total.notes = taken.notes + total.notes
+    total, norm = total or SolveStats(method=name), system.stats.residual
     if norm <= system.target:
         total.notes.append(f"steps in {single.dtype}, residuals and x in {matrix.dtype}")
         answer = system.finish(x, info=0, reason=reason, iterations=0, return_stats=True, residual=norm)
         x, info, stats = answer  # type: ignore[misc]
         seconds = stats.seconds["total"]  # which has all in it
-        stats.after(total, first=0)
+        stats.after(total, first=0).method = total.method
         stats.seconds["total"] = seconds
         return x, info, stats
     if not norm <= corrections.norm:
@@ -126,8 +109,8 @@ def solve_mixed(
     guess = answer_in_kind(system.like, system.work.to_host(x))
     system.release()
     if limit is not None:
-        given["maxiter"] = max(0, limit - -(-total.iterations // cycle))
-    x, info, stats = solve(matrix, b, guess, given, callback)
+        options["maxiter"] = max(0, limit - -(-total.iterations // cycle))
+    x, info, stats = solve(matrix, b, guess, options, callback)
     total.notes.append(f"{matrix.dtype} from a residual of {norm:.1e} on, as in {single.dtype} {reason}")
     stats.after(total)
     stats.products += system.stats.products
@@ -153,14 +136,14 @@ def _why_no_gain(name: str, matrix: Matrix, place: str, restart: int | None) -> 
     return "caches hold all that a step reads" if held < backend.single_bytes else ""
 
 
-def _systems(first: First, matrix: Matrix, b: Any, options: dict[str, Any]) -> tuple[System | None, Matrix, str]:
+def _systems(name: str, matrix: Matrix, b: Any, x0: Any, options: dict[str, Any]) -> tuple[System | None, Matrix, str]:
     """The system in double precision, and A in single; or why there is none."""
     try:
         single = derived(matrix, "single", lambda: matrix.in_type(_SINGLE[matrix.dtype.kind]))
     except MatrixError as error:
         return None, matrix, str(error)
     given = {name: value for name, value in options.items() if name != "maxiter"}
-    system = make_system(first.name, matrix, b, first.x0, scale=False, **given)
+    system = make_system("cg" if name == "auto" else name, matrix, b, x0, scale=False, **given)
     exponent = exponent_of(system.norm_b)
     if exponent is not None and not is_extreme(exponent, matrix.dtype):
         return system, single, ""
