@@ -36,11 +36,13 @@ from akx.core.matrix import Matrix
 from akx.operator.lookup import derived
 from akx.solvers.arguments import check_count, place_of
 from akx.solvers.corrections import CalledSolver, OfBiCGStab, OfCG, Solve
+from akx.solvers.equilibration import equilibration
 from akx.solvers.folding import corrected
 from akx.solvers.gmres import RESTART
 from akx.solvers.host_fallback import answer_in_kind
 from akx.solvers.scaling import exponent_of, is_extreme
 from akx.solvers.stats import SolveStats
+from akx.solvers.symmetry import is_hermitian
 from akx.solvers.system import System, make_system
 
 __all__ = ["solve_mixed"]
@@ -82,6 +84,8 @@ def solve_mixed(
     matrix, place = place_of(A, b, x0, callback=callback, **asked)
     options = {**options, "backend": place}
     system, why = None, _why_not(matrix) or _why_no_gain(name, matrix, place, restart)
+    if not why and name == "auto" and options["M"] is None and equilibration(matrix, hermitian=is_hermitian(matrix)):
+        why = "rows that differ in size are too much for single precision"
     if not why:
         system, single, why = _systems(name, matrix, b, x0, {**options, "callback": callback})
     if system is None:

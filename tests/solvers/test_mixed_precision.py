@@ -91,6 +91,10 @@ def test_auto_takes_what_suits() -> None:
     assert info == 0
     assert stats.notes[0].startswith("auto: ")
     assert relative(A, x, b) <= 1e-11
+    D = sp.diags_array(10.0 ** np.linspace(-3, 3, _N))
+    x, info, stats = mixed(sp.csr_array(D @ A @ D), b, rtol=1e-8)
+    assert info == 0
+    assert "rows that differ" in stats.notes[0]
     skewed = sp.csr_array(A + sp.diags_array([0.2, -0.2], offsets=[1, -1], shape=A.shape))
     x, info, stats = mixed(skewed, b, rtol=1e-9)
     assert info == 0
