@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded, jit_later
 
-__all__ = ["Factors", "Forecast", "factorise", "forecast", "order_seconds"]
+__all__ = ["ILU_FILL", "MOST_FILL", "Factors", "Forecast", "factorise", "forecast", "order_seconds"]
 
 #: Seconds for each row and entry of an order, and for each entry of L + U and each of its flops, on one machine.
 _ROW, _ENTRY, _FILL, _FLOP = 3.5e-6, 4e-8, 2.5e-8, 3e-10
@@ -37,7 +37,9 @@ _OF_ROW, _OF_ENTRY, _CALL = 2e-7, 5e-8, 3e-4
 #: Where the diagonal is no safe pivot, SuperLU's fill is so many times as large.
 _PIVOTING = 1.5
 #: The most entries of L + U that are thought of, and flops.
-_MOST_FILL, _MOST_FLOPS = 2e8, 2e11
+MOST_FILL, _MOST_FLOPS = 2e8, 2e11
+#: Incomplete factors have so many times the entries of A at most.
+ILU_FILL = 10
 #: The diagonal is the pivot where it is at least this part of the largest in its column.
 _THRESHOLD = 0.05
 #: Entries of L that Python counts.
@@ -63,7 +65,7 @@ class Forecast:
     def seconds(self) -> float:
         """Of the factorisation, on one machine; Inf where that is out of the question."""
         times = _PIVOTING if self.order is None else 1.0
-        if not (times * self.fill <= _MOST_FILL and times * self.flops <= _MOST_FLOPS):
+        if not (times * self.fill <= MOST_FILL and times * self.flops <= _MOST_FLOPS):
             return float("inf")
         return float(times * _FILL * self.fill + _FLOP * self.flops + self.base)
 
@@ -123,7 +125,7 @@ def _forecast(matrix: Matrix, *, pivots: bool) -> Forecast:
     adjacency = pymetis.CSRAdjacency(pointer.astype(index), columns.astype(index))
     found = pymetis.nested_dissection(adjacency, options=pymetis.Options(seed=0, numbering=0))
     order = np.asarray(found[0], dtype=np.int64)
-    counts = _column_counts(pointer, columns, order, _MOST_FILL)
+    counts = _column_counts(pointer, columns, order, MOST_FILL)
     flops = float(2 * (counts.astype(float) ** 2).sum())
     return Forecast(order if pivots else None, float(2 * counts.sum()), flops, base)
 

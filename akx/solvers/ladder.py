@@ -13,6 +13,7 @@ Costs come from sizes and from constants of one machine, never from a clock, and
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -20,11 +21,14 @@ from typing import Any
 import numpy as np
 
 from akx.core.matrix import Matrix
+from akx.operator.cache import CACHE
+from akx.operator.lookup import cache_of
+from akx.operator.workspaces import KEPT_BYTES
 from akx.solvers import direct
 from akx.solvers.monitor import Watch
 from akx.solvers.stats import SolveStats
 
-__all__ = ["MOST_PRODUCTS", "Both", "Ladder", "Progress"]
+__all__ = ["MOST_PRODUCTS", "Both", "Ladder", "Progress", "kept_bytes"]
 
 #: Products of one solve after which it stops, where the caller has given no limit.
 MOST_PRODUCTS = 20_000
@@ -78,8 +82,9 @@ class Ladder:
         return found
 
     def keep(self, rung: str, made: Any) -> None:
-        """For the next solve with this matrix."""
-        self.matrix.cache[_WON] = rung, made
+        """For the next solve with this matrix; of a function only what is small beside what else is kept."""
+        if cache_of(self.matrix) is not CACHE or getattr(made, "nbytes", math.inf) <= KEPT_BYTES // 4:
+            self.matrix.cache[_WON] = rung, made
 
     def step(self, method: str) -> float:
         """Products that a step of a method is worth."""
@@ -97,6 +102,8 @@ class Ladder:
             factoring = _GUESS * ordering if ordering else direct.forecast(self.matrix).seconds * scale
             return (ordering + factoring) / self.product
         (least, entry), steps, use = (_ILU, _ILU_STEPS, _ILU_USE) if rung == "ilu" else (_AMG, _AMG_STEPS, _AMG_USE)
+        if rung == "ilu" and direct.ILU_FILL * nnz > direct.MOST_FILL:
+            return math.inf
         worth = (least + scale * entry * nnz + steps * 6e-5) / self.product + steps * use
         return worth * (_RISK if rung == "ilu" else 1.0)
 
@@ -114,6 +121,11 @@ class Ladder:
                 return rung
             direct.forecast(self.matrix)
         return self.next_for(left, done)
+
+
+def kept_bytes(matrix: Matrix) -> int:
+    """Bytes of what the ladder keeps for a matrix."""
+    return int(getattr(matrix.cache.get(_WON, (None, None))[1], "nbytes", 0))
 
 
 class Progress(Watch):

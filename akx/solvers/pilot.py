@@ -3,7 +3,8 @@
 Where nothing is known of a matrix the classic solver begins. Most systems are solved before it would have paid to look
 at anything else. Where many steps are needed, its communication-avoiding counterpart is timed between two steps, from
 the first guess, as soon as a quarter of the time so far is enough for a short solve by it, with what making it ready
-takes. Where its step is shorter by so much that it pays, the classic solver ends, and it goes on from there:
+takes; and once more, within the same share, as one timing says little on a busy machine: two in a row with the same
+winner count. Where its step is shorter by so much that it pays, the classic solver ends, and it goes on from there:
 
     gmres           at the end of a cycle nothing is lost
     cg, bicgstab    the space is lost, at worst as many steps as were done; so what it saves on the steps that are
@@ -15,6 +16,7 @@ than was reckoned, so much is spent above the quarter, once.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -73,6 +75,7 @@ class Pilot(Watch):
         self._stats: SolveStats | None = None
         self._looks, self._first = 0, (0, 0.0)
         self._least_cost = self.spent = 0.0
+        self._before: tuple[float, float] | None = None  # seconds of a step of both, by the trial before
         self.classic: float | None = None
         self.counterpart: float | None = None
         self.handed_over = False
@@ -102,12 +105,27 @@ class Pilot(Watch):
     def ends(self, stats: SolveStats, target: float) -> bool:
         """The trial; whether the counterpart is to go on."""
         begin = time.perf_counter()
-        self.counterpart = self._trial(self._allowed())
+        found = self._trial(self._allowed())
         took = time.perf_counter() - begin
         self.spent += took
-        self._least_cost = 2 * took
-        self.handed_over = self.counterpart is not None and self._pays(self.counterpart, stats, target)
+        self._least_cost = took if found is not None else 2 * took
+        if found is None or not self._agrees(found, stats):
+            return False
+        assert self.counterpart is not None
+        self.handed_over = self._pays(self.counterpart, stats, target)
         return self.handed_over
+
+    def _agrees(self, found: float, stats: SolveStats) -> bool:
+        """Whether the trial before had the same winner, whose means count then; a basis of no use needs no other."""
+        assert self.classic is not None
+        pair, before = (self.classic, found), self._before
+        self._before, self._first = pair, (stats.iterations, _busy_seconds(stats))
+        if math.isinf(found):
+            before = pair
+        if before is None or (before[0] > before[1]) != (pair[0] > pair[1]):
+            return False
+        self.classic, self.counterpart = (float(np.mean(both)) for both in zip(before, pair, strict=True))
+        return True
 
     def _allowed(self) -> float:
         """Seconds that may still be spent."""

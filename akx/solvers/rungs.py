@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from akx.core.matrix import Matrix
-from akx.solvers.direct import Factors, factorise, forecast
+from akx.solvers.direct import ILU_FILL, Factors, factorise, forecast
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import make_system
 
@@ -18,8 +18,8 @@ __all__ = ["make_rung", "solve_by_factors"]
 
 #: Refinements at most, and what each has to leave of the residual before it.
 _ROUNDS, _BETTER = 6, 0.5
-#: Incomplete factors: entries below this part of their column are dropped, and so many times those of A are kept.
-_DROP, _FILL = 1e-4, 10
+#: Incomplete factors: entries below this part of their column are dropped.
+_DROP = 1e-4
 #: Units of rounding that b - A x may be off by, over the target, before x says nothing.
 _ROUNDING = 4
 
@@ -39,19 +39,26 @@ def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool) -> Any:
         warnings.simplefilter("ignore")
         try:
             if rung == "ilu":
-                made = spilu(sp.csc_array(A), drop_tol=_DROP, fill_factor=_FILL)
-                return LinearOperator(A.shape, matvec=made.solve, dtype=A.dtype)
+                made = spilu(sp.csc_array(A), drop_tol=_DROP, fill_factor=ILU_FILL)
+                return _sized(LinearOperator(A.shape, matvec=made.solve, dtype=A.dtype), made.nnz)
             from pyamg import smoothed_aggregation_solver
 
             state = np.random.get_state()  # noqa: NPY002  PyAMG draws from it, and the user may too
             try:
                 np.random.seed(0)  # noqa: NPY002
                 kind = "hermitian" if definite else "nonsymmetric"
-                return smoothed_aggregation_solver(sp.csr_array(A), symmetry=kind).aspreconditioner()
+                levels = smoothed_aggregation_solver(sp.csr_array(A), symmetry=kind)
+                return _sized(levels.aspreconditioner(), 2 * sum(level.A.nnz for level in levels.levels))
             finally:
                 np.random.set_state(state)  # noqa: NPY002
         except (RuntimeError, ValueError, ArithmeticError, np.linalg.LinAlgError):
             return None
+
+
+def _sized(M: Any, entries: float) -> Any:
+    """M with the bytes that it takes, about."""
+    M.nbytes = int(12 * entries)
+    return M
 
 
 def solve_by_factors(

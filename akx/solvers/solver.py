@@ -30,6 +30,7 @@ from akx.solvers.arguments import check_count, place_of
 from akx.solvers.auto import Auto, answer_by, check_precision, families_for, solve
 from akx.solvers.forms import form_for
 from akx.solvers.gcro_dr import Recycled
+from akx.solvers.ladder import kept_bytes
 from akx.solvers.monitor import Watch, Watched
 from akx.solvers.registry import SOLVERS
 from akx.solvers.solver_pair import Settled, call_solver
@@ -207,7 +208,7 @@ class Solver:
     @property
     def nbytes(self) -> int:
         """Bytes held: the matrix in every type used, what its pattern told, all that was prepared or is recycled."""
-        return max(self._cache.nbytes, self._matrix.nbytes) + self._recycled.nbytes
+        return max(self._cache.nbytes, self._matrix.nbytes) + self._recycled.nbytes + kept_bytes(self._matrix)
 
     def __repr__(self) -> str:
         matrix = self._matrix
