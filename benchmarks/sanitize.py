@@ -71,7 +71,7 @@ _OF_TOOL = {"memcheck": ["--report-api-errors", "no"], "racecheck": []}
 #: Tests in one process: all of its results are lost where time runs out.
 _SHARE = {"memcheck": 12, "racecheck": 3}
 #: Sources that are run by tests of their own, and by no others; what launches them.
-_OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
+_OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "taken", "vectors")
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.backends.cuda.test_cuda_vectors::"
 #: Where sources are in the backend's folder: what their paths begin with.

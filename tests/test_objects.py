@@ -80,6 +80,8 @@ _OBJECTS: dict[type, Callable[[Path], Any]] = {
     solvers.SolveStats: lambda _: solvers.ca_cg(_A + _A.T, _x, return_stats=True)[2],
     solvers.Solver: lambda _: solvers.Solver(_A, "ca_gmres", "jacobi", s=5),
     solvers.SolverTuning: lambda _: solvers.SolverTuning("ca_cg", "cpu", 2, 1e-5, 2e-5, (_CANDIDATE,), kept=True),
+    preconditioners.BlockJacobi: lambda _: preconditioners.block_jacobi(_A, 3),
+    preconditioners.BlockLU: lambda _: preconditioners.block_jacobi(_A, np.arange(_N) // 40),
     preconditioners.Chebyshev: lambda _: preconditioners.chebyshev(_A + _A.T, 3),
     preconditioners.Jacobi: lambda _: preconditioners.jacobi(_A),
     preconditioners.Preconditioner: lambda _: _Scaled(_N, np.float64, ("a note",)),

@@ -20,7 +20,7 @@ __all__ = ["CHOICES", "basis_from_ritz", "check_basis"]
 
 #: What ``basis=`` of a solver may be.
 CHOICES = ("auto", "newton", "chebyshev", "monomial")
-_MARGIN = 0.05
+_MARGIN, _LEAST = 0.05, 1e-3
 
 
 def check_basis(kind: Any) -> None:
@@ -66,10 +66,11 @@ def basis_from_ritz(kind: str, ritz: ArrayLike, s: int, *, real: bool = True) ->
         return newton(points, s, scale="capacity" if np.unique(points).size > 1 else size, real=real)
     if not np.iscomplexobj(points):
         low, high = float(points.min()), float(points.max())
-        wide = max(_MARGIN * (high - low), 1e-3 * size)
+        wide = max(_MARGIN * (high - low), _LEAST * size)
         return chebyshev(s, (low - wide, high + wide))
     center = complex(points.mean()) if not real else complex(0.5 * (points.real.min() + points.real.max()))
     off = points - center
     p, q = float(np.abs(off.real).max()), float(np.abs(off.imag).max())
+    p = p if p + q > 0 else _LEAST * size  # one point
     grow = np.sqrt(2.0) * (1.0 + _MARGIN)  # an ellipse through the corners of the box encloses all of it
     return chebyshev(s, ellipse=Ellipse(center, grow * p, grow * q))

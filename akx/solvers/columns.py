@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 
 from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
 from akx.backends.selection import array_backend, backend_of
-from akx.core.errors import ArgumentError
+from akx.core.arguments import numbers_of
+from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.operator.start_vectors import is_on_device
 from akx.solvers.arguments import GivenVector, misfit
 
@@ -34,12 +34,10 @@ def columns_in(b: Any) -> int | None:
     """m for a right-hand side of shape (n, m), m != 1; None for any other, and for what is no array."""
     if is_on_device(b):
         shape = backend_of(array_backend()).interchange().shape_of(b)
-    elif issparse(b) or (isinstance(b, (list, tuple)) and (not b or np.ndim(b[0]) == 0)):
-        return None
     else:
         try:
-            shape = np.shape(b)
-        except ValueError:  # ragged: told by who reads it
+            shape = b.shape if isinstance(b, np.ndarray) else numbers_of(b, "b").shape
+        except ArgumentTypeError:  # told by who reads it
             return None
     return shape[1] if len(shape) == 2 and shape[1] != 1 else None
 

@@ -158,6 +158,13 @@ def test_what_is_refused() -> None:
         basis_from_ritz("newton", [1.0], 0)
 
 
+def test_a_single_complex_value_makes_a_basis() -> None:
+    basis = basis_from_ritz("chebyshev", [2.0 + 1.0j], 2, real=False)
+    x = np.ones(5, complex)
+    V = akx.matrix_powers(sp.diags_array(np.linspace(1, 2, 5) + 0j), x, 2, basis=basis)
+    np.testing.assert_allclose(np.linspace(1, 2, 5)[:, None] * V[:, :-1], V @ basis.matrix(), rtol=1e-12)
+
+
 def test_names_come_when_they_are_asked_for() -> None:
     for name in akx.krylov.__all__:
         assert getattr(akx.krylov, name) is not None

@@ -209,7 +209,7 @@ def test_an_s_whose_blocks_end_early_is_no_use(
 ) -> None:
     """With a basis for eigenvalues that are far too small, 8 steps are not to be had; the clock says otherwise."""
     times[8] = 0.001
-    monkeypatch.setattr("akx.solvers.ca_cg_block.Shifts.ritz", lambda self: np.array([1e-2]))
+    monkeypatch.setattr("akx.solvers.ca_cg_block.Shifts.ritz", lambda self, **_: np.array([1e-2]))
     found = tune_for(grid(), "ca_cg", threads=1, seconds=0.1, db=db, choices=(3, 8))
     by = {one.s: one for one in found.candidates}
     assert by[8].share < 0.5
