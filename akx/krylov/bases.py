@@ -25,7 +25,7 @@ _MARGIN, _LEAST = 0.05, 1e-3
 
 def check_basis(kind: Any) -> None:
     """Raise ArgumentError or ArgumentTypeError where ``basis=`` is none of :data:`CHOICES`."""
-    if kind not in CHOICES:
+    if not isinstance(kind, str) or kind not in CHOICES:
         raise unknown_name("basis", kind, CHOICES)
 
 
@@ -52,13 +52,14 @@ def basis_from_ritz(kind: str, ritz: ArrayLike, s: int, *, real: bool = True) ->
     s = check_count("s", s)
     points = numbers_of(ritz, "ritz").astype(complex).reshape(-1)
     size = float(np.abs(points).max(initial=0.0))
-    if size == 0.0 or not np.isfinite(points).all():
+    if not (size > np.finfo(float).tiny and np.isfinite(points).all()):
         size, points = 1.0, np.ones(1, dtype=complex)
     if kind == "monomial" or s == 1:
         return Basis("monomial", np.full(s, 1.0 / size), np.zeros(s), np.zeros(s))
     if real and not np.all(points.imag == 0):
         # Keep one of each pair, and put its exact conjugate beside it.
         above = points[points.imag > 1e-14 * size]
+        above = above if above.size else points[points.imag < -1e-14 * size].conj()
         points = np.concatenate([points[np.abs(points.imag) <= 1e-14 * size].real, above, above.conj()])
     if np.all(points.imag == 0):
         points = points.real

@@ -176,6 +176,13 @@ def extend_hessenberg(H: ArrayLike, C: ArrayLike, R: ArrayLike, B: ArrayLike) ->
         raise ArgumentError("H does not fit C", expected=f"({k + 1}, {k}), as C has {k + 1} rows", found=str(old.shape))
     if change.shape[1] < s or change.shape[0] != change.shape[1] + 1:
         raise ArgumentError("B does not fit R", expected=f"({s + 1}, {s}), or more steps", found=str(change.shape))
+    if not np.diagonal(upper).all():
+        raise ArgumentError(
+            "R is singular: columns of the block depend on those before",
+            expected="no zero on its diagonal",
+            found=f"one at {int(np.argmin(np.abs(np.diagonal(upper))))}",
+            hint="take the leading columns that condition_estimates allows",
+        )
     kind = np.result_type(np.float64, old, over, upper, change)
     found = np.zeros((k + 1 + s, k + s), dtype=kind)
     found[: k + 1, :k] = old

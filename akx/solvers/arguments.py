@@ -34,12 +34,17 @@ __all__ = [
     "check_device_backend",
     "check_hermitian",
     "diagonal_of",
+    "given_matrix",
     "is_ours",
     "makes_new_arrays",
     "misfit",
     "place_of",
     "real_if_told",
 ]
+
+
+#: In the cache of a matrix in a wider type, the one that it was made of.
+_GIVEN = "akx.solvers.arguments.given"
 
 
 class Arguments:
@@ -89,7 +94,15 @@ class Arguments:
         dtype = _common(matrix.dtype, right, guess, self.inverse)
         is_wide = dtype != matrix.dtype
         self.matrix = derived(matrix, dtype.str, lambda: matrix.in_type(dtype)) if is_wide else matrix
+        if is_wide:
+            self.matrix.cache[_GIVEN] = matrix
         self.right, self.guess = right, guess
+
+
+def given_matrix(matrix: Matrix) -> Matrix:
+    """The matrix of the caller that one in a wider type was made of; itself where it is that."""
+    found: Matrix = matrix.cache.get(_GIVEN, matrix)
+    return found
 
 
 def place_of(A: Any, b: Any, x0: Any = None, *, threads: int | None = None, **asked: Any) -> tuple[Matrix, str]:
@@ -130,7 +143,8 @@ class GivenVector:
         else:
             with np.errstate(over="ignore"):
                 held = work.from_host(self.v.reshape(-1).astype(work.dtype))
-        norm = float(work.norm(held))
+        with np.errstate(over="ignore"):
+            norm = float(work.norm(held))
         exponent = exponent_of(norm) if math.isfinite(norm) else None
         if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say
             host = work.to_host(held)

@@ -50,7 +50,7 @@ from akx.solvers.arguments import check_count
 from akx.solvers.bicgstab_steps import NOISE, Recurrence, iterate
 from akx.solvers.forms import solve_with
 from akx.solvers.many import takes_columns
-from akx.solvers.singular import check_no_solution, why_no_solution
+from akx.solvers.singular import why_no_solution
 from akx.solvers.solver_choice import tuned_or
 from akx.solvers.system import Answer, make_system
 
@@ -128,7 +128,6 @@ def ca_bicgstab(
             ca_bicgstab, A, b, x0, M,
             maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan, return_stats=True, **options,
         )  # fmt: skip
-        info = check_no_solution(A, b, x, info, stats, **options)
         return (x, info, stats) if return_stats else (x, info)
     system = make_system(
         "ca_bicgstab", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db, backend=backend

@@ -305,6 +305,9 @@ def _with(system: System, M: Any) -> tuple[System, Callable[[Rows], Rows] | None
 def _inner(system: System, right: Any) -> tuple[System, int]:
     """The system with A M for its matrix, and the exponent of two by which R y is to be multiplied to be of its x."""
     matrix = part_of(right, system.given)
+    if matrix.dtype != system.dtype:
+        whole = matrix
+        matrix = derived(whole, system.dtype.str, lambda: whole.in_type(system.dtype))
     exponent = exponent_of(matrix.largest) if system.units else None
     if exponent is None:
         return system.with_matrix(matrix), 0

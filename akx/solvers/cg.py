@@ -102,6 +102,10 @@ def cg(
     return iterate(system, V, limit, return_stats, lambda: _iteration(system, V, limit))
 
 
+#: Residuals whose squares say nothing; with their products by A.
+_LEAST = 1e-140
+
+
 class Recurrence(Protocol):
     """What makes the steps of a solve; `norm` is that of the residual by the recurrence."""
 
@@ -137,8 +141,9 @@ def iterate(system: System, V: Rows, limit: int, return_stats: bool, make_iterat
     steps, step, settle, forget, notes = make_iteration()
     claims = Claims(system)
     info, reason, true = max(limit, 1), "the steps ran out", None
-    why = steps.begin(norm)
-    while not why and stats.iterations < limit:
+    is_lost = norm < _LEAST
+    why = "" if is_lost else steps.begin(norm)
+    while not why and not is_lost and stats.iterations < limit:
         if system.ended(settle):
             info, reason = max(stats.iterations, 1), ENDED
             break
@@ -154,8 +159,13 @@ def iterate(system: System, V: Rows, limit: int, return_stats: bool, make_iterat
                 break
             r[:] = w
             forget()
-            why = steps.begin(claims.true)
-    if why or claims.is_futile:
+            is_lost = claims.true < _LEAST
+            why = "" if is_lost else steps.begin(claims.true)
+    else:
+        settle()  # x is to be that of the last step counted
+    if is_lost:
+        info, reason = max(stats.iterations, 1), "stagnation: the square of a smaller residual would vanish"
+    elif why or claims.is_futile:
         info, reason = steps.failed(why, (info, reason))
     stats.notes += notes()
     iterations = stats.iterations

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from akx.solvers.ladder import MOST_PRODUCTS, Ladder
-from akx.solvers.rungs import make_rung
+from akx.solvers.rungs import AT_ROUNDING, make_rung
 from akx.solvers.solver_pair import SolverPair
 
 __all__ = ["Climb"]
@@ -29,6 +29,7 @@ class Climb(SolverPair):
     notes: list[str]
     total: Any
     in_steps: bool
+    is_spent: bool
 
     def _run(self, name: str, limit: int, pilot: Any = None, rung: tuple[str, Any] | None = None) -> int:
         raise NotImplementedError
@@ -56,19 +57,23 @@ class Climb(SolverPair):
         ladder.left, definite = [one for one in ladder.left if one != rung], ladder.definite
         made = make_rung(rung, self.matrix, self.scale, definite=definite) if made is None else made
         self.choosing += time.perf_counter() - begun
-        if made is None:
-            self.notes.append(f"auto: {rung}: there is none, as a pivot is zero")
-            return self._is_singular(rung)
+        if isinstance(made, str):
+            self.notes.append(f"auto: no {rung}: {made}")
+            self._forget_rungs(rung)
+            return False
         self.in_steps = self.in_steps or self.total is not None
         said = self._run(_BY[rung] if definite or rung != "amg" else "gmres", 10 * self.matrix.n, rung=(rung, made))
         if said == 0:
-            ladder.keep(rung, made)
-            self.notes.append(f"auto: {rung} it is, and is for the next solve")
-        return said == 0 or self._is_singular(rung)
+            is_kept = ladder.keep(rung, made)
+            self.notes.append(f"auto: {rung} it is" + ", and is for the next solve" * is_kept)
+        elif self.total.reason == AT_ROUNDING:
+            self.is_spent = True
+        else:
+            self._forget_rungs(rung)
+        return said == 0
 
-    def _is_singular(self, rung: str) -> bool:
+    def _forget_rungs(self, rung: str) -> None:
         """Where A has no factors of use, have the methods go on as without a ladder: they see what is singular."""
         if rung == "direct" and self.ladder is not None:
             self.ladder.left.clear()
             self.rung, self.guess = "", self.first_guess
-        return False

@@ -200,7 +200,7 @@ class Factors:
 
 
 def factorise(matrix: Matrix, order: NDArray[Any] | None, scale: NDArray[Any] | None) -> Factors | None:
-    """The factors of A, scaled on both sides by `scale`; None where a pivot is zero: A is singular, it seems."""
+    """The factors of A, scaled on both sides by `scale`; None where a pivot is zero or memory short."""
     from scipy.sparse.linalg import splu
 
     A = matrix.to_scipy()
@@ -213,5 +213,5 @@ def factorise(matrix: Matrix, order: NDArray[Any] | None, scale: NDArray[Any] | 
         ordered = sp.csc_array(sp.csr_array(A)[order][:, order])
         options = {"permc_spec": "NATURAL", "diag_pivot_thresh": _THRESHOLD, "options": {"SymmetricMode": True}}
         return Factors(splu(ordered, **options), order, scale)
-    except RuntimeError:  # "Factor is exactly singular"
+    except (RuntimeError, MemoryError):  # "Factor is exactly singular"
         return None

@@ -27,7 +27,9 @@ from akx.solvers.arguments import check_device_backend, is_ours
 from akx.solvers.host_fallback import answer_in_kind, of_host
 from akx.solvers.monitor import Watched
 from akx.solvers.scaling import norm_of
+from akx.solvers.singular import BOUND, why_no_solution
 from akx.solvers.stats import SolveStats
+from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.system import Answer, Rows, System, make_system
 
 __all__ = ["corrected", "part_of", "solve_folded", "translated"]
@@ -85,9 +87,15 @@ def solve_folded(
     if M.dtype.kind == "c" and np.asarray(b).dtype.kind in "biuf":
         b = np.asarray(b).astype(np.result_type(np.asarray(b).dtype, np.complex64))
     system = make_system("folded", A, b, x0, rtol=rtol, atol=atol, M=M, scale=False)
+    if system.norm_b == 0:
+        system.x[:] = 0
     by_folded = _by_folded(solver, system, M, callback, like, options)
     x, total, info, reason = corrected(system, by_folded, maxiter, of="of the unscaled system ")
     norm = system.stats.residual
+    if info == NO_SOLUTION and not why_no_solution(system, x):  # of A, not of L A R to a goal of its own
+        info, reason = -1, "breakdown: the system with M made part of the matrix has no solution, A x = b may have one"
+        if total is not None:
+            total.notes = [note for note in total.notes if not note.startswith(BOUND)]
     system.release()
     total = total or SolveStats(method=getattr(solver, "__name__", ""))
     total.converged = bool(norm <= system.target)
@@ -123,8 +131,11 @@ def corrected(
     for _ in range(rounds):
         if norm <= target:
             break
+        kept, before = x, norm
         x, info, stats = correct(x, r, norm, maxiter)
-        before, norm = norm, system.residual(x, r)
+        norm = system.residual(x, r)
+        if info < 0 and not norm <= before:
+            x, norm = kept, before
         done, reason = stats.iterations, stats.reason
         total = stats.after(total, first=0)
         if info != 0:

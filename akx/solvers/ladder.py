@@ -25,6 +25,7 @@ from akx.operator.cache import CACHE
 from akx.operator.lookup import cache_of
 from akx.operator.workspaces import KEPT_BYTES
 from akx.solvers import direct
+from akx.solvers.arguments import given_matrix
 from akx.solvers.monitor import Watch
 from akx.solvers.stats import SolveStats
 
@@ -78,13 +79,18 @@ class Ladder:
     @property
     def won(self) -> tuple[str, Any] | None:
         """The rung that was the last word on this matrix before, and what it had made."""
-        found: tuple[str, Any] | None = self.matrix.cache.get(_WON)
+        found: tuple[str, Any] | None = given_matrix(self.matrix).cache.get((_WON, self.matrix.dtype.str))
         return found
 
-    def keep(self, rung: str, made: Any) -> None:
-        """For the next solve with this matrix; of a function only what is small beside what else is kept."""
-        if cache_of(self.matrix) is not CACHE or getattr(made, "nbytes", math.inf) <= KEPT_BYTES // 4:
-            self.matrix.cache[_WON] = rung, made
+    def keep(self, rung: str, made: Any) -> bool:
+        """For the next solve with this matrix, and whether: of a function only what is small beside what else is kept.
+
+        By the matrix that the caller has, as one in a wider type is made anew by each call.
+        """
+        is_kept = cache_of(self.matrix) is not CACHE or getattr(made, "nbytes", math.inf) <= KEPT_BYTES // 4
+        if is_kept:
+            given_matrix(self.matrix).cache[_WON, self.matrix.dtype.str] = rung, made
+        return bool(is_kept)
 
     def step(self, method: str) -> float:
         """Products that a step of a method is worth."""
@@ -125,7 +131,8 @@ class Ladder:
 
 def kept_bytes(matrix: Matrix) -> int:
     """Bytes of what the ladder keeps for a matrix."""
-    return int(getattr(matrix.cache.get(_WON, (None, None))[1], "nbytes", 0))
+    kept = (made for key, made in list(matrix.cache.items()) if isinstance(key, tuple) and key[0] == _WON)
+    return sum(int(getattr(made, "nbytes", 0)) for _, made in kept)
 
 
 class Progress(Watch):
@@ -153,6 +160,8 @@ class Progress(Watch):
         if stats.products >= self._most:
             self.is_spent, self.why = True, f"as {MOST_PRODUCTS} products are enough: give an M, or a maxiter"
             return True
+        if not self._ladder.left:
+            return False
         left, done = steps_left(stats.residuals, target), stats.iterations
         self.rung = self._ladder.next_for(left * self._step, done * self._step) or ""
         if self.rung:

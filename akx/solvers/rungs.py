@@ -11,26 +11,35 @@ import scipy.sparse as sp
 
 from akx.core.matrix import Matrix
 from akx.solvers.direct import ILU_FILL, Factors, factorise, forecast
+from akx.solvers.scaling import scaled
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import make_system
 
-__all__ = ["make_rung", "solve_by_factors"]
+__all__ = ["AT_ROUNDING", "make_rung", "solve_by_factors"]
+
+#: Why a solve by factors that is right has ended.
+AT_ROUNDING = "stagnation: the residual is as small as rounding errors allow"
+#: This part of b is small.
+_SMALL = 1e-3
 
 #: Refinements at most, and what each has to leave of the residual before it.
 _ROUNDS, _BETTER = 6, 0.5
 #: Incomplete factors: entries below this part of their column are dropped.
 _DROP = 1e-4
-#: Units of rounding that b - A x may be off by, over the target, before x says nothing.
-_ROUNDING = 4
+#: Units of rounding that b - A x may be off by, over the target, before x says nothing; and that no x takes off.
+_ROUNDING, _ATTAINED = 4, 10
+#: PyAMG's way to smooth prolongations.
+_SMOOTH = ("jacobi", {"omega": 4.0 / 3.0, "weighting": "local"})
 
 
 def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool) -> Any:
-    """What a rung needs: factors, or a preconditioner; None where A is singular, or no such thing can be made of it.
+    """What a rung needs: factors, or a preconditioner; or, as text, why there is none.
 
     `scale` is the diagonal by which a Hermitian A is scaled on both sides, or None.
     """
     if rung == "direct":
-        return factorise(matrix, forecast(matrix).order, scale)
+        found = factorise(matrix, forecast(matrix).order, scale)
+        return "a pivot is zero, or there is no memory for the factors" if found is None else found
     from scipy.sparse.linalg import LinearOperator, spilu
 
     A = matrix.to_scipy()
@@ -43,16 +52,12 @@ def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool) -> Any:
                 return _sized(LinearOperator(A.shape, matvec=made.solve, dtype=A.dtype), made.nnz)
             from pyamg import smoothed_aggregation_solver
 
-            state = np.random.get_state()  # noqa: NPY002  PyAMG draws from it, and the user may too
-            try:
-                np.random.seed(0)  # noqa: NPY002
-                kind = "hermitian" if definite else "nonsymmetric"
-                levels = smoothed_aggregation_solver(sp.csr_array(A), symmetry=kind)
-                return _sized(levels.aspreconditioner(), 2 * sum(level.A.nnz for level in levels.levels))
-            finally:
-                np.random.set_state(state)  # noqa: NPY002
-        except (RuntimeError, ValueError, ArithmeticError, np.linalg.LinAlgError):
-            return None
+            kind = "hermitian" if definite else "nonsymmetric"
+            # By default it estimates a spectral radius from random vectors, of a generator that the user may draw from.
+            levels = smoothed_aggregation_solver(sp.csr_array(A), symmetry=kind, smooth=_SMOOTH)
+            return _sized(levels.aspreconditioner(), 2 * sum(level.A.nnz for level in levels.levels))
+        except (RuntimeError, ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError, ImportError) as error:
+            return " ".join(str(error).split())[:80] or type(error).__name__
 
 
 def _sized(M: Any, entries: float) -> Any:
@@ -75,19 +80,28 @@ def solve_by_factors(
     norm, steps, reason = system.residual(x, r), 0, "converged"
     stats.residuals.append(norm)
     most = _ROUNDS if options["maxiter"] is None else min(_ROUNDS, options["maxiter"])
-    while norm > system.target:
+    if system.norm_b == 0:
+        x[:] = 0
+        norm = 0.0
+    before = norm
+    while not norm <= system.target:
         if steps >= most:
             reason = f"not converged after {steps} steps"
             break
         with stats.phase("precondition"), np.errstate(all="ignore"):
-            better = work.to_host(x) + factors.solve(work.to_host(r))
+            update = factors.solve(work.to_host(r))  # of the caller's A
+            better = work.to_host(x) + (scaled(update, system.units.matrix) if system.units else update)
         is_finite = bool(np.isfinite(better).all())
         if is_finite:
             system.x = work.from_host(np.ascontiguousarray(better, dtype=system.dtype))
             before, norm = norm, system.residual(system.x, r)
         if not is_finite or not norm < _BETTER * before:
-            reason = f"refinement by the factors leaves a residual of {system.units.norm(min(norm, before)):.1e}"
-            system.x = system.x if is_finite and norm < before else x
+            norm, system.x = (norm, system.x) if is_finite and norm < before else (before, x)
+            x = system.x
+            if norm <= _ATTAINED * _rounding(system, work.to_host(x)) <= _SMALL * system.norm_b:
+                reason = AT_ROUNDING
+            else:
+                reason = f"refinement by the factors leaves a residual of {system.units.norm(norm):.1e}"
             break
         x, steps = system.x, steps + 1
         stats.residuals.append(norm)
@@ -103,8 +117,12 @@ def solve_by_factors(
     return answer
 
 
+def _rounding(system: Any, x: Any) -> float:
+    """A unit of rounding of the terms of A x."""
+    eps = float(np.finfo(np.result_type(system.dtype, np.float64)).eps)
+    return eps * float(np.linalg.norm(abs(system.matrix.to_scipy()) @ np.abs(x)))
+
+
 def _is_noise(system: Any, x: Any) -> bool:
     """Whether rounding errors of b - A x may be above the target."""
-    eps = float(np.finfo(np.result_type(system.dtype, np.float64)).eps)
-    terms = abs(system.matrix.to_scipy()) @ np.abs(x)
-    return bool(_ROUNDING * eps * float(np.linalg.norm(terms)) > max(system.target, 1e-3 * system.norm_b))
+    return bool(_ROUNDING * _rounding(system, x) > max(system.target, _SMALL * system.norm_b))

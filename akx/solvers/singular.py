@@ -20,11 +20,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx.solvers.stats import SolveStats
-from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.system import Rows, System, make_system
 
-__all__ = ["check_no_solution", "why_no_solution"]
+__all__ = ["BOUND", "why_no_solution"]
 
 #: A look takes at most one product for so many of the solve, and so many at least: on the way,
 _SHARE, _LEAST = 4, 50
@@ -39,7 +37,7 @@ _ELIMINATED = 3e7
 #: Rounds by each method, each to this accuracy. Entries of z below this part of the largest may be no part of it.
 _ROUNDS, _ACCURACY, _DUST = 4, 1e-6, 1e-8
 #: How a note begins that says what is proved.
-_BOUND = "no x has a residual below"
+BOUND = "no x has a residual below"
 
 
 def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_the_way: bool = False) -> str:
@@ -72,25 +70,8 @@ def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_th
         bound /= float(np.linalg.norm(z))
     if not bound > attained:
         return ""
-    system.stats.notes.append(f"{_BOUND} {system.units.norm(bound):.3e}")
+    system.stats.notes.append(f"{BOUND} {system.units.norm(bound):.3e}")
     return "the system seems singular and inconsistent: it has no solution"
-
-
-def check_no_solution(A: Any, b: Any, x: Any, info: int, stats: SolveStats, **options: Any) -> int:
-    """The `info` of a solve with M made part of the matrix, of A itself: of A M it may be that M is singular.
-
-    `stats` is corrected; `options` are ``rtol`` and others of :func:`akx.solvers.system.make_system`.
-    """
-    if info != NO_SOLUTION:
-        return info
-    system = make_system(stats.method, A, b, x, **options)
-    why = why_no_solution(system, system.x)
-    system.release()
-    if why:
-        return info
-    stats.notes = [note for note in stats.notes if not note.startswith(_BOUND)]
-    stats.reason = "breakdown: A M is singular, and A is not seen to be; another M may help"
-    return -1
 
 
 def _left_null_vector(
@@ -103,13 +84,15 @@ def _left_null_vector(
     and cannot break down: `to_the_end` it has a try, on the host.
     """
     from akx.solvers.bicgstab_steps import Recurrence, iterate
-    from akx.solvers.preconditioners import jacobi
 
     A = system.matrix.to_scipy()
     A = A.astype(np.result_type(A.dtype, np.float64))
     adjoint, moduli = A.conj().T.tocsr(), abs(A).T.tocsr()
     options: dict[str, Any] = {"threads": system.threads, "db": system.db, "backend": system.work.backend}
-    options |= {"rtol": _ACCURACY, "M": jacobi(adjoint, side="right")}
+    diagonal = adjoint.diagonal()
+    with np.errstate(divide="ignore", over="ignore"):
+        entries = 1 / np.where(diagonal == 0, 1, diagonal)
+    options |= {"rtol": _ACCURACY, "M": sp.diags_array(entries) if np.isfinite(entries).all() else None}
 
     def by_bicgstab(z: NDArray[Any], left: int) -> tuple[NDArray[Any], int]:
         inner = make_system("bicgstab", adjoint, adjoint @ z, **options)
@@ -131,6 +114,10 @@ def _left_null_vector(
     if eliminate is not None:
         ways = [(lambda z, _: (eliminate(shift * z), 2), 2 * _ROUNDS)]
     v = v.astype(A.dtype)
+    largest = np.abs(v).max(initial=0)
+    if not 0 < largest < np.inf:
+        return None
+    v = v / largest  # squares of a tiny one would vanish
     for refine, left in ways:
         z = v
         for _ in range(_ROUNDS):

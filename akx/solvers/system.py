@@ -251,6 +251,9 @@ class System(Products):
         stats.residual = residual if is_known else self.residual(x, self.rows(1)[0])  # type: ignore[assignment]
         first = stats.residuals[0] if stats.residuals else self.norm_b
         blown = not stats.residual <= max(first, self.target) * eps_of(self.dtype) ** -0.5
+        blown = blown or (
+            info != 0 and not np.isfinite(self.work.norm(x))
+        )  # where A has an empty column b - A x is finite
         if blown or (info < 0 and stats.residual > self.target):
             best = self._representable(self.x)
             least = self.residual(best, self.rows(1)[0])

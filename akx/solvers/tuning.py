@@ -294,7 +294,7 @@ class _Runs:
             return 1.0
         if not blocks:
             return 0.0
-        ordinary = (0.5 if self.options["backend"] == HOST else 2.0) if self.name == "ca_cg" else 1.0
+        ordinary = {"ca_cg": 0.5 if self.options["backend"] == HOST else 2.0, "ca_minres": 2.0}.get(self.name, 1.0)
         needed = math.ceil(max(steps / self.s - ordinary, 0))
         return min(1.0, needed / len(blocks), blocks[-1] / self.s)
 

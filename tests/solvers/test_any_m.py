@@ -297,3 +297,25 @@ def test_an_spai_that_is_not_hermitian_is_no_m_of_ca_cg() -> None:
     _, info, stats = SOLVERS["ca_cg"](A, b, M=M, rtol=1e-9, return_stats=True)
     assert (info, stats.method) == (0, "cg")
     assert "12 for each row and step" in stats.notes[0]
+
+
+def test_a_matrix_in_double_is_an_m_of_a_system_in_single_precision() -> None:
+    A, b = spd(300).astype(np.float32), rhs(300).astype(np.float32)
+    x, info = SOLVERS["ca_gmres"](A, b, M=sp.csr_array(sp.diags_array(1 / A.diagonal().astype(float))), rtol=1e-4)
+    assert info == 0
+    assert x.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["ca_cg", "ca_minres"])
+def test_no_solution_is_said_of_a_and_not_of_what_m_makes_of_it(name: str) -> None:
+    """b is off the range of A by less than the tolerance; seen through M it is off by more."""
+    n, rng = 60, np.random.default_rng(5)
+    L = sp.diags_array([-1.0, np.r_[1.0, np.full(n - 2, 2.0), 1.0], -1.0], offsets=[-1, 0, 1], shape=(n, n))
+    D = sp.diags_array(2.0 ** rng.integers(-12, 13, n))
+    A, z = sp.csr_array(D @ L @ D), 1 / D.diagonal()
+    b = A @ rng.standard_normal(n)
+    b += 0.3 * 1e-3 * np.linalg.norm(b) * z / np.linalg.norm(z)
+    assert SOLVERS[name](A, b, M=jacobi(A), rtol=1e-3)[1] != -2
+    x, info = SOLVERS[name](A, 0 * b, x0=b, M=jacobi(A))
+    assert info == 0
+    assert not x.any()

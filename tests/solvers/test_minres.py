@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as sla
 from solvers.systems import relative, rhs
 
-from akx.solvers import auto, minres, solve
+from akx.solvers import SOLVERS, auto, minres, solve
 from akx.solvers.stopping import NO_SOLUTION
 
 
@@ -138,3 +138,14 @@ def test_solve_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
         assert relative(A, x, b) <= 1e-8
         assert f"auto: {first}, " in " ".join(stats.notes)
         assert stats.products <= minres(A, b, rtol=1e-8, return_stats=True)[2].products + 100
+
+
+@pytest.mark.parametrize("name", ["minres", "ca_minres"])
+@pytest.mark.parametrize("steps", [1, 7, 40])
+def test_x_is_that_of_the_last_step_where_the_steps_run_out(name: str, steps: int) -> None:
+    A = sp.diags_array([-1.0, 0.5, -1.0], offsets=[-1, 0, 1], shape=(300, 300), format="csr")
+    b = np.random.default_rng(2).standard_normal(300)
+    x, info, stats = SOLVERS[name](A, b, rtol=1e-12, maxiter=steps, return_stats=True)
+    assert info == stats.iterations == steps
+    assert np.linalg.norm(b - A @ x) == pytest.approx(stats.residuals[-2], rel=1e-6)
+    assert stats.residuals[-2] < stats.residuals[0]

@@ -276,8 +276,15 @@ def _inverted(blocks: NDArray[Any]) -> tuple[NDArray[Any], int]:
     inverse = np.linalg.inv(scaled)
     condition = np.abs(scaled).sum(axis=1).max(axis=1) * np.abs(inverse).sum(axis=1).max(axis=1)
     singular |= ~(condition * np.finfo(blocks.dtype).eps <= _SINGULAR)
-    inverse *= roots[:, :, None] * roots[:, None, :]
-    inverse[singular] = np.eye(blocks.shape[1]) / diagonal[singular][:, None, :]
+    with np.errstate(over="ignore", invalid="ignore"):
+        inverse *= roots[:, :, None] * roots[:, None, :]
+        inverse[singular] = np.eye(blocks.shape[1]) / diagonal[singular][:, None, :]
+    if not np.isfinite(inverse).all():
+        raise ArgumentError(
+            "a block of the diagonal is too small to invert",
+            found=f"{np.abs(blocks[~np.isfinite(inverse).all(axis=(1, 2))][0]).max()} as its largest entry",
+            hint="scale the matrix, or use another preconditioner",
+        )
     return inverse, int(np.count_nonzero(singular))
 
 
