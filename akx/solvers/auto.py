@@ -149,11 +149,11 @@ def answer_by(
     if not (type(b) is np.ndarray and b.ndim < 2) and columns_in(b) is not None:
         known: Settled = {} if settled is None else settled
 
-        def single(b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
+        def single(A: Any, b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
             given = A, b, x0, {**options, **changed}, special, callback, known
             return answer_by(method, *given, precision=precision)
 
-        def scaling(b: Any) -> Any:
+        def scaling(A: Any, b: Any) -> Any:
             asked = {name: options[name] for name in ("rtol", "atol", "M", "threads", "backend")}
             matrix = place_of(A, b, callback=None, **asked)[0]
             found = equilibration(matrix, hermitian=True)

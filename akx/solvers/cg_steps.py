@@ -43,7 +43,7 @@ class Rayleigh:
         """Directions begin at r, of that norm and <r, M r>."""
         self._gamma = self._q = gamma
         self._before = 0.0
-        self._largest = max(self._largest, self._entry * gamma / norm**2)
+        self._largest = max(self._largest, self._entry * gamma / (norm * norm))
 
     def add(self, alpha: float, beta: float, gamma: float) -> None:
         """The coefficients of a step, and <r, M r> after it."""
@@ -54,7 +54,7 @@ class Rayleigh:
             if entry > self._largest:
                 self._largest = entry
             self._before = beta / alpha
-        self._gamma, self._q = gamma, gamma + beta**2 * self._q
+        self._gamma, self._q = gamma, gamma + beta * beta * self._q
 
     def is_zero(self, curvature: float) -> bool:
         """Whether <p, A p> is zero up to rounding, for the direction that a step would go along now."""
@@ -105,7 +105,7 @@ class Steps:
 
     def resume(self, norm: float, *, anew: bool) -> None:
         """Take p and r as others left them, without a preconditioner; `anew`: p is r."""
-        self.norm, self.gamma = norm, norm**2
+        self.norm, self.gamma = norm, norm * norm
         if anew:
             self.rayleigh.begin(self.gamma, norm)
 
@@ -153,7 +153,7 @@ class Steps:
             self.keep_before(norm)
         self.norm, why = norm, ""
         if system.M is None:
-            self.gamma = norm**2
+            self.gamma = norm * norm
         else:
             stats.add("vectors", begin)
             V[self._u] = system.precondition(V[2])
@@ -219,7 +219,7 @@ class Steps:
     def _take_gamma(self, row: int) -> str:
         """gamma = <r, u>, u being that row; that M is not definite, or nothing."""
         if self.system.M is None:
-            self.gamma = self.norm**2
+            self.gamma = self.norm * self.norm
             return ""
         with self.system.stats.phase("vectors"):
             self.gamma = self.work.dot(self.V, 2, row).real
@@ -261,8 +261,8 @@ class AheadSteps(Steps):
                     if self._tier != self.system.tier:  # all steps so far were taken
                         self._tier, self._queue = self.system.tier, self.system.step_queue(self.V, self._diagonal)
                     self._left = self._allowed()
-                    goal = self.system.target**2 * (1 - _SLACK * eps_of(_DOUBLE))
-                    self._queue.begin(self.gamma, self.norm**2, goal, self._left)
+                    goal = self.system.target * self.system.target * (1 - _SLACK * eps_of(_DOUBLE))
+                    self._queue.begin(self.gamma, self.norm * self.norm, goal, self._left)
                 record = self._queue.next()
             self._count(record)
             if self.is_doubtful or (not record.done and self.rayleigh.is_zero(record.curvature)):

@@ -58,7 +58,7 @@ class Corrections:
         self.callback, self.cycle, self.method = callback, cycle, system.stats.method
         where = system.work.backend
         self.work = make_work(where, single.dtype, system.n, system.threads, plain=not system.on_device)
-        self.left = system.n // _SHARE  # steps
+        self.left, self.cycles = system.n // _SHARE, 0  # steps that it may take, and cycles that it took
         self.x, self.norm, self.unit = system.x, math.inf, 1.0
 
     def correct(self, x: Rows, r: Rows, norm: float, left: int | None) -> tuple[Rows, int, SolveStats]:
@@ -71,6 +71,7 @@ class Corrections:
         if info > 0 and stats.iterations >= self.left:
             stats.reason = f"not done in the {self.system.n // _SHARE} steps that it may take"
         self.left -= stats.iterations
+        self.cycles += -(-stats.iterations // self.cycle)
         more = self.system.rows(1)[0]
         more[:] = x
         self.system.work.add(more, 1.0, d)

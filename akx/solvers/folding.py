@@ -36,6 +36,8 @@ __all__ = ["corrected", "part_of", "solve_folded", "translated"]
 
 #: Corrections at most.
 _ROUNDS = 6
+#: Steps of a cycle of gmres, where the caller does not say.
+_CYCLE = 30
 #: Where the norms differ, the goal is this part of what their ratio makes it.
 _SAFETY = 0.7
 
@@ -90,7 +92,9 @@ def solve_folded(
     if system.norm_b == 0:
         system.x[:] = 0
     by_folded = _by_folded(solver, system, M, callback, like, options)
-    x, total, info, reason = corrected(system, by_folded, maxiter, of="of the unscaled system ")
+    in_cycles = getattr(solver, "__name__", "").endswith("gmres")
+    cycle = min(options.get("restart") or _CYCLE, system.n) if in_cycles else 1
+    x, total, info, reason = corrected(system, by_folded, maxiter, cycle=cycle, of="of the unscaled system ")
     norm = system.stats.residual
     if info == NO_SOLUTION and not why_no_solution(system, x):  # of A, not of L A R to a goal of its own
         info, reason = -1, "breakdown: the system with M made part of the matrix has no solution, A x = b may have one"
@@ -116,13 +120,14 @@ def corrected(
     maxiter: int | None,
     *,
     rounds: int = _ROUNDS,
+    cycle: int = 1,
     of: str = "",
 ) -> tuple[Rows, SolveStats | None, int, str]:
     """x by corrections, with the record, info and reason; the record of the system has the norm of its residual.
 
     ``correct(x, r, norm, left)`` gives a new x, with info and record: from x, whose residual r has that norm, by `left`
-    steps at most. It ends where the target is met, a correction says that it failed or leaves more than half of the
-    residual, and after so many `rounds`. `of` says whose residual it is.
+    steps at most, or cycles of `cycle` steps. It ends where the target is met, a correction says that it failed or
+    leaves more than half of the residual, and after so many `rounds`. `of` says whose residual it is.
     """
     x, target, r = system.x, system.target, system.rows(1)[0]
     norm = system.residual(x, r)
@@ -144,7 +149,7 @@ def corrected(
             info, reason = max(1, total.iterations), f"the residual {of}goes down no further"
             break
         if maxiter is not None:
-            maxiter -= 0 if "gmres" in stats.method else done
+            maxiter -= -(-done // cycle)
             if maxiter < 1 and norm > target:
                 info, reason = total.iterations, "iterations ran out"
                 break

@@ -48,7 +48,8 @@ __all__ = ["Recycled", "gcro_dr"]
 class Recycled:
     """What one solve leaves to the next: at most so many vectors, of the matrix and M that the caller calls `version`.
 
-    `kept` has U, C, rows of shape (k, n), and their version, by the type of vectors and whether they are on a device.
+    `kept` has U, C, rows of shape (k, n), and their version, -1 where C is of no use, by the type of vectors and
+    whether they are on a device.
     """
 
     most: int
@@ -121,7 +122,8 @@ def gcro_dr(
         cycles.end(space, qr, None if system.M is None else system.precondition)
         space.renew(qr)
     if space.size:
-        recycled.kept[place] = *space.kept(), version
+        # in units of its own A, and M, may be of another scale than the caller's
+        recycled.kept[place] = *space.kept(), -1 if system.units else version
     return cycles.finish(return_stats)
 
 

@@ -38,7 +38,7 @@ from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.errors import ArgumentError
 from akx.operator.start_vectors import is_matrix_there
 from akx.solvers.arguments import check_count, check_hermitian
-from akx.solvers.columns import Columns, Solved, columns_in, worst
+from akx.solvers.columns import Columns, Solved, columns_in, read_once, worst
 from akx.solvers.host_fallback import TOO_MUCH
 from akx.solvers.registry import recycling
 from akx.solvers.scaling import exponent_of, is_extreme
@@ -81,7 +81,7 @@ def takes_columns(solver: Callable[P, Answer]) -> Callable[P, Answer]:
         A, b, x0 = (asked.pop(name, None) for name in ("A", "b", "x0"))
         callback, with_stats = asked.pop("callback", None), asked.pop("return_stats", False)
 
-        def single(b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
+        def single(A: Any, b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
             options = {**asked, **changed}
             return solver(A, b, x0, callback=callback, return_stats=True, **options)  # type: ignore[arg-type,return-value]
 
@@ -91,8 +91,8 @@ def takes_columns(solver: Callable[P, Answer]) -> Callable[P, Answer]:
     return solve
 
 
-#: A solver of one right-hand side: b, x0, the callback, options other than were given; x, info and the record.
-Single = Callable[[Any, Any, Any, dict[str, Any]], tuple[Any, int, SolveStats]]
+#: A solver of one right-hand side: A, b, x0, the callback, options other than were given; x, info and the record.
+Single = Callable[[Any, Any, Any, Any, dict[str, Any]], tuple[Any, int, SolveStats]]
 
 
 def by_columns(
@@ -103,19 +103,20 @@ def by_columns(
     x0: Any,
     asked: dict[str, Any],
     callback: Callable[[Any], object] | None,
-    scaling: Callable[[Any], Any] | None = None,
+    scaling: Callable[[Any, Any], Any] | None = None,
 ) -> tuple[Any, int, SolveStats]:
     """x, info and the record for b of shape (n, m).
 
     `name` is that of the solver, or ``"auto"``: what the first column is solved by, with the diagonal that
-    ``scaling(b)`` gives as M where the caller has none, False where it was something else. `asked`: the options.
+    ``scaling(A, b)`` gives as M where the caller has none, False where it was something else. `asked`: the options. A
+    is read once, so that all columns are solved for the values that it had.
     """
     begun = time.perf_counter()
     shape = tuple(getattr(A, "shape", ()))  # of anything else it is told with the first column
     right, guess = Columns(b, "b", shape), x0 if x0 is None or isinstance(x0, str) else Columns(x0, "x0", shape)
     if isinstance(guess, Columns) and guess.shape != right.shape:
         raise ArgumentError("x0 does not fit b", expected=str(right.shape), found=str(guess.shape))
-    many = _Many(name, single, A, right, guess, asked, callback, scaling)
+    many = _Many(name, single, read_once(A, right, asked), right, guess, asked, callback, scaling)
     many.solve()
     found = many.record()
     found.seconds["total"] = time.perf_counter() - begun
@@ -133,7 +134,7 @@ class _Many:
     guess: Any
     asked: dict[str, Any]
     callback: Callable[[Any], object] | None
-    scaling: Callable[[Any], Any] | None
+    scaling: Callable[[Any, Any], Any] | None
     x: list[Any] = field(default_factory=list)  # (n,), None where nothing is known
     infos: list[int] = field(default_factory=list)
     records: list[SolveStats | None] = field(default_factory=list)
@@ -146,7 +147,7 @@ class _Many:
         self.x, self.infos, self.records, self._of_blocks = [None] * m, [0] * m, [None] * m, [0] * m
         self._told, self._solved = np.ones(m), Solved(self.right.v) if m and not self.right.on_device else None
         if m == 0:
-            self._none = self.single(np.zeros(self.right.shape[0], self.right.dtype), None, None, {})[0]
+            self._none = self.single(self.A, np.zeros(self.right.shape[0], self.right.dtype), None, None, {})[0]
         left = list(range(m))
         may_recycle = self.name == "gmres" and self.asked.get("recycled") is None and self._is_on_host
         if self.name == "auto" and left:
@@ -179,9 +180,9 @@ class _Many:
         solver = recycling(min(_KEPT, max(1, restart // 3)) if isinstance(restart, int) else _KEPT)
         options = {name: self.asked[name] for name in signature(solver).parameters if name in self.asked}
 
-        def single(b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
+        def single(A: Any, b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
             given = {**options, **changed, "callback": callback, "return_stats": True}
-            return solver(self.A, b, x0, **given)  # type: ignore[no-any-return]
+            return solver(A, b, x0, **given)  # type: ignore[no-any-return]
 
         return single
 
@@ -189,7 +190,7 @@ class _Many:
         """Take the method of the column that was solved first, and its M where that is the matrix's own diagonal."""
         assert first is not None
         if first.method in ("cg", "ca_cg") and self.asked["M"] is None and self.scaling is not None:
-            M = self.scaling(self.right.column(0))
+            M = self.scaling(self.A, self.right.column(0))
             if M is False or (M is None and "precondition" in first.seconds):
                 return
             self.asked = {**self.asked, "M": M}
@@ -208,7 +209,7 @@ class _Many:
         b = self.right.column(j)
         if x0 is None and self._solved is not None:
             x0 = self._solved.guess_for(j)
-        x, info, record = self.single(b, x0, self._callback_of(j), changed)
+        x, info, record = self.single(self.A, b, x0, self._callback_of(j), changed)
         if info > 0 and before is not None:
             info += before.iterations
         self.x[j], self.infos[j], self.records[j] = x, info, record.after(before)
@@ -266,7 +267,7 @@ class _Many:
     def _check_options(self) -> None:
         """Have the solver refuse what it would: with a right-hand side of zeros it does nothing else."""
         place = {"backend": array_backend()} if self.right.on_device else {}
-        self.single(np.zeros(self.right.shape[0], self.right.dtype), None, None, place)
+        self.single(self.A, np.zeros(self.right.shape[0], self.right.dtype), None, None, place)
 
     def _system(self) -> System:
         """The system of the first column, whose matrix, work and M are those of all."""

@@ -97,7 +97,9 @@ def solve_mixed(
     cycle = min(restart or RESTART, matrix.n) if in_cycles else 1  # steps that maxiter counts as one
     corrections = maker(system, single, solve, options, callback, cycle)
     limit = None if options["maxiter"] is None else check_count("maxiter", options["maxiter"], least=0)
-    x, total, _, reason = corrected(system, corrections.correct, limit, rounds=0 if limit == 0 else _ROUNDS)
+    x, total, _, reason = corrected(
+        system, corrections.correct, limit, rounds=0 if limit == 0 else _ROUNDS, cycle=cycle
+    )
     corrections.end()
     total, norm = total or SolveStats(method=name), system.stats.residual
     if norm <= system.target:
@@ -113,10 +115,12 @@ def solve_mixed(
     guess = answer_in_kind(system.like, system.work.to_host(x))
     system.release()
     if limit is not None:
-        options["maxiter"] = max(0, limit - -(-total.iterations // cycle))
+        options["maxiter"] = max(0, limit - corrections.cycles)
     x, info, stats = solve(matrix, b, guess, options, callback)
     total.notes.append(f"{matrix.dtype} from a residual of {norm:.1e} on, as in {single.dtype} {reason}")
+    ran_out = f"not converged after {stats.iterations} steps"
     stats.after(total)
+    stats.reason = stats.reason.replace(ran_out, f"not converged after {stats.iterations} steps")
     stats.products += system.stats.products
     stats.matrix_passes += system.stats.matrix_passes
     return x, max(1, stats.iterations) if info > 0 else info, stats

@@ -212,7 +212,7 @@ class Solver:
 
     def __repr__(self) -> str:
         matrix = self._matrix
-        taken = sorted({name for name, *_ in self._settled.values()})
+        taken = sorted({name for name, *_ in list(self._settled.values())})
         method = self.method + (f" ({', '.join(taken)})" if taken else "")
         M = "" if self.M is None else f", M={self._name or type(self.M).__name__}"
         return f"<Solver {matrix.n}x{matrix.n}, nnz={matrix.nnz}, {matrix.dtype}: {method}{M}>"

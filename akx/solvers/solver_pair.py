@@ -153,12 +153,13 @@ class SolverPair:
 
     def _known(self, key: tuple[Any, ...]) -> tuple[float, float] | None:
         """Seconds of a step of both, where this process or the database knows them."""
-        if key not in _chosen:
+        found: Any = _chosen.get(key, key)
+        if found is key:  # others may clear it meanwhile
             if len(_chosen) >= _MOST_KNOWN:
                 _chosen.clear()
             kept = self._timing_key(key[0])
-            _chosen[key] = None if kept is None else known_pair(kept, self.options["db"])
-        return _chosen[key]
+            found = _chosen[key] = None if kept is None else known_pair(kept, self.options["db"])
+        return found  # type: ignore[no-any-return]
 
     def _keep(self, family: str, found: tuple[float, float]) -> None:
         """For the next solve; where the database cannot be written, for this process."""

@@ -468,3 +468,11 @@ def test_real_matrices_need_no_more_steps(shared_matrices: Path, name: str, s: i
     if name != "662_bus":  # blocks from one vector end after two steps, those from two go on
         assert stats.iterations >= 2.5 * stats.matrix_passes
         assert any("two vectors" in note for note in stats.notes)
+
+
+def test_a_residual_whose_square_is_beyond_the_range_is_no_error() -> None:
+    A = sp.csr_array(sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(20, 20)))
+    for given, b, x0 in ((1e300 * A, 1j * np.ones(20), np.ones(20)), (A, np.ones(20), np.full(20, 1e308))):
+        with np.errstate(all="ignore"):
+            x, info = cg(given, b, x0)
+            assert info != 0 or np.linalg.norm(b - given @ x) <= 1e-5 * np.linalg.norm(b)

@@ -247,3 +247,21 @@ def test_what_it_refuses() -> None:
             Solver(A, "gmres", recycle=wrong)
     with pytest.raises(ArgumentTypeError, match="recycle"):
         Solver(A, "gmres", recycle=2.5)  # type: ignore[arg-type]
+
+
+def test_images_in_units_of_their_own_are_not_taken_for_the_callers() -> None:
+    A = sp.csr_array(1000 * convection(20))
+    solver, usual = (
+        Solver(A, "gmres", "jacobi", recycle=8, restart=15),
+        Solver(A, "gmres", "jacobi", recycle=8, restart=15),
+    )
+    for one, scale in ((solver, 1e200), (usual, 1.0)):
+        x, info = one(scale * rhs(400), rtol=1e-8)
+        assert info == 0
+    x, info, stats = solver(rhs(400, seed=1), rtol=1e-8, return_stats=True)
+    assert info == 0
+    assert relative(A, x, rhs(400, seed=1)) <= 1.01e-8
+    assert stats.products <= 1.1 * usual(rhs(400, seed=1), rtol=1e-8, return_stats=True)[2].products + 8
+    ((U, C, _),) = solver._recycled.kept.values()
+    images = (U / A.diagonal()) @ A.T
+    assert np.linalg.norm(images - C) < 1e-9 * np.linalg.norm(C)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from solvers.systems import fitting, spd
 import akx
 from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.solvers import SOLVERS, solve
-from akx.solvers.columns import worst
+from akx.solvers.columns import Solved, worst
 
 Solver = Callable[..., Any]
 
@@ -269,3 +270,70 @@ def test_solve_and_solver_take_several() -> None:
     assert worst_relative(skew, x, several(300, 3)) <= 1.01e-9
     assert stats.to_json()["columns"][1]["converged"]
     assert "columns" not in solve(spd(), np.ones(300), return_stats=True)[2].to_json()
+
+
+# ------------------------------------------------------------------------------------------- what all columns share
+
+
+def test_all_columns_are_solved_for_the_values_that_the_solve_began_with(name: str) -> None:
+    A, B, told = fitting(name), several(300, 3), []
+    given = A.copy()
+
+    def triple(value: Any) -> None:
+        if not told:
+            A.data *= 3
+        told.append(value)
+
+    for solver in (SOLVERS[name], partial(solve, method=name)):
+        told.clear()
+        A.data[:] = given.data
+        x, info = solver(A, B, rtol=1e-8, callback=triple)
+        assert (info, bool(told)) == (0, True)
+        assert worst_relative(given, x, B) <= 1.01e-8
+
+
+def test_each_column_has_the_bits_of_a_solve_of_its_own() -> None:
+    A, B = spd(200), several(200, 4)
+    for given in (A, A.tocsc(), A.tocoo(), A.tolil(), akx.Matrix.from_any(A)):
+        x, info = SOLVERS["cg"](given, B, rtol=1e-9)
+        assert info == 0
+        for j in range(4):
+            np.testing.assert_array_equal(x[:, j], SOLVERS["cg"](given, B[:, j], rtol=1e-9)[0])
+    with pytest.raises(ArgumentTypeError, match="A is a LinearOperator"):
+        SOLVERS["cg"](LinearOperator(A.shape, matvec=lambda v: v, dtype=float), B)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128, np.int64])
+def test_the_last_solved_columns_make_a_guess(dtype: Any) -> None:
+    B = (10 * several(50, 40, dtype)).astype(dtype)
+    B[:, 30], B[:, 31], B[:, 32] = B[:, 29], 2 * B[:, 28] - B[:, 29], B[:, 0]
+    X, solved = 3 * B.astype(np.result_type(dtype, np.float32)), Solved(B)
+    assert solved.guess_for(0) is None
+    for j in range(30):
+        solved.add(j, X[:, j])
+    for j in (30, 31):
+        guess = solved.guess_for(j)
+        assert guess is not None
+        assert guess.dtype == X.dtype
+        np.testing.assert_allclose(guess, X[:, j], rtol=1e-4, atol=1e-3)
+    assert solved.guess_for(32) is None  # that is not kept any more
+    B = B.astype(np.result_type(dtype, float)) * 1e300
+    solved = Solved(np.stack([B[:, 0] * 1e-300 * 1e-300, B[:, 0], 0 * B[:, 0]], axis=1))
+    solved.add(2, X[:, 2])
+    assert solved.guess_for(1) is None
+    solved.add(0, X[:, 0])
+    assert solved.guess_for(1) is None  # beyond the range
+    assert solved.guess_for(2) is None
+
+
+def test_many_columns_take_no_room_for_all_their_inner_products() -> None:
+    B = several(10, 3000)
+    tracemalloc.start()
+    try:
+        solved = Solved(B)
+        for j in range(200):
+            solved.guess_for(j)
+            solved.add(j, B[:, j])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

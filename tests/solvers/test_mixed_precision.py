@@ -192,3 +192,19 @@ def test_vectors_of_another_precision() -> None:
         found = work.taken(v, 0.5)
         assert found.dtype == work.dtype
         np.testing.assert_array_equal(found, (0.5 * v).astype(work.dtype))
+
+
+@pytest.mark.parametrize("method", ["gmres", "ca_gmres"])
+@pytest.mark.parametrize("diagonal", [0.7, 0.8])
+def test_a_limit_of_cycles_is_one_of_all_corrections(method: str, diagonal: float) -> None:
+    A, b = sp.csr_array(sp.diags_array([-1 / 3, diagonal, -1 / 3], offsets=[-1, 0, 1], shape=(_N, _N))), rhs(_N)
+    x, info, stats = mixed(A, b, method, maxiter=1, rtol=1e-10)
+    assert 0 < info == stats.iterations <= 30
+    assert relative(A, x, b) > 1e-10
+    x, info, stats = mixed(A, b, method, maxiter=3, rtol=1e-14)
+    assert 0 < info <= 90
+
+
+def test_the_reason_has_the_steps_of_both_precisions() -> None:
+    stats = mixed(grid(), rhs(_N), "bicgstab", rtol=1e-12, maxiter=40)[2]
+    assert (stats.iterations, stats.reason) == (40, "not converged after 40 steps")

@@ -590,3 +590,17 @@ def test_small_products_are_done_by_one_thread() -> None:
     assert (product.Product(small, 2).threads, product.Product(large, 2).threads) == (1, 2)
     x = np.random.default_rng(0).standard_normal(90000)
     np.testing.assert_allclose(product.Product(large, 2)(x), large.to_scipy() @ x, rtol=1e-12, atol=1e-12)
+
+
+def test_a_limit_of_cycles_is_one_of_all_calls_of_a_folded_solve() -> None:
+    A, left = graded(60), list[int]()
+
+    def gmres(A: Any, b: Any, *, maxiter: int, restart: int, **_: Any) -> Any:
+        left.append(maxiter)
+        x = 0.9 * np.linalg.solve(A.to_scipy().toarray(), b)
+        return x, 0, SolveStats(method="gmres", iterations=restart // 2)
+
+    options = {"rtol": 1e-9, "maxiter": 3, "restart": 10, "return_stats": True}
+    _, info, stats = solve_folded(gmres, A, np.ones(60), M=jacobi(A), **options)  # type: ignore[arg-type,misc]
+    assert left == [3, 2, 1]
+    assert (info, stats.reason) == (15, "iterations ran out")

@@ -282,3 +282,28 @@ def test_products_of_a_solver_may_be_tuned_as_they_are_made() -> None:
     assert pickle.loads(pickle.dumps(solver))._cache.tune == "online"
     with pytest.raises(ArgumentError, match="recorded with its own work"):
         Solver(A, tune="online", backend="cuda")
+
+
+def test_a_choice_that_another_thread_forgets_is_known_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgets(dict[Any, Any]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            """As cleared at once."""
+
+    monkeypatch.setattr(solver_pair, "_chosen", Forgets())
+    monkeypatch.setattr(solver_pair, "known_pair", lambda *_: (1.0, 2.0))
+    options = {"M": None, "threads": None, "db": None, "backend": "cpu"}
+    special = {"s": 4, "basis": "auto", "restart": None}
+    pair = solver_pair.SolverPair(akx.Matrix.from_any(spd()), None, None, options, special, {})
+    assert pair._known(pair._key("cg")) == (1.0, 2.0)
+
+
+def test_it_shows_itself_while_another_thread_settles_a_choice() -> None:
+    solver = Solver(spd(), "cg")
+
+    class Adds(tuple[Any, ...]):
+        def __iter__(self) -> Any:
+            solver._settled["gmres", solver.dtype, "cpu"] = ("gmres", "", None)
+            return super().__iter__()
+
+    solver._settled["cg", solver.dtype, "cpu"] = Adds(("cg", "", None))  # type: ignore[assignment]
+    assert repr(solver).endswith("cg (cg)>")
