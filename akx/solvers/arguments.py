@@ -143,8 +143,7 @@ class GivenVector:
         else:
             with np.errstate(over="ignore"):
                 held = work.from_host(self.v.reshape(-1).astype(work.dtype))
-        with np.errstate(over="ignore"):
-            norm = float(work.norm(held))
+        norm = float(work.norm(held))
         exponent = exponent_of(norm) if math.isfinite(norm) else None
         if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say
             host = work.to_host(held)
