@@ -31,6 +31,7 @@ from akx.cli.progress import watched
 from akx.cli.solve_hints import next_options
 from akx.core.errors import ArgumentError, MatrixError
 from akx.report.units import counted
+from akx.solvers.registry import NAMES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +45,7 @@ __all__ = ["SOLVE_SCHEMA", "solve"]
 SOLVE_SCHEMA = 1
 #: Notes of a solve that people are told.
 _MOST_NOTES = 12
-_METHODS = ("auto", "cg", "ca_cg", "minres", "ca_minres", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
+_METHODS = ("auto", *NAMES)
 
 
 class PrecondName(StrEnum):

@@ -18,11 +18,12 @@ from akx.cli.options import REQUESTED, Dtype, File, Json, Variable, either_spell
 from akx.cli.output import data_console, emit_json, note
 from akx.cli.progress import progress
 from akx.core.errors import ArgumentError
+from akx.solvers.registry import NAMES
 from akx.tuner.request import TuneRequest
 
 __all__ = ["tune"]
 
-_TUNED_SOLVERS = ("ca-cg", "ca-minres", "ca-gmres", "ca-bicgstab")
+_TUNED_SOLVERS = tuple(name.replace("_", "-") for name in NAMES if name.startswith("ca_"))
 #: Flags of options by their names here.
 _FLAGS = {
     **{name: option.flag for name, option in REQUESTED.items()},

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 __all__ = [
+    "RESTART",
     "Arguments",
     "GivenVector",
     "by_foreign",
@@ -42,7 +43,8 @@ __all__ = [
     "real_if_told",
 ]
 
-
+#: Steps of a cycle of gmres, where the caller does not say.
+RESTART = 30
 #: In the cache of a matrix in a wider type, the one that it was made of.
 _GIVEN = "akx.solvers.arguments.given"
 

@@ -123,12 +123,11 @@ def ca_bicgstab(
     steps = _check_s(s, plan)
     check_basis(basis)
     if M is not None:
-        options: dict[str, Any] = {"rtol": rtol, "atol": atol, "threads": threads, "db": db, "backend": backend}
-        x, info, stats = solve_with(  # type: ignore[misc]
+        return solve_with(
             ca_bicgstab, A, b, x0, M,
-            maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan, return_stats=True, **options,
+            rtol=rtol, atol=atol, maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan,
+            threads=threads, db=db, backend=backend, return_stats=return_stats,
         )  # fmt: skip
-        return (x, info, stats) if return_stats else (x, info)
     system = make_system(
         "ca_bicgstab", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db, backend=backend
     )

@@ -18,7 +18,7 @@ from akx.core.numba_jit import jit_later
 from akx.krylov.bases import basis_from_ritz
 from akx.solvers.stats import SolveStats
 
-__all__ = ["PIVOT", "TRUST", "Block", "Pace", "Shifts", "block_steps", "local_recurrences"]
+__all__ = ["PIVOT", "TRUST", "Block", "Pace", "Shifts", "block_steps", "local_recurrences", "ritz_of"]
 
 #: What is left of a vector of the basis, in the norm of A squared, when the directions before are taken out of it: a
 #: smaller share ends the block. Directions are then conjugate to 100 eps, nearly as those of CG.
@@ -209,6 +209,22 @@ def _steps(
     return most
 
 
+def ritz_of(a: NDArray[np.float64], b: NDArray[np.float64], *, ends: bool = False) -> NDArray[np.float64]:
+    """The eigenvalues of the Lanczos matrix of CG's coefficients alpha and beta, ascending; `ends`: two of them."""
+    diagonal, beside = 1 / a, np.sqrt(b[:-1]) / a[:-1]
+    diagonal[1:] += b[:-1] / a[:-1]
+    if ends and a.size > 1:  # a GPU waits: 0.1 ms in place of 0.3 for 128 steps
+        from scipy.linalg.lapack import dstebz  # takes longer to import than all else of a first solve
+
+        both = [dstebz(diagonal, beside, _BY_INDEX, 0.0, 0.0, i, i, 0.0, "E") for i in (1, a.size)]
+        if all(info == 0 for *_, info in both):
+            return np.array([values[0] for _, values, *_ in both])
+    from scipy.linalg import eigvalsh_tridiagonal
+
+    found: NDArray[np.float64] = eigvalsh_tridiagonal(diagonal, beside)
+    return found
+
+
 class Shifts:
     """Ritz values from the coefficients of CG's first steps, and the bases made of them.
 
@@ -235,19 +251,7 @@ class Shifts:
 
     def ritz(self, *, ends: bool = False) -> NDArray[np.float64]:
         """The eigenvalues of the Lanczos matrix, ascending; with `ends` the first and the last alone."""
-        a, b = np.array(self._alphas), np.array(self._betas)
-        diagonal, beside = 1 / a, np.sqrt(b[:-1]) / a[:-1]
-        diagonal[1:] += b[:-1] / a[:-1]
-        if ends and a.size > 1:  # a GPU waits: 0.1 ms in place of 0.3 for 128 steps
-            from scipy.linalg.lapack import dstebz  # takes longer to import than all else of a first solve
-
-            both = [dstebz(diagonal, beside, _BY_INDEX, 0.0, 0.0, i, i, 0.0, "E") for i in (1, a.size)]
-            if all(info == 0 for *_, info in both):
-                return np.array([values[0] for _, values, *_ in both])
-        from scipy.linalg import eigvalsh_tridiagonal
-
-        found: NDArray[np.float64] = eigvalsh_tridiagonal(diagonal, beside)
-        return found
+        return ritz_of(np.array(self._alphas), np.array(self._betas), ends=ends)
 
     def basis(self, s: int, *, low: bool = False) -> Basis:
         """A basis of s steps, renewed when twice as many coefficients are known, or no more are to come.

@@ -14,6 +14,7 @@ import numpy as np
 from akx.backends.selection import backend_of
 from akx.core.matrix import Matrix
 from akx.solvers.bicgstab_steps import Recurrence
+from akx.solvers.ca_cg_block import ritz_of
 from akx.solvers.cg import steps_of
 from akx.solvers.folding import translated
 from akx.solvers.scaling import eps_of, exponent_of
@@ -36,8 +37,6 @@ _TRIES = 2
 #: Steps after which the condition is looked at, again when they are so many times more, and at the most; of these as
 #: many as make a matrix that is not symmetric.
 _LOOK, _MORE, _LAST_LOOK, _LAST_DENSE = 32, 1.5, 2000, 250
-#: Of ``dstebz``: eigenvalues of these places.
-_BY_INDEX = 2
 
 
 class Corrections:
@@ -278,17 +277,13 @@ class OfBiCGStab(OfRecurrence):
 def _condition(alphas: list[Any], betas: list[Any]) -> float:
     """Of the Lanczos matrix of so many steps of conjugate gradients, or of that of BiCG: by moduli of Ritz values."""
     a, b = np.array(alphas), np.array(betas)
-    diagonal = 1 / a
-    diagonal[1:] += b[:-1] / a[:-1]
     if (a.real > 0).all() and (b.real > 0).all() and not (a.imag.any() or b.imag.any()):
-        from scipy.linalg.lapack import dstebz  # a GPU waits: the two ends alone
-
-        beside = np.sqrt(b[:-1].real) / a[:-1].real
-        ends = (dstebz(diagonal.real, beside, _BY_INDEX, 0.0, 0.0, i, i, 0.0, "E")[1][0] for i in (1, a.size))
-        values = np.array([*ends])
+        values = ritz_of(a.real, b.real, ends=True)
     elif len(a) > _LAST_DENSE:
         return 1.0
     else:
+        diagonal = 1 / a
+        diagonal[1:] += b[:-1] / a[:-1]
         T = np.diag(diagonal) + np.diag(np.ones(len(a) - 1), 1) + np.diag(b[:-1] / a[:-1] ** 2, -1)
         values = np.abs(np.linalg.eigvals(T)) if np.isfinite(T).all() else np.zeros(1)
     return float(values.max() / values.min()) if values.min() > 0 else math.inf

@@ -23,7 +23,7 @@ from akx.core.device_arrays import is_on_device
 from akx.core.errors import ArgumentError
 from akx.core.matrix import Matrix
 from akx.operator.lookup import derived
-from akx.solvers.arguments import check_device_backend, is_ours
+from akx.solvers.arguments import RESTART, check_device_backend, is_ours
 from akx.solvers.host_fallback import answer_in_kind, of_host
 from akx.solvers.monitor import Watched
 from akx.solvers.scaling import norm_of
@@ -36,8 +36,6 @@ __all__ = ["corrected", "part_of", "solve_folded", "translated"]
 
 #: Corrections at most.
 _ROUNDS = 6
-#: Steps of a cycle of gmres, where the caller does not say.
-_CYCLE = 30
 #: Where the norms differ, the goal is this part of what their ratio makes it.
 _SAFETY = 0.7
 
@@ -93,7 +91,7 @@ def solve_folded(
         system.x[:] = 0
     by_folded = _by_folded(solver, system, M, callback, like, options)
     in_cycles = getattr(solver, "__name__", "").endswith("gmres")
-    cycle = min(options.get("restart") or _CYCLE, system.n) if in_cycles else 1
+    cycle = min(options.get("restart") or RESTART, system.n) if in_cycles else 1
     x, total, info, reason = corrected(system, by_folded, maxiter, cycle=cycle, of="of the unscaled system ")
     norm = system.stats.residual
     if info == NO_SOLUTION and not why_no_solution(system, x):  # of A, not of L A R to a goal of its own

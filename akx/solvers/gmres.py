@@ -31,7 +31,7 @@ import numpy as np
 
 from akx.core.arguments import unknown_name
 from akx.krylov.hessenberg import HessenbergQR
-from akx.solvers.arguments import check_count
+from akx.solvers.arguments import RESTART, check_count
 from akx.solvers.arnoldi import Arnoldi, arnoldi_of
 from akx.solvers.many import takes_columns
 from akx.solvers.monitor import ENDED
@@ -40,10 +40,8 @@ from akx.solvers.singular import why_no_solution
 from akx.solvers.stopping import NO_SOLUTION, Doubts
 from akx.solvers.system import Answer, Rows, System, make_system
 
-__all__ = ["RESTART", "Cycles", "gmres"]
+__all__ = ["Cycles", "gmres"]
 
-#: Steps of a cycle, where the caller does not say.
-RESTART = 30
 #: A whole cycle that takes less than this off the residual, relative to it, is no progress.
 _PROGRESS = 1e-8
 #: Cycles that are looked at for stagnation, an even number, and how long cycles may become, over the default.

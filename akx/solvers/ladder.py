@@ -138,7 +138,7 @@ def kept_bytes(matrix: Matrix) -> int:
 class Progress(Watch):
     """The watch of a method that may be left for a rung of the ladder: `rung` is the one, once it has been left.
 
-    ``looks`` are at the residuals alone. It ends the method too where all has taken `most` products.
+    It looks at the residuals alone. It ends the method too where all has taken `most` products.
     """
 
     is_of_prepared = False
@@ -149,6 +149,7 @@ class Progress(Watch):
         self._step = ladder.step(method) + {"": 0.0, "direct": 0.0, "ilu": _ILU_USE, "amg": _AMG_USE}[M]
         self._apart = _LOOK_WITH if M else _LOOK
         self._seen, self.rung, self.is_spent, self.why = 0, "", False, ""
+        self._least: list[float] = []  # of the residuals up to each step
 
     def due(self, stats: SolveStats) -> bool:
         """Whether some more steps were done."""
@@ -162,7 +163,9 @@ class Progress(Watch):
             return True
         if not self._ladder.left:
             return False
-        left, done = steps_left(stats.residuals, target), stats.iterations
+        before, new = self._least[-1:], stats.residuals[len(self._least) :]
+        self._least += np.minimum.accumulate([*before, *new])[len(before) :].tolist()
+        left, done = steps_left(self._least, target), stats.iterations
         self.rung = self._ladder.next_for(left * self._step, done * self._step) or ""
         if self.rung:
             many = "no end in sight" if left == float("inf") else f"some {left:.0f} to go"
@@ -171,16 +174,15 @@ class Progress(Watch):
         return bool(self.rung)
 
 
-def steps_left(residuals: list[float], target: float) -> float:
+def steps_left(least: list[float], target: float) -> float:
     """Steps until the target, by the rate of the least residual over the later half of the steps; Inf without one."""
-    least = np.minimum.accumulate(np.asarray(residuals, dtype=float))
-    before, now = least[int(_WINDOW * (least.size - 1))], least[-1]
+    middle, last = int(_WINDOW * (len(least) - 1)), len(least) - 1
+    before, now = least[middle], least[last]
     if not 0 < target < now:
         return 0.0
     if not 0 < now < before:
         return float("inf")
-    taken = least.size - 1 - int(_WINDOW * (least.size - 1))
-    return float(taken * np.log(now / target) / np.log(before / now))
+    return float((last - middle) * np.log(now / target) / np.log(before / now))
 
 
 class Both(Watch):

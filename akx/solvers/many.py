@@ -37,7 +37,7 @@ import numpy as np
 from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.errors import ArgumentError
 from akx.operator.start_vectors import is_matrix_there
-from akx.solvers.arguments import check_count, check_hermitian
+from akx.solvers.arguments import RESTART, check_count, check_hermitian
 from akx.solvers.columns import Columns, Solved, columns_in, read_once, worst
 from akx.solvers.host_fallback import TOO_MUCH
 from akx.solvers.registry import recycling
@@ -56,8 +56,6 @@ _LEAST, _LONG = 8, 40
 #: On a device: vectors that a step of cg moves beside the matrix, and bytes that a step of all columns has to move
 #: for a block to be worth it, whose steps wait for the host twice where those of single solves are queued.
 _MOVED, _QUEUED = 12, 1 << 31
-#: Steps of a cycle of gmres, where the caller does not say.
-_CYCLE = 30
 #: Vectors that gmres keeps from column to column, no more than a third of a cycle. A column may take this part of the
 #: products of one without them: that in which they are found, and the others.
 _KEPT, _BUILDING, _SAVES = 10, 0.75, 0.5
@@ -162,7 +160,7 @@ class _Many:
             if not may_recycle or record is None:
                 continue
             if first == 0:
-                if record.iterations > (self.asked["restart"] or _CYCLE):
+                if record.iterations > (self.asked["restart"] or RESTART):
                     first, self.single = record.products, self._recycling()
                 continue
             if record.products > limit * first:

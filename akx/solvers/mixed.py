@@ -34,11 +34,10 @@ from akx.backends.selection import backend_of
 from akx.core.errors import MatrixError
 from akx.core.matrix import Matrix
 from akx.operator.lookup import derived
-from akx.solvers.arguments import check_count, place_of
+from akx.solvers.arguments import RESTART, check_count, place_of
 from akx.solvers.corrections import CalledSolver, OfBiCGStab, OfCG, Solve
 from akx.solvers.equilibration import equilibration
 from akx.solvers.folding import corrected
-from akx.solvers.gmres import RESTART
 from akx.solvers.host_fallback import answer_in_kind
 from akx.solvers.scaling import exponent_of, is_extreme
 from akx.solvers.stats import SolveStats

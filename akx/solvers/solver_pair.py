@@ -14,8 +14,8 @@ import numpy as np
 from akx.backends.selection import backend_of, is_usable
 from akx.core.matrix import Matrix
 from akx.operator.freshness import state_of_plans
+from akx.solvers.arguments import RESTART
 from akx.solvers.forms import form_for
-from akx.solvers.gmres import RESTART
 from akx.solvers.host_fallback import TOO_MUCH
 from akx.solvers.monitor import Watched
 from akx.solvers.pilot import Pilot, Stopwatch

@@ -109,7 +109,7 @@ def write_vector(path: PathLike, x: ArrayLike, *, several: bool = False) -> None
     Values are written with as many digits as it takes to read back the same bits. The file appears whole or not at all.
     """
     vector = np.asarray(x)
-    if vector.ndim != 1 + (several and vector.ndim == 2) or vector.dtype.kind not in "iufc":
+    if vector.ndim not in ((1, 2) if several else (1,)) or vector.dtype.kind not in "iufc":
         raise ArgumentError(
             "x is not a numeric vector", expected="shape (n,)", found=f"shape {vector.shape}, dtype {vector.dtype}"
         )
