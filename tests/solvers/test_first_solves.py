@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from counting import calls_of
 from scipy.sparse.linalg import cg as cg_of_scipy
 
+import akx
 from akx.backends.cpu import backend
 from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
 from akx.core.matrix import Matrix
@@ -45,6 +46,7 @@ def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (background_compile, products):  # all code is compiled
         monkeypatch.setattr(module, "look", lambda *job: None)
     tiers.forget()
+    akx.clear_cache()  # work on vectors that tests before have left
 
 
 @pytest.fixture
