@@ -27,8 +27,6 @@ DOCTOR_SCHEMA = 1
 _TYPES = ("float64", "float32", "complex128", "complex64")
 #: Points of a side of the grid whose plans need all code between them, rows of its dense blocks, and powers.
 _SIDE, _BLOCK, _POWERS = 48, 3, 4
-#: Solvers, whose code is theirs alone.
-_SOLVERS = ("cg", "minres", "gmres", "bicgstab", "ca_cg", "ca_minres", "ca_gmres", "ca_bicgstab")
 #: Seconds in which everything has come.
 _LONG = 24 * 3600.0
 
@@ -91,6 +89,7 @@ def _calibrate() -> None:
 def _warm(*, as_json: bool) -> int:
     """Compile what is not there yet, on all cores. Ctrl-C ends it; what was compiled by then is kept."""
     from akx.backends.selection import BACKENDS, device_of, is_usable
+    from akx.solvers.registry import NAMES
     from akx.solvers.vector_work import compiling_job
     from akx.tuner.online.dry_run import job
     from akx.tuner.warmup.host_code import Warmup, every_plan, job_of
@@ -105,7 +104,7 @@ def _warm(*, as_json: bool) -> int:
                     continue
                 warmup.want_team()
                 warmup.want(job_of(plan) for plan in every_plan(matrix, _POWERS))
-                warmup.want([*map(compiling_job, _SOLVERS), *(job(_POWERS, device) for device in devices)])
+                warmup.want([*map(compiling_job, NAMES), *(job(_POWERS, device) for device in devices)])
                 pieces += warmup.wait(_LONG, partial(report, dtype))
                 warmup.leave_note_of_all()
     seconds = time.perf_counter() - begin
