@@ -71,7 +71,7 @@ def right(A: Any, kind: str) -> Any:
 def _watched(*, replaced: bool) -> Iterator[list[Any]]:
     """Solves within leave what they work on in the list, and replace no residual unless they may."""
     Blocks = ca_cg_solve.Blocks
-    before, drifted, found = Blocks.__init__, Blocks._has_drifted, []
+    before, replace, found = Blocks.__init__, Blocks._replace, []
 
     def begin(self: Any, *arguments: Any, **options: Any) -> None:
         before(self, *arguments, **options)
@@ -79,11 +79,11 @@ def _watched(*, replaced: bool) -> Iterator[list[Any]]:
 
     Blocks.__init__ = begin  # type: ignore[method-assign]
     if not replaced:
-        Blocks._has_drifted = lambda *_: False  # type: ignore[method-assign]
+        Blocks._replace = lambda *_: None  # type: ignore[method-assign]
     try:
         yield found
     finally:
-        Blocks.__init__, Blocks._has_drifted = before, drifted  # type: ignore[method-assign]
+        Blocks.__init__, Blocks._replace = before, replace  # type: ignore[method-assign]
 
 
 def measure(A: Any, b: Any, s: int, basis: str, *, replaced: bool = True, most: int = _MOST) -> Json:

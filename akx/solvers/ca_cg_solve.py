@@ -29,6 +29,8 @@ _LOOK, _WRONG = 8, 4096
 _STRICT = 16.0
 #: Share of <r, r> that r may have along the direction of a step after blocks, or the directions begin anew.
 _ALONG = 1e-2
+#: A residual is replaced where it is off by so many times the rounding errors of b - A x.
+_GAIN = 64
 
 
 class Blocks:
@@ -58,15 +60,18 @@ class Blocks:
         self.plan = plan
         self.shifts = Shifts(kind, real=system.dtype.kind != "c")
         self.eps = eps_of(system.dtype)
-        self.drift, self.care, self.replaced, self.renewed = 0.0, 1.0, 0, 0
+        self.care, self.replaced, self.renewed = 1.0, 0, 0
         self.may_pair, self.pairs = may_pair, PairPace(most)
+        self.drift = self._moved = 0.0  # see _begin_drift
+        self._is_off = False
 
     def iteration(self) -> Iteration:
         """What :func:`akx.solvers.cg.iterate` asks for."""
         return self.steps, self._next, self._settle, self._begin_anew, self._notes
 
     def _begin_anew(self) -> None:
-        self.in_block, self.drift = False, 0.0
+        self.in_block = False
+        self._begin_drift(0.0)
         self._forget(whole=True)
         self.shifts.close()
 
@@ -224,7 +229,9 @@ class Blocks:
         out = W[2 * s :].reshape(s + 1, 1, system.n)
         system.powers(W[2 * s : 2 * s + 1], out, basis, self.plan if s == self.most else None)
         # 2. one reduction
+        renewed = self.renewed
         G, E, e = self._products()
+        is_renewed = self.renewed > renewed
         if self.plain:
             G, E, e = local_recurrences(G, s), None, None
         # 3. the steps in coordinates
@@ -234,6 +241,8 @@ class Blocks:
         stats.s.append(s)
         if found.made == 0:
             self.pace.count(0)
+            if is_renewed:
+                self._replace()
             return self._ordinary(keep=self.s > 1)
         self.plain = False
         # 4. back to vectors
@@ -244,8 +253,10 @@ class Blocks:
         self.shifts.add(found.alphas, found.betas)
         self._account(s, found.norms.tolist(), found.lengths)
         moduli = np.abs(C[[0, -1], s:]) @ np.sqrt(np.abs(G.diagonal().real))
-        if self._has_drifted(*moduli):
+        if self._has_drifted(*moduli) or (is_renewed and not self.is_over):
             self._replace()
+        if is_renewed:
+            self.since = 0  # no second look at them
         system.tell(V[3])
         self.pace.count(found.made if found.made < most else s)
         return self.steps.grown()
@@ -320,7 +331,10 @@ class Blocks:
             G = self.work.gram(W if self.since == 0 else W[s:])
         if self.since:
             return G, None, None
-        wrong = np.abs(G[s - have : s, 2 * s - have : 2 * s] - np.eye(have)).max(initial=0.0)
+        found = G[s - have : s, 2 * s - have : 2 * s]
+        wrong = np.abs(found - np.eye(have)).max(initial=0.0)
+        of_images = found - found.conj().T  # zero, however conjugate P is
+        self.drift, self._moved = self.drift + np.abs(of_images).max(initial=0.0) * self._moved, 0.0
         if self._is_wrong(wrong) and np.isfinite(G).all():
             for j in range(s - have, s):
                 self.system.product(W[j], W[s + j])
@@ -334,22 +348,47 @@ class Blocks:
         """Whether directions whose <p_i, A p_j> are so far from those of a unit matrix need new images."""
         return not by <= _WRONG * self.eps
 
+    def _begin_drift(self, drift: float) -> None:
+        """Let the residual be off b - A x by so much."""
+        self.drift, self._is_off = drift, drift > np.sqrt(self.eps) * self.steps.norm
+        self._moved = 0.0  # moduli of what was added up for r since images were looked at
+
     def _has_drifted(self, of_x: float, of_r: float) -> bool:
-        """Bound how far the residual has drifted from b - A x; whether that has become sqrt(eps) of its norm.
+        """Bound how far the residual has drifted from b - A x; whether that has just become sqrt(eps) of its norm.
 
         Rounding x and r in step 4 changes b - A x - r by eps times the moduli of what is added up, sizes of the rows of
         W being the roots of G's diagonal (van der Vorst and Ye 2000, sec. 3; Carson 2015, sec. 5.2).
         """
-        norm, before = self.steps.norm, self.drift
+        norm, was_off = self.steps.norm, self._is_off
         self.drift += self.eps * float(self.shifts.largest * of_x + of_r)
-        limit = np.sqrt(self.eps) * norm
-        # Once only on the way down: where eps |A| |x| is that much, another replacement would bring no more.
-        return bool(norm > self.system.target and self.drift > limit >= before)
+        self._moved += float(of_r)
+        self._is_off = bool(self.drift > np.sqrt(self.eps) * norm)
+        return norm > self.system.target and self._is_off and not was_off
 
     def _replace(self) -> None:
-        """The true residual instead of the recurrence's, while that still changes nothing else."""
-        r, x = self.V[1], self.V[3]
-        self.steps.norm = norm = self.system.residual(x, r)
-        self.drift = self.eps * (self.shifts.largest * self.work.norm(x) + norm)
-        self.residual[:] = r
+        """The true residual instead of the recurrence's, where that is off by more than rounding errors of A x.
+
+        These are about eps ||D x||, D being A's diagonal: entries of a definite A are at most the geometric means of
+        D's. Where no more is gained than that CG would only take more steps.
+        """
+        system, work, x, r = self.system, self.work, self.V[3], self.V[1]
+        with self.stats.phase("vectors"):
+            known = self.eps * float(np.linalg.norm(system.matrix.diagonal() * work.to_host(x)))
+        if not self.drift > _GAIN * known:
+            return
+        norm = system.residual(x, r)
+        with self.stats.phase("vectors"):
+            between = self.V[0] if self.in_block else self.W[0]  # where nothing is
+            between[:] = r
+            work.add(between, -1.0, self.residual)
+            gap = work.norm(between)
+        if not gap > _GAIN * known:
+            self.drift = gap + known
+            return
         self.since, self.replaced = -1, self.replaced + 1
+        if self.in_block:
+            self.steps.norm = norm
+            self.residual[:] = r
+        else:
+            self.steps.replace(r, norm)
+        self._begin_drift(known)

@@ -27,10 +27,10 @@ def test_the_gap_is_that_of_the_recurrence_and_the_residual_ends_at_it() -> None
     assert 0 < found["gap"] < 1e-9
     assert found["true"] <= 1.01 * found["gap"]
     assert found["passes"] < found["steps"]
-    before = ca_cg_solve.Blocks.__init__, ca_cg_solve.Blocks._has_drifted
+    before = ca_cg_solve.Blocks.__init__, ca_cg_solve.Blocks._replace
     kept = accuracy.measure(A, b, 4, "newton", replaced=False)
     assert not kept["replaced"]
-    assert (ca_cg_solve.Blocks.__init__, ca_cg_solve.Blocks._has_drifted) == before
+    assert (ca_cg_solve.Blocks.__init__, ca_cg_solve.Blocks._replace) == before
 
 
 def test_a_residual_that_is_not_replaced_is_further_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,12 @@ def test_a_residual_that_is_not_replaced_is_further_off(monkeypatch: pytest.Monk
         self.V[3] += 1e-6 * found.lengths[0] * self.W[self.s - 1]
 
     monkeypatch.setattr(ca_cg_solve.Blocks, "_advance", wrong)
-    monkeypatch.setattr(ca_cg_solve.Blocks, "_has_drifted", lambda *_: True)
+
+    def told(self: Any, *_: float) -> bool:
+        self.drift = 1.0
+        return True
+
+    monkeypatch.setattr(ca_cg_solve.Blocks, "_has_drifted", told)
     A = graded()
     b = accuracy.right(A, "random")
     replaced, kept = (accuracy.measure(A, b, 4, "chebyshev", replaced=one) for one in (True, False))

@@ -470,6 +470,43 @@ def test_real_matrices_need_no_more_steps(shared_matrices: Path, name: str, s: i
         assert any("two vectors" in note for note in stats.notes)
 
 
+@pytest.mark.parametrize(("s", "kind"), [("auto", "1"), (8, "1"), (2, "random")])
+def test_a_residual_that_rose_is_replaced_on_its_way_down(
+    shared_matrices: Path, monkeypatch: pytest.MonkeyPatch, s: Any, kind: str
+) -> None:
+    """bcsstk16: r grows to 800 times b first; at s = 2 images of directions go wrong by 4,096 eps there."""
+    A = read_matrix(shared_matrices / "bcsstk16.mtx.gz")
+    b = np.ones(A.shape[0]) if kind == "1" else np.random.default_rng(0).standard_normal(A.shape[0])
+    x, info, stats = ca_cg(A, b, rtol=1e-11, s=s, threads=1, return_stats=True)
+    assert info == 0
+    assert error(A, x, b) <= 1e-11
+    assert any("residual replaced" in note and "drift away" in note for note in stats.notes)
+    monkeypatch.setattr(ca_cg_solve.Blocks, "_replace", lambda _: None)
+    *_, kept = ca_cg(A, b, rtol=1e-11, s=s, threads=1, return_stats=True)
+    assert stats.iterations < 0.9 * kept.iterations
+    assert stats.products < 0.95 * kept.products
+
+
+def test_a_residual_as_good_as_the_true_one_is_not_replaced(
+    shared_matrices: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked at, though; where b - A x itself is known no better it would only take more steps."""
+    A = read_matrix(shared_matrices / "bodyy5.mtx.gz")
+    b = np.ones(A.shape[0])
+    looked: list[float] = []
+    residual = ca_cg_solve.System.residual
+    monkeypatch.setattr(
+        ca_cg_solve.System, "residual", lambda self, x, r: looked.append(residual(self, x, r)) or looked[-1]
+    )
+    x, info, stats = ca_cg(A, b, rtol=1e-10, s=8, threads=1, return_stats=True)
+    assert info == 0
+    assert error(A, x, b) <= 1e-10
+    assert looked
+    assert len(looked) <= 2
+    assert looked[0] > 1e5 * stats.target
+    assert not any("drift away" in note for note in stats.notes)
+
+
 def test_a_residual_whose_square_is_beyond_the_range_is_no_error() -> None:
     A = sp.csr_array(sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(20, 20)))
     for given, b, x0 in ((1e300 * A, 1j * np.ones(20), np.ones(20)), (A, np.ones(20), np.full(20, 1e308))):
