@@ -11,9 +11,13 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import aslinearoperator
 from solvers.systems import fitting, relative, rhs
 
+import akx.solvers.system as system_home
 from akx.core.errors import ArgumentError
 from akx.solvers import SOLVERS, preconditioners, solve
 from akx.solvers.scaling import Units, exponent_of, norm_of, scaled, units_of
+
+#: Nothing that NumPy has to say reaches the user.
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 Solver = Callable[..., Any]
 #: Exponents of A and b: one of them extreme, both to the same side, and to opposite sides.
@@ -51,6 +55,20 @@ def test_solves_it_as_the_ordinary_system(name: str, solver: Solver, dtype: Any,
     assert stats.residuals[0] == pytest.approx(plain.residuals[0] * unit, rel=1e-6)
     assert stats.residuals[-1] == stats.residual
     assert any("A / 2^" in note for note in stats.notes)
+
+
+@pytest.mark.parametrize("n", [120, 12_000])
+@pytest.mark.parametrize("size", [1e200, 1e-200, 5e-324])
+def test_vectors_of_numpy_warn_of_nothing(
+    name: str, solver: Solver, size: float, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system_home, "is_compiled", lambda *_: False)
+    A, b = fitting(name, n, np.float64), np.full(n, size)
+    x, info = solver(A, b, rtol=1e-4)
+    assert np.isfinite(x).all()
+    if size > 1e-300:  # else no x with so few digits is good enough
+        assert info == 0
+        assert np.linalg.norm((b - A @ x) / size) <= 1.01e-4 * n**0.5
 
 
 @pytest.mark.parametrize(("of_A", "of_b"), [(-900, 0), (0, -540), (500, 500)])

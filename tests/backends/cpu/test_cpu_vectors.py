@@ -83,6 +83,15 @@ def test_updates_of_cg(dtype: Any, n: int, make: Callable[[Any], Vectors]) -> No
         near(Z, [other + beta * p, w, r, x, u], dtype, 4)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("n", [100, 10_001, 40_001])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_squares_that_overflow_are_no_warning(dtype: Any, n: int, make: Callable[[Any], Vectors]) -> None:
+    work, large = make(dtype), np.finfo(dtype).max / 4
+    V = np.full((4, n), large, dtype=dtype)
+    assert [work.norm(V[0]), work.dot(V, 0, 1).real, work.descend(V, 0.5)] == [np.inf] * 3
+
+
 def test_what_gave_way_has_no_part_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     work, V = NumpyVectors(float), rows(5, 30, float)
     work.give_way(VectorWork(float, 1))

@@ -2,7 +2,8 @@
 
 It gives way to another one for good, in the middle of a solve too: vectors are NumPy's arrays in both. Inner products
 go through vectors in pieces for which BLAS starts no threads of its own: on a busy machine these wait for one another.
-Updates go through pieces that stay in a cache, with what is made on the way.
+Updates go through pieces that stay in a cache, with what is made on the way. Of squares that overflow ``np.vdot`` says
+nothing, unlike ``dot``: callers look at the norm.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class NumpyVectors(HostVectors):
 
     def norm(self, v: NDArray[Any]) -> float:
         if self._is_real and v.size <= _PIECE:
-            return math.sqrt(v.dot(v))
+            return math.sqrt(np.vdot(v, v))
         return math.sqrt(_dot(v, v).real)
 
     def add(self, x: NDArray[Any], factor: complex, v: NDArray[Any]) -> None:
@@ -79,14 +80,14 @@ class NumpyVectors(HostVectors):
     def dot(self, V: NDArray[Any], i: int, j: int) -> complex:
         v, w = V[i], V[j]
         if self._is_real and v.size <= _PIECE:
-            return float(v.dot(w))
+            return float(np.vdot(v, w))
         return _dot(v, w)
 
     def descend(self, V: NDArray[Any], alpha: complex) -> float:
         r = V[2]
         if self._is_real and r.size <= _PIECE:
             r -= alpha.real * V[1]
-            return float(r.dot(r))
+            return float(np.vdot(r, r))
         self.add(r, -alpha, V[1])
         return _dot(r, r).real
 
@@ -154,8 +155,9 @@ def _dot(v: NDArray[Any], w: NDArray[Any]) -> complex:
     count = -(-n // _PIECE)
     size, left = divmod(n, count)
     whole = n - left
-    each = np.matmul(v[:whole].reshape(count, 1, size), w[:whole].reshape(count, size, 1))
-    return sum(each.reshape(-1).tolist(), float(v[whole:].dot(w[whole:])) if left else 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        each = np.matmul(v[:whole].reshape(count, 1, size), w[:whole].reshape(count, size, 1))
+    return sum(each.reshape(-1).tolist(), float(np.vdot(v[whole:], w[whole:])) if left else 0.0)
 
 
 def _products(V: NDArray[Any], W: NDArray[Any]) -> NDArray[Any]:
