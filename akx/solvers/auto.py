@@ -4,7 +4,8 @@ The family:
 
     Hermitian (real: symmetric), no diagonal entry <= 0     cg, then minres where it is not positive definite after all
     Hermitian otherwise                                     minres, then gmres, as above
-    skew-symmetric                                          gmres
+    real and skew-symmetric but for a multiple of I         minres, then gmres
+    complex and skew-symmetric                              gmres
     any other                                               bicgstab, then gmres
 
 Hermitian is meant up to rounding errors (:mod:`akx.solvers.symmetry`). A method that does not get there hands its x on
@@ -42,7 +43,7 @@ from akx.solvers.rungs import solve_by_factors
 from akx.solvers.solver_pair import Settled, call_solver, shorter
 from akx.solvers.stats import SolveStats
 from akx.solvers.stopping import NO_SOLUTION
-from akx.solvers.symmetry import is_hermitian
+from akx.solvers.symmetry import is_hermitian, skew_shift
 from akx.solvers.system import Answer
 
 __all__ = ["Auto", "answer_by", "check_precision", "families_for", "solve"]
@@ -275,7 +276,13 @@ class Auto(Climb):
     def families(self) -> tuple[list[str], str]:
         """The families to try, best first, and why."""
         families, why = families_for(self.matrix)
-        if "minres" in families and getattr(self.options["M"], "hermitian", True) is False:
+        M = self.options["M"]
+        if M is not None and not _hermitian(self.matrix) and (shift := skew_shift(self.matrix)) is not None:
+            if shift or getattr(M, "hermitian", None) is not True:
+                return ["bicgstab"] * bool(shift) + [
+                    "gmres"
+                ], "the matrix with this M is not known to be skew-symmetric"
+        elif "minres" in families and getattr(M, "hermitian", True) is False:
             return ["bicgstab", "gmres"], "the preconditioner is not Hermitian"
         return families, why
 
@@ -384,6 +391,8 @@ def _families_for(matrix: Matrix) -> tuple[list[str], str]:
         if diagonal.real.min() > 0:
             return ["cg", "minres", "gmres"], "the matrix is Hermitian with a positive diagonal"
         return ["minres", "gmres"], "the matrix is Hermitian, but not positive definite"
+    if (shift := skew_shift(matrix)) is not None:
+        return ["minres", "gmres"], "the matrix is skew-symmetric" + " but for a multiple of I" * bool(shift)
     if not diagonal.any() and matrix.features.value_symmetry == "skew":  # features are dear
-        return ["gmres"], "the matrix is skew-symmetric"
+        return ["gmres"], "the matrix is complex and skew-symmetric"
     return ["bicgstab", "gmres"], "the matrix is not Hermitian"

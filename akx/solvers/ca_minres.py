@@ -146,6 +146,8 @@ class Blocks(Steps):
 
     def __init__(self, system: System, most: int, kind: str, plan: Plan | None, limit: int) -> None:
         super().__init__(system, keep=most + 1, most=max(8, most))
+        if self.alpha is not None:
+            system.stats.notes.append("ordinary steps: the matrix is skew-symmetric, and blocks are for Hermitian ones")
         self.most, self._kind, self._plan, self._limit = most, kind, plan, limit
         self._least = max(2, min(_LEAST, most))
         self._pace = Pace(most, self._least, system.stats)
@@ -186,7 +188,7 @@ class Blocks(Steps):
 
     @property
     def _has_basis(self) -> bool:
-        return self._ritz is not None or len(self._alphas) >= _FIRST * self.most
+        return self.alpha is None and (self._ritz is not None or len(self._alphas) >= _FIRST * self.most)
 
     def _turn(self, alpha: float, beta: float, z: NDArray[Any]) -> str:
         why = super()._turn(alpha, beta, z)

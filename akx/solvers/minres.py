@@ -1,5 +1,7 @@
 """The method of minimal residuals (Paige and Saunders 1975), for A Hermitian, indefinite or singular too.
 
+And for a real A = c I + S with S = -S^T, below.
+
 Lanczos' process with A and M, M Hermitian positive definite, from y_1 = r, z_1 = M r, eta_1^2 = <z_1, y_1>:
 
     1.  u = A z_j,  alpha_j = <z_j, u> / eta_j^2
@@ -29,8 +31,15 @@ No solution. || A r || / || r || after step j - 1 is (a_0^2 + (c_j beta_{j+1})^2
 the least residual there is, a null vector of A, which is looked into (:mod:`akx.solvers.singular`). In practice it
 comes down to sqrt(eps) || A ||; x grows without bound from there on, so x as it was is kept.
 
+Skew-symmetric. i A is Hermitian for A = -A^T, and Lanczos' process with it stays real (Greif, Varah 2009): alpha = 0,
+and T has -beta_j above the diagonal, in steps 2 and 4. For A = c I + S it has c on it (Idema, Vuik 2007), without an M.
+All else is as it was, as A is normal: || A^T r || = || A r ||, and for c = 0 each second step leaves r as it is. alpha
+is known, so that 2 vectors less are read. A of odd order is singular then.
+
 Source: C. C. Paige, M. A. Saunders, Solution of sparse indefinite systems of linear equations, SIAM J. Numer. Anal. 12
-(1975) 617-629.
+(1975) 617-629; C. Greif, J. M. Varah, Iterative solution of skew-symmetric linear systems, SIAM J. Matrix Anal. Appl.
+31 (2009) 584-601; R. Idema, C. Vuik, A minimal residual method for shifted skew-symmetric systems, report 07-09, Delft
+University of Technology 2007.
 """
 
 from __future__ import annotations
@@ -49,6 +58,7 @@ from akx.solvers.many import takes_columns
 from akx.solvers.scaling import eps_of
 from akx.solvers.singular import why_no_solution
 from akx.solvers.stopping import NO_SOLUTION, Best, Doubts
+from akx.solvers.symmetry import skew_shift
 from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["Rotations", "Steps", "minres"]
@@ -82,6 +92,8 @@ def minres(
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b for a Hermitian (real symmetric) A, which may be indefinite or singular.
+
+    Or a real one that is skew-symmetric but for a multiple of the identity: of the identity without `M` alone.
 
     Parameters
     ----------
@@ -127,8 +139,8 @@ def minres(
 class Rotations:
     """Step 4 and the scalars of step 6: T in, one column after another, the triangle and what x moves by out."""
 
-    def __init__(self, phi: float) -> None:
-        self.phi, self.beta = phi, 0.0
+    def __init__(self, phi: float, sign: int = 1) -> None:
+        self.phi, self.beta, self._sign = phi, 0.0, sign  # beta: the entry above the diagonal
         self._c = self._c_before = 1.0
         self._s = self._s_before = 0.0
         self.a = 0.0, 0.0, 0.0
@@ -146,7 +158,7 @@ class Rotations:
     def turn(self, beta: float) -> float:
         """Take the column that was looked at; how far x moves along w. `a` has a_1, a_2, a_3."""
         self._c_before, self._s_before = self._c, self._s
-        self._c, self._s, self.beta = self._a0 / self.a[0], beta / self.a[0], beta
+        self._c, self._s, self.beta = self._a0 / self.a[0], beta / self.a[0], self._sign * beta
         move = self._c * self.phi
         self.phi *= -self._s
         return move
@@ -170,11 +182,16 @@ class Steps:
         As :func:`akx.solvers.cg.iterate` asks for: .., room, r, x.
     size : float
         The norm of A, from below, in that of M.
+    alpha : float or None
+        c where A is c I + S.
     """
 
     def __init__(self, system: System, keep: int = 2, most: int = _TOGETHER) -> None:
         self.system, self.work = system, system.work
         self.is_plain = system.M is None
+        self.alpha = skew_shift(system.matrix)  # of all steps
+        if self.alpha and not self.is_plain:
+            self.alpha = None
         self._keep, self._rows = keep, 2 + keep + most
         self.W = system.rows(self._rows + (0 if self.is_plain else 3))
         self._y = self._rows  # the row of y_j, where it is not z_j
@@ -210,7 +227,7 @@ class Steps:
             W[2][:] = self.system.precondition(W[self._y])
             square = self.work.dot(W, self._y, 2).real
         self._first = self._etas[2] = math.sqrt(max(square, 0.0))
-        self._rotations = Rotations(self._first)
+        self._rotations = Rotations(self._first, 1 if self.alpha is None else -1)
         return "" if square > 0 else _indefinite(square)
 
     def step(self) -> str:
@@ -221,7 +238,7 @@ class Steps:
         i, eta = self._row, float(self._etas[self._row])
         system.product_in(W, i)  # 1. u = A z_j
         begin = time.perf_counter()
-        alpha = work.dot(W, i, i + 1).real / eta**2
+        alpha = work.dot(W, i, i + 1).real / eta**2 if self.alpha is None else self.alpha
         self._take_out(i, alpha)  # 2.
         if self.is_plain:
             square = work.norm(W[i + 1]) ** 2

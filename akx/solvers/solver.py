@@ -35,6 +35,7 @@ from akx.solvers.monitor import Watch, Watched
 from akx.solvers.registry import SOLVERS
 from akx.solvers.solver_pair import Settled, call_solver
 from akx.solvers.stats import SolveStats
+from akx.solvers.symmetry import skew_shift
 from akx.solvers.system import Answer
 
 __all__ = ["Solver"]
@@ -311,7 +312,7 @@ class Solver:
         if name == "chebyshev":
             return make(matrix, threads=threads, db=self._places["db"])
         method = families_for(matrix)[0][0] if self._named == "auto" else self._named
-        symmetric = method.endswith(("cg", "minres"))
+        symmetric = method.endswith(("cg", "minres")) and skew_shift(matrix) is None
         return make(matrix, symmetric=symmetric, threads=threads, backend=self._places["backend"])
 
     def _answer(

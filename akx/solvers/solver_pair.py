@@ -22,6 +22,7 @@ from akx.solvers.pilot import Pilot, Stopwatch
 from akx.solvers.registry import SOLVERS
 from akx.solvers.solver_choice import chosen_steps, keep_pair, known_pair, timing_key
 from akx.solvers.stats import SolveStats
+from akx.solvers.symmetry import skew_shift
 from akx.solvers.vector_work import is_queued, is_rented
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class SolverPair:
         M, n = self.options["M"], self.matrix.n
         if M is not None and family != "gmres" and form_for(f"ca_{family}", M, self.matrix) is None:
             return "as this preconditioner cannot be made part of the matrix"
+        if family == "minres" and skew_shift(self.matrix) is not None:
+            return "as blocks are for Hermitian matrices"
         if self.special["s"] == 1:
             return "as with s = 1 both are the same"
         return f"as with {n} rows there is too little to gain" if n < _SMALL else ""

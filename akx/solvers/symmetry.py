@@ -1,5 +1,7 @@
 """Whether a matrix is Hermitian up to rounding: what conjugate gradients ask for, and all that arithmetic can give.
 
+Or, with a minus sign between the two and a multiple of the identity aside, real and skew-symmetric.
+
     |a_ij - conj(a_ji)| <= 16 eps max(|a_ij|, |a_ji|, sqrt(|a_ii| |a_jj|)),    an entry that is not there being zero.
 
 A product D A D rounds a_ij and a_ji by some eps of their own size; a sum of element matrices, as in B^T K B, by some
@@ -18,12 +20,14 @@ from numpy.typing import NDArray
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded, jit_later
 
-__all__ = ["is_hermitian", "real_diagonal"]
+__all__ = ["is_hermitian", "real_diagonal", "skew_shift"]
 
 #: Units of rounding.
 _SLACK = 16
 #: Entries that are compared at once where nothing is compiled.
 _AT_ONCE = 10_000
+#: In the cache of a matrix, what :func:`skew_shift` has found.
+_SHIFT = "akx.solvers.skew_shift"
 
 
 def real_diagonal(diagonal: NDArray[Any]) -> NDArray[Any]:
@@ -42,13 +46,45 @@ def is_hermitian(matrix: Matrix) -> bool:
         return found
     roots = np.sqrt(np.abs(matrix.diagonal()))
     if not is_loaded():
-        return _is_hermitian_by_scipy(matrix.to_scipy(), roots, tolerance)
+        A = matrix.to_scipy()
+        return _is_near(A, A.T.tocsr().conj(), roots, tolerance)
     return bool(_is_hermitian(matrix.indptr, matrix.indices, matrix.data, roots, tolerance))
 
 
-def _is_hermitian_by_scipy(A: Any, roots: NDArray[Any], tolerance: float) -> bool:
-    """The same, entries that differ first and so many at a time."""
-    other = A.T.tocsr().conj()
+def skew_shift(matrix: Matrix) -> float | None:
+    """c of a real matrix c I + S, S = -S^T up to rounding errors and not zero; None of any other.
+
+    Most are told by their diagonal, or by one pair of entries; else A is transposed, once.
+    """
+    if _SHIFT not in matrix.cache:
+        matrix.cache[_SHIFT] = _skew_shift(matrix)
+    found: float | None = matrix.cache[_SHIFT]
+    return found
+
+
+def _skew_shift(matrix: Matrix) -> float | None:
+    tolerance = _SLACK * float(np.finfo(matrix.dtype).eps)
+    if matrix.dtype.kind == "c" or matrix.is_hermitian_there(tolerance):
+        return None
+    A, diagonal = matrix.to_scipy(), matrix.diagonal()
+    c = float(diagonal[0])
+    if (diagonal != c).any():
+        return None
+    i = int(np.argmax(np.diff(A.indptr) > (c != 0)))  # a row with an entry beside the diagonal's
+    of_row = slice(A.indptr[i], A.indptr[i + 1])
+    beside = np.flatnonzero(A.indices[of_row] != i)[:1]
+    if not beside.size and np.array_equal(A.indices, np.repeat(np.arange(matrix.n), np.diff(A.indptr))):
+        return None  # c I, which is Hermitian
+    if beside.size and A.data[of_row][beside[0]] * np.sign(A[A.indices[of_row][beside[0]], i]) > 0:
+        return None
+    other = -A.T.tocsr()
+    if c:
+        other.setdiag(c)
+    return c if _is_near(A, other, np.sqrt(np.abs(diagonal)), tolerance) else None
+
+
+def _is_near(A: Any, other: Any, roots: NDArray[Any], tolerance: float) -> bool:
+    """Whether A is `other` up to rounding errors; entries that differ first and so many at a time."""
     is_alike = np.array_equal(A.indptr, other.indptr) and np.array_equal(A.indices, other.indices)
     if is_alike:
         places = np.flatnonzero(A.data != other.data)

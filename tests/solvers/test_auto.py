@@ -29,8 +29,8 @@ def indefinite(n: int) -> Any:
 
 
 def skew(n: int) -> Any:
-    """Skew-symmetric."""
-    return sp.csr_array(sp.diags_array([-np.ones(n - 1), np.ones(n - 1)], offsets=[-1, 1]))
+    """Skew-symmetric, and complex, which no method but gmres is for."""
+    return sp.csr_array((1 + 1j) * sp.diags_array([-np.ones(n - 1), np.ones(n - 1)], offsets=[-1, 1]))
 
 
 def _folding(n: int) -> Any:
@@ -123,7 +123,9 @@ def test_the_family_goes_by_the_matrix(fake: _Fake) -> None:
     assert of(D @ (spd(30) * 1.1) @ D) == ["cg", "minres", "gmres"]
     assert of(nonsymmetric(30)) == ["bicgstab", "gmres"]
     assert of(sp.csr_array(spd(30).astype(complex) + 1j * sp.eye_array(30))) == ["bicgstab", "gmres"]  # not Hermitian
-    assert of(sp.diags_array([-1.0, 1.0], offsets=[-1, 1], shape=(9, 9))) == ["gmres"]
+    S = sp.diags_array([-1.0, 1.0], offsets=[-1, 1], shape=(9, 9))
+    assert of(S) == of(S - 2 * sp.eye_array(9)) == ["minres", "gmres"]
+    assert of(skew(9)) == ["gmres"]
 
 
 def of_new_process(monkeypatch: pytest.MonkeyPatch) -> None:

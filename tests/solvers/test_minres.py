@@ -140,6 +140,85 @@ def test_solve_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
         assert stats.products <= minres(A, b, rtol=1e-8, return_stats=True)[2].products + 100
 
 
+# ------------------------------------------------------------------------------------------------- skew-symmetric
+
+
+def chain(n: int, shift: float = 0.0, dtype: Any = float) -> sp.csr_array:
+    """tridiag(-1, shift, 1)."""
+    A = sp.diags_array([-1.0, 1.0], offsets=[-1, 1], shape=(n, n))
+    return sp.csr_array((A + shift * sp.eye_array(n) if shift else A).astype(dtype))
+
+
+def rotation(m: int, seed: int = 0) -> sp.csr_array:
+    """Skew-symmetric with random values on a grid, regular."""
+    values = np.random.default_rng(seed).uniform(0.5, 1.5, m * m)
+    step = sp.kron(sp.eye_array(m, k=1), sp.eye_array(m)) + 3 * sp.kron(sp.eye_array(m), sp.eye_array(m, k=1))
+    upper = sp.csr_array(sp.diags_array(values) @ step)
+    return sp.csr_array(upper - upper.T)
+
+
+@pytest.mark.parametrize("name", ["minres", "ca_minres"])
+@pytest.mark.parametrize("shift", [0.0, 2.0, -2.0])
+@pytest.mark.parametrize("make", [chain, rotation])
+def test_skew_symmetric_but_for_a_multiple_of_the_identity(name: str, make: Any, shift: float) -> None:
+    A = make(200 if make is chain else 12)
+    n = A.shape[0]
+    A, b = sp.csr_array(A + shift * sp.eye_array(n)) if shift else A, rhs(n)
+    x, info, stats = SOLVERS[name](A, b, rtol=1e-9, return_stats=True)
+    assert (info, x.dtype) == (0, np.float64)
+    assert relative(A, x, b) <= 1e-9
+    exact = np.linalg.solve(A.toarray(), b)
+    np.testing.assert_allclose(x, exact, atol=1e-9 * np.linalg.cond(A.toarray()) * np.abs(exact).max())
+    assert (np.diff(stats.residuals[:-1]) <= 0).all()
+    if shift:  # of all methods it has the least residual after each step, as that of full gmres
+        theirs: list[float] = []
+        sla.gmres(A, b, restart=n, rtol=1e-9, maxiter=1, callback=theirs.append, callback_type="pr_norm")
+        assert stats.iterations <= len(theirs) + 3
+    else:
+        other = minres(sp.csr_array(1j * A), 1j * b, rtol=1e-9, return_stats=True)[2]
+        assert stats.iterations <= 1.05 * other.iterations + 2
+
+
+def test_a_preconditioner_of_a_skew_symmetric_one() -> None:
+    scale = sp.diags_array(10.0 ** np.random.default_rng(1).uniform(-2, 2, 400))
+    A, b = sp.csr_array(scale @ rotation(20) @ scale), rhs(400)
+    M = sp.csr_array(sp.diags_array(1 / scale.diagonal() ** 2))
+    said = minres(A, b, rtol=1e-8, maxiter=2000)[1]
+    x, info, stats = minres(A, b, M=M, rtol=1e-8, maxiter=2000, return_stats=True)
+    assert (info, said) == (0, 2000)
+    assert relative(A, x, b) <= 1e-8
+    assert stats.residuals[-1] == pytest.approx(stats.residuals[-2], rel=0.1)
+    x, info, stats = solve(A, b, rtol=1e-8, M=sla.aslinearoperator(M), return_stats=True)  # of which nothing is known
+    assert "not known to be skew-symmetric" in " ".join(stats.notes)
+    assert (info == 0) == (relative(A, x, b) <= 1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("how", [minres, SOLVERS["ca_minres"], solve])
+def test_a_skew_symmetric_one_of_odd_order_is_singular(how: Any, dtype: Any) -> None:
+    A, rtol = chain(201, dtype=dtype), 1e-4 if dtype == np.float32 else 1e-8
+    null = (np.arange(201) % 2 == 0).astype(dtype)
+    assert not (A @ null).any()
+    x, info = how(A, A @ rhs(201, dtype), rtol=rtol)
+    assert info == 0
+    assert relative(A, x, A @ rhs(201, dtype)) <= 1.01 * rtol
+    x, info, stats = how(A, rhs(201, dtype), rtol=rtol, return_stats=True)
+    assert info == NO_SOLUTION
+    assert np.isfinite(x).all()
+    assert stats.products < 1000
+
+
+def test_solve_takes_it_for_skew_symmetric_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto.Auto, "_ladder", lambda self: None)
+    b = rhs(200)
+    for A, most in ((chain(200), 201), (chain(200, 0.3), 130), (1e200 * chain(200), 203), (1e-200 * chain(200), 203)):
+        x, info, stats = solve(A, b, rtol=1e-8, return_stats=True)
+        assert (info, stats.method) == (0, "minres")
+        assert relative(A / abs(A).max(), x * abs(A).max(), b) <= 1.01e-8
+        assert stats.products <= most
+        assert any("the matrix is skew-symmetric" in note for note in stats.notes)
+
+
 @pytest.mark.parametrize("name", ["minres", "ca_minres"])
 @pytest.mark.parametrize("steps", [1, 7, 40])
 def test_x_is_that_of_the_last_step_where_the_steps_run_out(name: str, steps: int) -> None:

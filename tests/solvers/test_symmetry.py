@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from akx.core.matrix import Matrix
 from akx.solvers import symmetry
-from akx.solvers.symmetry import is_hermitian, real_diagonal
+from akx.solvers.symmetry import is_hermitian, real_diagonal, skew_shift
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 
@@ -63,3 +63,27 @@ def test_a_diagonal_is_real_up_to_rounding() -> None:
     assert real_diagonal(d).dtype == d.dtype
     other = d + np.array([0, 1e-10j, 0])
     assert real_diagonal(other) is other
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_skew_symmetric_but_for_a_multiple_of_the_identity(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symmetry, "_AT_ONCE", 5)
+    rng, eps = np.random.default_rng(2), float(np.finfo(dtype).eps)
+    for trial in range(100):
+        n, c = int(rng.integers(3, 12)), (0.0, 0.7, -3.0)[trial % 3]
+        S = np.triu(rng.standard_normal((n, n)) * (rng.random((n, n)) < 0.4), 1)
+        S[0, n - 1] = 1.0  # not zero, and with empty rows
+        A = (S - S.T + c * np.eye(n)).astype(dtype)
+        shift = float(A[0, 0])
+        assert skew_shift(Matrix.from_any(sp.csr_array(A))) == shift
+        assert skew_shift(Matrix.from_any(sp.csr_array(A.astype(complex)))) is None
+        i, j = np.argwhere(np.triu(A, 1))[-1]
+        for units, is_so in ((4, True), (100, False)):
+            other = A.copy()
+            other[i, j] += units * eps * max(abs(A[i, j]), abs(shift))
+            assert (skew_shift(Matrix.from_any(sp.csr_array(other))) == shift) is is_so
+        others = [np.abs(A), A + np.diag(np.r_[1.0, np.zeros(n - 1)]), A + np.eye(n, k=1), c * np.eye(n)]
+        for other in others:
+            assert skew_shift(Matrix.from_any(sp.csr_array(other.astype(dtype)))) is None
+    held = sp.csr_array((np.r_[0.0, 2.0, -2.0], np.r_[0, 2, 1], np.r_[0, 1, 2, 3]), shape=(3, 3))
+    assert skew_shift(Matrix.from_any(held)) == 0.0  # with a stored zero on the diagonal
