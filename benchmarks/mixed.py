@@ -63,6 +63,13 @@ def _wind(m: int) -> sp.csr_array:
     return sp.csr_array(sp.kron(sp.eye_array(m), diffusion + wind) + sp.kron(diffusion + wind / 2, sp.eye_array(m)))
 
 
+def _wind_in_space(m: int) -> sp.csr_array:
+    """The same in a cube of m^3 points."""
+    line, one = sp.diags_array([-1.4, 1.8, -0.4], offsets=[-1, 0, 1], shape=(m, m)), sp.eye_array(m)
+    plane = sp.kron(line, one) + sp.kron(one, line) / 2
+    return sp.csr_array(sp.kron(plane, one) + sp.kron(sp.eye_array(m * m), line) / 3)
+
+
 def _uneven(n: int, jump: float) -> sp.csr_array:
     """Diffusion along a line whose second half conducts so many times better."""
     c = np.where(np.arange(n + 1) < n // 2, 1.0, jump)
@@ -74,6 +81,7 @@ _LARGE: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {
     "7-point 100^3": (("cg", "ca_cg"), lambda: _definite(gallery.stencil((100, 100, 100), 7))),
     "7-point 160^3": (("cg",), lambda: _definite(gallery.stencil((160, 160, 160), 7))),
     "7-point 160^3, skewed": (("bicgstab", "gmres"), lambda: _skewed(_definite(gallery.stencil((160,) * 3, 7)))),
+    "wind 160^3": (("gmres",), lambda: _wind_in_space(160)),
     "27-point 50^3": (("cg", "ca_cg"), lambda: _definite(gallery.stencil((50, 50, 50), 27))),
     "5-point 500^2": (("cg",), lambda: gallery.stencil((500, 500), 5)),
     "shell": (("cg",), lambda: _definite(gallery.GALLERY["shell"]())),
@@ -84,6 +92,7 @@ _LARGE: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {
 _REAL = ("662_bus", "bcsstk16", "bodyy5", "cavity14", "dw8192", "sherman4", "sherman5", "wang4", "epb0", "cage10")
 _SMALL: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {
     **{name: (("cg",) if name in _REAL[:3] else ("bicgstab",), partial(solving.load, name)) for name in _REAL},
+    "bodyy5": (("cg", "gmres"), partial(solving.load, "bodyy5")),
     **{f"line {n}, {j:g}": (("cg",), partial(_uneven, n, j)) for n in (400, 3000) for j in (1, 1e2, 1e4)},
     "5-point 60^2": (("cg", "gmres"), lambda: gallery.stencil((60, 60), 5)),
     "wind 60^2": (("bicgstab", "gmres"), lambda: _wind(60)),

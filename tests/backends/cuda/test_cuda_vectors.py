@@ -136,6 +136,35 @@ def test_gram_and_combinations(place: Place, dtype: Any, m: int, n: int) -> None
         np.testing.assert_array_equal(on_device[2:].get(), W[2:])
 
 
+@pytest.mark.parametrize("n", [4098, 4099])
+def test_single_precision_at_odd_places(place: Place, n: int) -> None:
+    """Two values at a time are read only where all rows begin at even places: no bit of a combination depends on it."""
+    n = place.length(n)
+    work, W, C, x = (
+        place.engine(np.float32, n),
+        rows(9, n, np.float32),
+        rows(3, 9, np.float32, 1),
+        rows(1, n, np.float32, 2),
+    )
+
+    def put(V: NDArray[Any], start: int) -> Any:
+        around = np.full(V.size + 4, np.nan, dtype=V.dtype)
+        around[start : start + V.size] = V.reshape(-1)
+        return memory.to_device(around)[start : start + V.size].reshape(*V.shape)
+
+    found = []
+    for places in ((2, 2, 2), (1, 1, 1), (1, 2, 2), (2, 1, 2), (2, 2, 1)):
+        on_device, out, moved = (
+            put(V, start) for V, start in zip((W, np.full_like(W[:3], np.nan), x), places, strict=True)
+        )
+        near(work.gram(on_device), wide(W) @ wide(W).T, np.float32, n)
+        work.combine(C, on_device, out)
+        work.advance(C[:1], on_device, moved[0])
+        found.append(out.get().tobytes() + moved.get().tobytes())
+    assert found.count(found[0]) == len(found)
+    near(out.get(), C @ wide(W), np.float32, 9)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("k", "s", "n"), [(0, 1, 1), (1, 1, 40), (7, 1, 3001), (30, 1, 999), (1, 6, 31), (12, 8, 4097), (30, 5, 700)]
@@ -497,6 +526,40 @@ def test_rows_queued_ahead(place: Place, dtype: Any, s: int, n: int) -> None:
                 np.testing.assert_array_equal(np.tril(record.R, -1), 0)
             again.append(on_device[: most + 1].get().tobytes())
         assert again[0] == again[1] == again[2]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("s", "first"), [(1, 0.0), (1, 1e-9), (3, 0.0)])
+def test_what_rows_lose_is_measured_by_the_way(place: Place, dtype: Any, s: int, first: float) -> None:
+    """A bound by what single rows have lost, in the Frobenius norm; that of blocks by bounds of it."""
+    place.skip_unless((dtype, s, first) in ((np.float64, 1, 0.0), (np.complex64, 1, 1e-9), (np.float64, 3, 0.0)))
+    n, most = place.length(3000, 71), 24 if place.on_gpu else 16
+    A = sp.csr_array(sp.diags_array([-1.3, 2.4, -0.7], offsets=[-1, 0, 1], shape=(n, n)).astype(dtype))
+    basis = Basis("newton", np.full(s, 0.5), np.linspace(-2.0, -0.5, s), np.zeros(s))
+    eps, bound = float(np.finfo(dtype).eps), first
+    W = np.full((most + s + 1, n), np.nan, dtype=dtype)
+    W[0] = rows(1, n, dtype)[0]
+    W[0] /= np.linalg.norm(W[0])
+    work = place.engine(dtype, n)
+    program, coefficients = place.program(A, s, 1, basis)
+    on_device = held(work, W)
+    queue = work.rows_queue(on_device, 1e30, s)  # no second round
+    queue.begin(first)
+    for last in range(0, most, s):
+        queue.launch(program, coefficients, [(last, s)])
+        record = queue.next()
+        assert record.good
+        k = last + 1
+        kappa = float(np.linalg.norm(np.linalg.inv(record.R / record.norms)))
+        Q = wide(on_device[: k + s].get())
+        off = Q.conj() @ Q.T - np.eye(k + s)
+        assert np.abs(off[:, k:]).max() <= 3 * record.loss
+        if s == 1:
+            off[0, 0] = 0  # the first row is nobody's block
+            bound = np.hypot(first, np.linalg.norm(off[:k, :k]))
+        assert record.loss == pytest.approx(kappa * bound + eps * kappa**2, rel=0.02, abs=10 * eps * kappa)
+        if s > 1:
+            bound = max(bound, record.loss)
 
 
 def test_rows_that_depend_on_one_another_are_refused(place: Place) -> None:

@@ -35,7 +35,7 @@ __all__ = ["RowsQueue", "RowsRecord"]
 _AHEAD, _TOGETHER = 4, 16
 #: Graphs that are kept, more of cycles that take many.
 _GRAPHS = 64
-_STATE = 8
+_STATE = 10
 _LOSS, _ALLOWED, _EPS = 0, 1, 6
 
 
@@ -216,13 +216,14 @@ class RowsQueue:
 
     def _queue(self, k: int, s: int, stream: Stream) -> None:
         work, m = self.work, k + s
-        tiles = work.tiles(m, s)
-        shared = tiles.shared(2 * s * s + s)
+        lag = int(s == 1)
         ring = [self._ring.address, np.uint32(self._ring.slots), np.uint32(self._size)]
         sums = [work.partial, work.counter, self._state, self._F]
-        extent = [np.uint64(work.n), self._W, np.uint32(k), np.uint32(s)]
-        for turn, active in (("first", 2), ("second", 4)):
+        extent = [np.uint64(work.n), self._W, np.uint32(k), np.uint32(s), np.uint32(lag)]
+        for turn, active, columns in (("first", 2, s + lag), ("second", 4, s)):
+            tiles = work.tiles(m, columns)
             kernel = work.kernel(turn, "gram_schmidt", **tiles.macros)
+            shared = tiles.shared(2 * s * s + s)
             kernel.launch(tiles.blocks, tiles.threads, [*extent, *sums, *ring], shared=shared, stream=stream)
             rows, flag = self._W[k : k + s], self._state.view(active, (1,))
             work.queue_mix(s, self._W[:m], self._F, None, rows, stream=stream, active=flag)

@@ -4,15 +4,20 @@
 // products and, in their last block, the small factors; then `mix` replaces V. The second round is for a block that has
 // lost more than is allowed, as a bound says: its products measure the loss, and where that is small nothing is done.
 //
-// state, in double precision:  0 loss of the rows so far   1 allowed   2 whether the first round is done
+// The bound is of what the rows before have lost, in the Frobenius norm of Q Q^H - I. That of single rows is measured by
+// the way, one step later (`lag`; as in Swirydowicz, Langou, Ananthan, Yang, Thomas 2021): the products of the first
+// round are those of the row before too, which is read anyway and has room in the same tiles.
+//
+// state, in double precision:  0 loss of the rows before the last block   1 allowed   2 whether the first round is done
 //                              3 whether the second is looked at   4 whether it is done   5 records so far
-//                              6 rounding of the vectors
+//                              6 rounding of the vectors   7 loss of the last block, as its record has it
+//                              8 rows of it
 //
 // A record:  0 whether the rows are good   1 loss   2 kappa; norms (s); C (k, s) and R (s, s) by rows
 #pragma once
 #include "vectors/vectors.cuh"
 
-enum { LOSS, ALLOWED, FIRST, MEASURE, SECOND, RECORDS, EPS };
+enum { LOSS, ALLOWED, FIRST, MEASURE, SECOND, RECORDS, EPS, LAST, ROWS };
 //: Most that rounding errors may be of the least eigenvalue of what is factorised.
 #define AKX_SAFE 1e-2
 
@@ -27,11 +32,13 @@ __device__ __forceinline__ double square(cdouble a) { return a.re * a.re + a.im 
 
 // In shared memory, for a block of s rows behind k.
 template <class S> struct Factors {
-    S *both;      // (k + s, s): conj(W) V^T
+    S *both;      // (k + s, s), rows of `stride`: conj(W) V^T, and in the column before it, if any, conj(W) W[k - 1]
     S *upper;     // (s, s): R of this round, row by row
     S *inverse;   // (s, s): its inverse
     double *size; // (s): lengths of the rows
-    u32 k, s;
+    u32 k, s, stride;
+
+    __device__ __forceinline__ S &of(u32 i, u32 j) const { return both[i * stride + j]; }
 };
 
 template <class S> __device__ __forceinline__ S one_of() {
@@ -44,14 +51,14 @@ template <class S> __device__ __forceinline__ S one_of() {
 template <class S> __device__ __forceinline__ double factorise(const Factors<S> &f, double eps) {
     const u32 k = f.k, s = f.s;
     __shared__ double kappa;
-    for (u32 j = threadIdx.x; j < s; j += blockDim.x) f.size[j] = sqrt(real_of(f.both[(k + j) * s + j]));
+    for (u32 j = threadIdx.x; j < s; j += blockDim.x) f.size[j] = sqrt(real_of(f.of(k + j, j)));
     __syncthreads();
     // G - C^H C, scaled by the lengths, its upper triangle
     for (u32 e = threadIdx.x; e < s * s; e += blockDim.x) {
         const u32 i = e / s, j = e % s;
-        S sum = f.both[(k + i) * s + j];
+        S sum = f.of(k + i, j);
         for (u32 q = 0; q < k; ++q)
-            sum = minus(sum, times(conjugate(f.both[q * s + i]), f.both[q * s + j]));
+            sum = minus(sum, times(conjugate(f.of(q, i)), f.of(q, j)));
         f.upper[e] = i <= j ? scaled(sum, 1.0 / (f.size[i] * f.size[j])) : zero<S>();
         f.inverse[e] = zero<S>();
     }
@@ -113,7 +120,7 @@ template <class S> __device__ __forceinline__ void factors_of_mix(const Factors<
         if (i >= k) {
             sum = f.inverse[(i - k) * s + q];
         } else {
-            for (u32 a = 0; a <= q; ++a) sum = minus(sum, times(f.both[i * s + a], f.inverse[a * s + q]));
+            for (u32 a = 0; a <= q; ++a) sum = minus(sum, times(f.of(i, a), f.inverse[a * s + q]));
         }
         F[e] = sum;
     }
@@ -123,39 +130,66 @@ __device__ __forceinline__ double *row_record(double *ring, const double *state,
     return ring + u64(state[RECORDS]) % slots * size;
 }
 
-// Products of the block with all rows, `f` with room behind them in shared memory; in the last block alone, true.
+// Products of the block, and of the row before it where `lag` is 1, with all rows; `f` with room behind them in shared
+// memory; in the last block alone, true.
 template <class T, int DOWN, int ACROSS>
-__device__ __forceinline__ bool products_for(u64 n, const T *W, u32 k, u32 s, typename Wide<T>::type *partial,
+__device__ __forceinline__ bool products_for(u64 n, const T *W, u32 k, u32 s, u32 lag, typename Wide<T>::type *partial,
                                              u32 *counter, Factors<typename Wide<T>::type> &f) {
     typedef typename Wide<T>::type S;
     AKX_DYNAMIC_SHARED(raw);
     S *sums = reinterpret_cast<S *>(raw);
-    const Pairs pairs = {k + s, s, false};
+    const Pairs pairs = {k + s, s + lag, false};
     double *half = reinterpret_cast<double *>(raw);
     if (!products<T, DOWN, ACROSS, false>(n, W, pairs, sums, half, partial, counter)) return false;
-    f.both = sums;
-    f.upper = f.both + (k + s) * s;
+    f.both = sums + lag;
+    f.upper = sums + (k + s) * (s + lag);
     f.inverse = f.upper + s * s;
     f.size = reinterpret_cast<double *>(f.inverse + s * s);
-    f.k = k, f.s = s;
+    f.k = k, f.s = s, f.stride = s + lag;
     return true;
 }
 
+// The sum of what threads bring, or the largest, in all of them. Called once in a kernel for each `room`.
+template <class Merge> __device__ __forceinline__ double in_block(double mine, double *room, Merge merge) {
+    for (int offset = 16; offset > 0; offset >>= 1) mine = merge(mine, across(mine, offset));
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
+    __syncthreads();
+    mine = room[0];
+    for (u32 w = 1; w < blockDim.x / 32; ++w) mine = merge(mine, room[w]);
+    return mine;
+}
+
+// The loss of the rows before the block: of the last `rows` of them `own`, by a bound, of those before `others`. That of
+// a single row can be measured.
+template <class S>
+__device__ __forceinline__ double loss_before(const Factors<S> &f, u32 lag, double rows, double own, double others) {
+    __shared__ double room[32];
+    if (lag == 0 || rows != 1.0) return fmax(others, own);
+    double squares = 0.0;
+    for (u32 i = threadIdx.x; i < f.k; i += blockDim.x) {
+        const S value = (f.both - 1)[i * f.stride];
+        squares += i + 1 < f.k ? 2.0 * square(value) : square(minus(value, one_of<S>()));
+    }
+    squares = in_block(squares, room, [](double a, double b) { return a + b; });
+    return sqrt(square(others) + squares);
+}
+
 template <class T, int DOWN, int ACROSS>
-__device__ __forceinline__ void first_round(u64 n, const T *W, u32 k, u32 s,
+__device__ __forceinline__ void first_round(u64 n, const T *W, u32 k, u32 s, u32 lag,
                                             typename Wide<T>::type *partial, u32 *counter, double *state,
                                             typename Wide<T>::type *F, double *ring, u32 slots, u32 size) {
     typedef typename Wide<T>::type S;
     Factors<S> f;
-    if (!products_for<T, DOWN, ACROSS>(n, W, k, s, partial, counter, f)) return;
-    const double eps = state[EPS], before = state[LOSS], kappa = factorise(f, eps);
+    const double eps = state[EPS], own = state[LAST], others = state[LOSS], rows = state[ROWS]; // on their way meanwhile
+    if (!products_for<T, DOWN, ACROSS>(n, W, k, s, lag, partial, counter, f)) return;
+    const double before = loss_before(f, lag, rows, own, others), kappa = factorise(f, eps);
     const bool good = kappa >= 0;
     const double loss = kappa * before + eps * kappa * kappa;
     double *record = row_record(ring, state, slots, size);
     S *C = reinterpret_cast<S *>(record + 3 + s + (3 + s) % 2), *R = C + k * s;
     if (good) factors_of_mix(f, F);
     for (u32 j = threadIdx.x; j < s; j += blockDim.x) record[3 + j] = f.size[j];
-    for (u32 e = threadIdx.x; e < k * s; e += blockDim.x) C[e] = f.both[e];
+    for (u32 e = threadIdx.x; e < k * s; e += blockDim.x) C[e] = f.of(e / s, e % s);
     for (u32 e = threadIdx.x; e < s * s; e += blockDim.x) R[e] = f.upper[e];
     __syncthreads(); // all have read the state
     if (threadIdx.x == 0) {
@@ -164,22 +198,22 @@ __device__ __forceinline__ void first_round(u64 n, const T *W, u32 k, u32 s,
         record[2] = kappa;
         state[FIRST] = good;
         state[SECOND] = 0;
-        state[MEASURE] = good && loss > state[ALLOWED];
-        if (state[MEASURE] == 0) {
-            state[RECORDS] += 1;
-            if (good) state[LOSS] = fmax(before, loss);
-        }
+        state[MEASURE] = good && !(loss <= state[ALLOWED]);
+        if (state[MEASURE] == 0) state[RECORDS] += 1;
+        state[LOSS] = before;
+        state[LAST] = loss;
+        state[ROWS] = s;
     }
 }
 
 template <class T, int DOWN, int ACROSS>
-__device__ __forceinline__ void second_round(u64 n, const T *W, u32 k, u32 s,
+__device__ __forceinline__ void second_round(u64 n, const T *W, u32 k, u32 s, u32,
                                              typename Wide<T>::type *partial, u32 *counter, double *state,
                                              typename Wide<T>::type *F, double *ring, u32 slots, u32 size) {
     typedef typename Wide<T>::type S;
     if (state[MEASURE] == 0) return;
     Factors<S> f;
-    if (!products_for<T, DOWN, ACROSS>(n, W, k, s, partial, counter, f)) return;
+    if (!products_for<T, DOWN, ACROSS>(n, W, k, s, 0, partial, counter, f)) return;
     __shared__ double worst[32];
     double *record = row_record(ring, state, slots, size);
     S *C = reinterpret_cast<S *>(record + 3 + s + (3 + s) % 2), *R = C + k * s;
@@ -187,17 +221,13 @@ __device__ __forceinline__ void second_round(u64 n, const T *W, u32 k, u32 s,
     bool finite = true;
     for (u32 e = threadIdx.x; e < (k + s) * s; e += blockDim.x) {
         const u32 i = e / s, j = e % s;
-        const S value = i == k + j ? minus(f.both[e], one_of<S>()) : f.both[e];
+        const S value = i == k + j ? minus(f.of(i, j), one_of<S>()) : f.of(i, j);
         const double off = sqrt(square(value));
         finite = finite && off <= 1e300;
         loss = fmax(loss, off);
     }
     if (!finite) loss = 1e300;
-    for (int offset = 16; offset > 0; offset >>= 1) loss = fmax(loss, across(loss, offset));
-    if (threadIdx.x % 32 == 0) worst[threadIdx.x / 32] = loss;
-    __syncthreads();
-    loss = 0.0;
-    for (u32 w = 0; w < blockDim.x / 32; ++w) loss = fmax(loss, worst[w]);
+    loss = in_block(loss, worst, [](double a, double b) { return fmax(a, b); });
     const double eps = state[EPS], before = state[LOSS], allowed = state[ALLOWED];
     bool good = true, again = loss > allowed;
     double kappa = 0.0;
@@ -211,7 +241,7 @@ __device__ __forceinline__ void second_round(u64 n, const T *W, u32 k, u32 s,
             for (u32 e = threadIdx.x; e < k * s; e += blockDim.x) { // C += C' R
                 const u32 i = e / s, j = e % s;
                 S sum = C[e];
-                for (u32 q = 0; q <= j; ++q) sum = mad(f.both[i * s + q], R[q * s + j], sum);
+                for (u32 q = 0; q <= j; ++q) sum = mad(f.of(i, q), R[q * s + j], sum);
                 C[e] = sum;
             }
             S *kept = f.both + k * s; // the Gram matrix is no longer needed
@@ -232,6 +262,6 @@ __device__ __forceinline__ void second_round(u64 n, const T *W, u32 k, u32 s,
         record[1] = loss;
         state[SECOND] = good && again;
         state[RECORDS] += 1;
-        if (good) state[LOSS] = fmax(before, loss);
+        state[LAST] = loss;
     }
 }

@@ -167,6 +167,53 @@ template <class S, int DOWN, int ACROSS, bool TRIANGULAR> struct Rounds {
     }
 };
 
+// What is read at once: WIDE values of a row.
+template <class T, int WIDE> struct Together { T at[WIDE]; };
+template <int WIDE, class T> __device__ __forceinline__ Together<T, WIDE> load_together(const T *p) {
+    if constexpr (WIDE == 1) {
+        return {load(p)};
+    } else {
+        const float2 v = __ldg(reinterpret_cast<const float2 *>(p));
+        return {v.x, v.y};
+    }
+}
+// Whether values of four bytes can be read two at a time in all rows of n.
+template <class T> __device__ __forceinline__ bool is_even(u64 n, const T *p) {
+    return (n | reinterpret_cast<u64>(p) / sizeof(T)) % 2 == 0;
+}
+
+// The tiles of a round get the columns that are this warp's.
+template <class Plan, int WIDE, int TURNS, int DOWN, bool TRIANGULAR, int FROM, int TO, class T, int GROUPS, class S,
+          int TILES>
+__device__ __forceinline__ void add_columns(u64 n, const T *const (&from)[GROUPS], Tile<S> (&tile)[TILES]) {
+    const u32 q = threadIdx.x % 4, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    constexpr int COLUMNS = 4 * WIDE;
+    const u64 step = u64(gridDim.x) * warps * (COLUMNS * TURNS);
+    for (u64 t = (u64(blockIdx.x) * warps + warp) * (COLUMNS * TURNS); t < n; t += step) {
+        Together<T, WIDE> x[GROUPS][TURNS];
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g)
+#pragma unroll
+            for (int u = 0; u < TURNS; ++u) {
+                const u64 column = t + COLUMNS * u + WIDE * q;
+                if (column < n)
+                    x[g][u] = load_together<WIDE>(from[g] + column);
+                else
+#pragma unroll
+                    for (int w = 0; w < WIDE; ++w) x[g][u].at[w] = zero<T>();
+            }
+#pragma unroll
+        for (int u = 0; u < TURNS; ++u)
+#pragma unroll
+            for (int w = 0; w < WIDE; ++w)
+#pragma unroll
+                for (int j = FROM; j < TO; ++j)
+#pragma unroll
+                    for (int i = 0; i < (TRIANGULAR ? j + 1 : DOWN); ++i)
+                        tile[Plan::before(j) - Plan::before(FROM) + i].gather(x[i][u].at[w], x[j][u].at[w]);
+    }
+}
+
 // One round, for the columns that are this warp's; the sums of the block are in its first warp, which puts them where
 // they belong. `room` (shared memory): 32 x WORDS x tiles numbers for half of the warps, rounded up.
 template <class T, int DOWN, int ACROSS, bool TRIANGULAR, int FROM>
@@ -183,26 +230,16 @@ __device__ __forceinline__ void rounds_from(u64 n, const T *W, Pairs pairs, doub
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g) {
         const u32 p = min(u32(8 * g) + r, m - 1); // rows beyond the last are the last one again
-        from[g] = W + u64(p < s ? m - s + p : p - s) * n + q;
+        from[g] = W + u64(p < s ? m - s + p : p - s) * n;
     }
     Tile<S> tile[TILES];
 #pragma unroll
     for (int i = 0; i < TILES; ++i) tile[i].clear();
-    const u64 step = u64(gridDim.x) * warps * (4 * TURNS);
-    for (u64 t = (u64(blockIdx.x) * warps + warp) * (4 * TURNS); t < n; t += step) {
-        T x[GROUPS][TURNS];
-#pragma unroll
-        for (int g = 0; g < GROUPS; ++g)
-#pragma unroll
-            for (int u = 0; u < TURNS; ++u) x[g][u] = t + 4 * u + q < n ? load(from[g] + t + 4 * u) : zero<T>();
-#pragma unroll
-        for (int u = 0; u < TURNS; ++u)
-#pragma unroll
-            for (int j = FROM; j < TO; ++j)
-#pragma unroll
-                for (int i = 0; i < (TRIANGULAR ? j + 1 : DOWN); ++i)
-                    tile[Plan::before(j) - Plan::before(FROM) + i].gather(x[i][u], x[j][u]);
-    }
+    const bool in_pairs = sizeof(T) == 4 && is_even(n, W);
+    if (in_pairs)
+        add_columns<Plan, sizeof(T) == 4 ? 2 : 1, TURNS, DOWN, TRIANGULAR, FROM, TO>(n, from, tile);
+    else
+        add_columns<Plan, 1, TURNS, DOWN, TRIANGULAR, FROM, TO>(n, from, tile);
     for (u32 left = warps; left > 1;) { // the upper half to the lower one
         const u32 half = (left + 1) / 2;
         if (warp >= half && warp < left)
@@ -293,6 +330,60 @@ __device__ __forceinline__ void all_products(u64 n, const T *W, Pairs pairs, typ
 
 // ------------------------------------------------------------------------------------------------------------ mix
 
+template <int WIDE, class T> __device__ __forceinline__ Together<T, WIDE> read_together(const T *p) {
+    if constexpr (WIDE == 1) {
+        return {*p};
+    } else {
+        const float2 v = *reinterpret_cast<const float2 *>(p);
+        return {v.x, v.y};
+    }
+}
+template <int WIDE, class T> __device__ __forceinline__ void write_together(T *p, Together<T, WIDE> v) {
+    if constexpr (WIDE == 1)
+        *p = v.at[0];
+    else
+        *reinterpret_cast<float2 *>(p) = make_float2(v.at[0], v.at[1]);
+}
+
+template <int WIDE, class T, int Q>
+__device__ __forceinline__ void mix_columns(u64 n, const T *W, u32 m, const T *factor, T *x, T *y, u32 added) {
+    for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < n / WIDE; i += u64(gridDim.x) * blockDim.x) {
+        const u64 t = WIDE * i;
+        Together<T, WIDE> sum[Q];
+#pragma unroll
+        for (int q = 0; q < Q; ++q)
+#pragma unroll
+            for (int w = 0; w < WIDE; ++w) sum[q].at[w] = zero<T>();
+#pragma unroll 8
+        for (u32 j = 0; j < m; ++j) {
+            const Together<T, WIDE> own = read_together<WIDE>(W + u64(j) * n + t);
+#pragma unroll
+            for (int q = 0; q < Q; ++q)
+#pragma unroll
+                for (int w = 0; w < WIDE; ++w) sum[q].at[w] = mad(factor[j * Q + q], own.at[w], sum[q].at[w]);
+        }
+        int q0 = 0;
+        if (x != nullptr) {
+            Together<T, WIDE> moved = read_together<WIDE>(x + t);
+#pragma unroll
+            for (int w = 0; w < WIDE; ++w) moved.at[w] = add(moved.at[w], sum[0].at[w]);
+            write_together<WIDE>(x + t, moved);
+            q0 = 1;
+        }
+#pragma unroll
+        for (int q = 0; q < Q; ++q)
+            if (q >= q0) {
+                T *to = y + u64(q - q0) * n + t;
+                if (added) {
+                    const Together<T, WIDE> before = read_together<WIDE>(to);
+#pragma unroll
+                    for (int w = 0; w < WIDE; ++w) sum[q].at[w] = add(before.at[w], sum[q].at[w]);
+                }
+                write_together<WIDE>(to, sum[q]);
+            }
+    }
+}
+
 // With F (Q, m): x += F_0 W where x is given, and the next rows of y become the next F_q W, or `added` has them added.
 // Nothing is done where `active` is given and zero. Shared memory: Q values for m rows rounded up to 8, since factors
 // of rows beyond the last are read ahead, though not used.
@@ -309,28 +400,10 @@ __device__ __forceinline__ void mix(u64 n, const T *W, u32 m, const typename Wid
             factor[e] = zero<T>();
     }
     __syncthreads();
-    for (u64 t = u64(blockIdx.x) * blockDim.x + threadIdx.x; t < n; t += u64(gridDim.x) * blockDim.x) {
-        T sum[Q];
-#pragma unroll
-        for (int q = 0; q < Q; ++q) sum[q] = zero<T>();
-#pragma unroll 8
-        for (u32 j = 0; j < m; ++j) {
-            const T w = W[u64(j) * n + t];
-#pragma unroll
-            for (int q = 0; q < Q; ++q) sum[q] = mad(factor[j * Q + q], w, sum[q]);
-        }
-        int q0 = 0;
-        if (x != nullptr) {
-            x[t] = add(x[t], sum[0]);
-            q0 = 1;
-        }
-#pragma unroll
-        for (int q = 0; q < Q; ++q)
-            if (q >= q0) {
-                T *to = y + u64(q - q0) * n + t;
-                *to = added ? add(*to, sum[q]) : sum[q];
-            }
-    }
+    if (sizeof(T) == 4 && Q <= 4 && is_even(n, W) && is_even(n, x) && is_even(n, y))
+        mix_columns<sizeof(T) == 4 ? 2 : 1, T, Q>(n, W, m, factor, x, y, added);
+    else
+        mix_columns<1, T, Q>(n, W, m, factor, x, y, added);
 }
 
 // ------------------------------------------------------------------------------------------- single vectors, for CG
