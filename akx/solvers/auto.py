@@ -279,9 +279,8 @@ class Auto(Climb):
         M = self.options["M"]
         if M is not None and not _hermitian(self.matrix) and (shift := skew_shift(self.matrix)) is not None:
             if shift or getattr(M, "hermitian", None) is not True:
-                return ["bicgstab"] * bool(shift) + [
-                    "gmres"
-                ], "the matrix with this M is not known to be skew-symmetric"
+                why = "the matrix with this M is not known to be skew-symmetric"
+                return ["bicgstab", "gmres"] if shift else ["gmres"], why
         elif "minres" in families and getattr(M, "hermitian", True) is False:
             return ["bicgstab", "gmres"], "the preconditioner is not Hermitian"
         return families, why

@@ -60,15 +60,15 @@ class Corrections:
         self.left, self.cycles = system.n // _SHARE, 0  # steps that it may take, and cycles that it took
         self.x, self.norm, self.unit = system.x, math.inf, 1.0
 
-    def correct(self, x: Rows, r: Rows, norm: float, left: int | None) -> tuple[Rows, int, SolveStats]:
+    def correct(self, x: Rows, r: Rows, norm: float, left: int) -> tuple[Rows, int, SolveStats]:
         """See :func:`akx.solvers.folding.corrected`."""
         self.x, self.norm = x, norm
         if not math.isfinite(norm):
             return x, 1, SolveStats(method=self.method, reason="the residual is not finite")
-        left = self.left if left is None else min(self.left, left * self.cycle)
+        left = min(self.left, left * self.cycle)
         d, info, stats = self._solve(r, norm, left)
         if info > 0 and stats.iterations >= self.left:
-            stats.reason = f"not done in the {self.system.n // _SHARE} steps that it may take"
+            info, stats.reason = -1, f"not done in the {self.system.n // _SHARE} steps that it may take"
         self.left -= stats.iterations
         self.cycles += -(-stats.iterations // self.cycle)
         more = self.system.rows(1)[0]
@@ -151,14 +151,13 @@ class OfRecurrence(Corrections):
         while not why and self.known() > goal:
             within.ended(self.settle)
             if stats.iterations >= done:
-                why = "the steps ran out"
-            else:
-                why = self.step()
+                break
+            why = self.step()
         self.settle()
         x = self.taken_x()
         leg = SolveStats(
             method=self.method,
-            reason=why or "converged",
+            reason=why or ("converged" if self.known() <= goal else "the steps ran out"),
             iterations=stats.iterations - before.iterations,
             residuals=[self.unit * one for one in stats.residuals[first:]],
             products=stats.products - before.products,
@@ -167,7 +166,7 @@ class OfRecurrence(Corrections):
         )
         d = self.system.work.taken(x, math.ldexp(self.unit, within.units.solution))
         x[:] = 0
-        return d, int(bool(why)), leg
+        return d, -1 if why else int(self.known() > goal), leg
 
     def begin(self, most: int) -> str:
         """Begin at the right-hand side of `within`; why that cannot be, or nothing."""

@@ -25,7 +25,7 @@ from akx.core.matrix import Matrix
 from akx.operator.lookup import derived
 from akx.solvers.arguments import RESTART, check_device_backend, is_ours
 from akx.solvers.host_fallback import answer_in_kind, of_host
-from akx.solvers.monitor import Watched
+from akx.solvers.monitor import ENDED, Watched
 from akx.solvers.scaling import norm_of
 from akx.solvers.singular import BOUND, why_no_solution
 from akx.solvers.stats import SolveStats
@@ -38,6 +38,8 @@ __all__ = ["corrected", "part_of", "solve_folded", "translated"]
 _ROUNDS = 6
 #: Where the norms differ, the goal is this part of what their ratio makes it.
 _SAFETY = 0.7
+#: A correction that leaves more than this part of the residual is the last.
+_GAIN = 0.5
 
 
 def part_of(M: Any, matrix: Matrix) -> Matrix:
@@ -114,7 +116,7 @@ def solve_folded(
 
 def corrected(
     system: System,
-    correct: Callable[[Rows, Rows, float, int | None], tuple[Rows, int, SolveStats]],
+    correct: Callable[[Rows, Rows, float, int], tuple[Rows, int, SolveStats]],
     maxiter: int | None,
     *,
     rounds: int = _ROUNDS,
@@ -124,33 +126,37 @@ def corrected(
     """x by corrections, with the record, info and reason; the record of the system has the norm of its residual.
 
     ``correct(x, r, norm, left)`` gives a new x, with info and record: from x, whose residual r has that norm, by `left`
-    steps at most, or cycles of `cycle` steps. It ends where the target is met, a correction says that it failed or
-    leaves more than half of the residual, and after so many `rounds`. `of` says whose residual it is.
+    steps at most, or cycles of `cycle` steps. It ends where the target is met, a correction breaks down, is ended by a
+    watch or leaves more than half of the residual, where the steps have run out, and after so many `rounds`. One that
+    says that it could do no more, but takes off half of the residual, is followed by another. `of` says whose residual
+    it is.
     """
     x, target, r = system.x, system.target, system.rows(1)[0]
     norm = system.residual(x, r)
     total: SolveStats | None = None
     info, reason = 0, "the first guess is good enough"
+    left = 10 * system.n if maxiter is None else maxiter
     for _ in range(rounds):
         if norm <= target:
             break
         kept, before = x, norm
-        x, info, stats = correct(x, r, norm, maxiter)
+        x, info, stats = correct(x, r, norm, left)
         norm = system.residual(x, r)
         if info < 0 and not norm <= before:
             x, norm = kept, before
-        done, reason = stats.iterations, stats.reason
+        reason, left = stats.reason, left - -(-stats.iterations // cycle)
         total = stats.after(total, first=0)
-        if info != 0:
+        if norm <= target:
+            info, reason = 0, "converged" if info else reason
+        elif info < 0 or reason == ENDED:
             break
-        if not norm <= 0.5 * before:
-            info, reason = max(1, total.iterations), f"the residual {of}goes down no further"
+        elif not norm <= _GAIN * before:
+            reason = reason if info else f"the residual {of}goes down no further"
+            info = info or max(1, total.iterations)
             break
-        if maxiter is not None:
-            maxiter -= -(-done // cycle)
-            if maxiter < 1 and norm > target:
-                info, reason = total.iterations, "iterations ran out"
-                break
+        elif left < 1:
+            info, reason = total.iterations, "iterations ran out"
+            break
     system.stats.residual = norm
     return x, total, info, reason
 
@@ -162,11 +168,11 @@ def _by_folded(
     callback: Callable[[Any], object] | None,
     like: Any,
     options: dict[str, Any],
-) -> Callable[[Rows, Rows, float, int | None], tuple[Rows, int, SolveStats]]:
+) -> Callable[[Rows, Rows, float, int], tuple[Rows, int, SolveStats]]:
     """Corrections by a solver of the folded system, for :func:`corrected`."""
     folded = None
 
-    def correct(x: Rows, r: Rows, norm: float, left: int | None) -> tuple[Rows, int, SolveStats]:
+    def correct(x: Rows, r: Rows, norm: float, left: int) -> tuple[Rows, int, SolveStats]:
         nonlocal folded
         is_first, folded = folded is None, part_of(M, system.matrix) if folded is None else folded
         right = np.ascontiguousarray(M.rhs(r))
@@ -174,8 +180,8 @@ def _by_folded(
         ratio = M.residual_scale if is_first else size / norm
         goal = system.target if M.keeps_residual else _SAFETY * system.target * ratio
         say = translated(callback, M.solution, x.copy(), size / (system.norm_b or 1.0), like)
-        limit = {} if left is None else {"maxiter": left}
-        y, info, stats = solver(folded, right, rtol=0.0, atol=goal, callback=say, return_stats=True, **limit, **options)
+        given = {"rtol": 0.0, "atol": goal, "maxiter": left, "callback": say}
+        y, info, stats = solver(folded, right, return_stats=True, **given, **options)
         if not is_first:
             stats.notes.append("called again, as the residual of the unscaled system was above the target")
         return np.ascontiguousarray(x + M.solution(y), dtype=system.dtype), info, stats

@@ -230,10 +230,14 @@ class _Space(Arnoldi):
         system, size, j, most = self.system, self.size, qr.size, min(self.most, self.system.n - 1)
         if j == 0 or most < 1:
             return
+        first = size + j + 1  # of the rows that are not in use
         with system.stats.phase("orthogonalize"), np.errstate(all="ignore"):
-            # with all rows; what is found for those that are not in use means nothing
-            inner = self.ortho.work.products(len(self.W) - size, size) if size else np.zeros((len(self.W), 0))
-            lengths = np.sqrt(np.maximum(np.real(np.diagonal(inner[len(self.W) - size :])), 0.0))
+            if first + 2 * size <= len(self.W):
+                self.W[first : first + size] = self._tail
+            else:  # a few rows lie between V and U; what is found for these means nothing
+                first = len(self.W) - size
+            inner = self.ortho.work.products(first, size) if size else np.zeros((first, 0))
+            lengths = np.sqrt(np.maximum(np.real(np.diagonal(inner[first:])), 0.0))
         if not (np.isfinite(lengths).all() and (lengths > 0).all()):
             return
         with system.stats.phase("small"):

@@ -14,7 +14,8 @@ from solvers.systems import nonsymmetric, relative, rhs, spd
 
 from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.solvers import Solver, gmres
-from akx.solvers.gcro_dr import Recycled, gcro_dr
+from akx.solvers.gcro_dr import Recycled, _Space, gcro_dr
+from akx.solvers.system import make_system
 
 
 def convection(n: int = 30, wind: float = 20.0) -> sp.csr_array:
@@ -265,3 +266,26 @@ def test_images_in_units_of_their_own_are_not_taken_for_the_callers() -> None:
     ((U, C, _),) = solver._recycled.kept.values()
     images = (U / A.diagonal()) @ A.T
     assert np.linalg.norm(images - C) < 1e-9 * np.linalg.norm(C)
+
+
+@pytest.mark.parametrize(("steps", "most"), [(3, 4 + 3 + 1), (24, 4 + 24 + 1), (28, 30 + 1 + 4), (30, 30 + 1 + 4)])
+def test_no_inner_products_with_rows_that_are_not_in_use(
+    steps: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cycle of so many steps, of 30, with 4 vectors; but for fewer than these between V and U."""
+    A, seen = convection(), list[int]()
+    space = _Space(make_system("gmres", A, rhs(900)), 4, 30)
+    space.W[:] = np.nan
+    space.take(np.eye(4, 900), None)
+    space.row[:] = rhs(900)
+    qr = space.problem(1.0)
+    for j in range(steps):
+        h, length = space.step(j, 30)
+        qr.append(np.append(h, length))
+    products = space.ortho.work.products
+    monkeypatch.setattr(space.ortho.work, "products", lambda k, s: (seen.append(k), products(k, s))[1])
+    space.renew(qr)
+    assert seen[:1] == [most]
+    U, C = space.kept()
+    np.testing.assert_allclose(A @ U.T, C.T, atol=1e-10)
+    np.testing.assert_allclose(C @ C.T, np.eye(4), atol=1e-12)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, bicgstab, cg, gmres
-from solvers.systems import rhs, spd
+from solvers.systems import relative, rhs, spd
 
 import akx
 from akx.backends.cuda.device.facts import cuda_missing
@@ -27,8 +27,11 @@ from akx.core.errors import (
     MissingDependencyError,
 )  # fmt: skip
 from akx.solvers import SOLVERS
+from akx.solvers.folding import corrected
+from akx.solvers.monitor import ENDED
 from akx.solvers.preconditioners import chebyshev, jacobi, product, solve_folded, spai
 from akx.solvers.stats import SolveStats
+from akx.solvers.system import make_system
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 
@@ -604,3 +607,32 @@ def test_a_limit_of_cycles_is_one_of_all_calls_of_a_folded_solve() -> None:
     _, info, stats = solve_folded(gmres, A, np.ones(60), M=jacobi(A), **options)  # type: ignore[arg-type,misc]
     assert left == [3, 2, 1]
     assert (info, stats.reason) == (15, "iterations ran out")
+
+
+@pytest.mark.parametrize(
+    ("leaves", "said", "reason", "rounds"),
+    [(0.2, 7, "stagnation", 3), (0.2, 0, "converged", 3), (0.6, 7, "stagnation", 1), (0.6, 0, "converged", 1),
+     (0.2, -1, "breakdown", 1), (0.2, 7, ENDED, 1)],
+)  # fmt: skip
+def test_corrections_go_on_while_they_gain(leaves: float, said: int, reason: str, rounds: int) -> None:
+    A, b = spd(50), rhs(50)
+    exact, calls = np.linalg.solve(A.toarray(), b), []
+
+    def correct(x: Any, r: Any, norm: float, left: int) -> Any:
+        calls.append((norm, left))
+        return exact + leaves * (x - exact), said, SolveStats(method="cg", iterations=10, reason=reason)
+
+    system = make_system("cg", A, b, rtol=0.01)
+    x, stats, info, why = corrected(system, correct, None)
+    assert [left for _, left in calls] == [500, 490, 480][:rounds]
+    assert stats is not None
+    assert stats.iterations == 10 * rounds
+    assert relative(A, x, b) == pytest.approx(leaves**rounds)
+    if rounds > 1:
+        assert (info, why) == (0, "converged")
+    else:
+        assert info == (said or 10)
+        assert why == (reason if said else "the residual goes down no further")
+    calls.clear()
+    corrected(make_system("cg", A, b, rtol=1e-9), correct, 20)
+    assert len(calls) == min(rounds, 2)  # of ten steps each
