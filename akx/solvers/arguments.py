@@ -284,7 +284,7 @@ def by_foreign(make: Callable[[Any], Any], v: NDArray[Any], dtype: np.dtype[Any]
 
 
 def real_if_told(found: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """What M has made, (n,); an error where it is complex and M was said to be real, as `dtype` shows."""
+    """What M has made, (n,), of that type; an error where it is complex and M was said to be real."""
     made = np.asarray(found).reshape(-1)
     if made.dtype.kind == "c" and dtype.kind != "c":
         raise ArgumentTypeError(
@@ -293,4 +293,7 @@ def real_if_told(found: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
             found=str(made.dtype),
             hint="give the LinearOperator its type, as dtype=complex",
         )
+    if made.dtype != dtype:
+        with np.errstate(over="ignore"):
+            made = made.astype(dtype)
     return made

@@ -22,6 +22,9 @@ __all__ = ["NumpyBlocks", "NumpyVectors"]
 
 #: Entries of a piece of one vector, in inner products and in updates, and multiplications of a piece of several.
 _PIECE, _PASS, _WORK = 10_000, 32768, 200_000
+#: For what ``matmul`` would warn of.
+_quietly = np.errstate(over="ignore", invalid="ignore")
+_matmul = _quietly(np.matmul)
 
 
 class NumpyVectors(HostVectors):
@@ -63,6 +66,7 @@ class NumpyVectors(HostVectors):
         found = _products(W[first:], W)
         return found if first else (found + found.conj().T) / 2
 
+    @_quietly
     def combine(self, C: NDArray[Any], W: NDArray[Any], out: NDArray[Any], *, add: bool = False) -> NDArray[Any]:
         C = C.astype(self.dtype, copy=False)
         for piece in _pieces(W.shape[1], _WORK // max(1, C.size)):
@@ -70,6 +74,7 @@ class NumpyVectors(HostVectors):
             out[:, piece] = out[:, piece] + made if add else made
         return out
 
+    @_quietly
     def advance(self, C: NDArray[Any], W: NDArray[Any], x: NDArray[Any]) -> None:
         C = C.astype(self.dtype, copy=False)
         for piece in _pieces(x.size, _WORK // max(1, C.size)):
@@ -117,6 +122,7 @@ class NumpyBlocks:
         """conj(W[:k+s]) W[k:k+s]^T, (k+s, s), in float64 or complex128."""
         return _products(self.W[: k + s], self.W[k : k + s])
 
+    @_quietly
     def replace(self, k: int, s: int, F: NDArray[Any], *, check: bool = False) -> NDArray[Any]:
         """Rows k .. k+s-1 become F^T W[:k+s], F (k+s, s); with `check`, the products of the new ones."""
         upper = F.T.astype(self.W.dtype, copy=False)
@@ -124,6 +130,7 @@ class NumpyBlocks:
             self.W[k : k + s, piece] = upper @ self.W[: k + s, piece]
         return self.products(k, s) if check else np.zeros((k + s, s))
 
+    @_quietly
     def add(self, y: NDArray[Any], x: NDArray[Any]) -> None:
         """x (n,) += sum_j y[j] W[j], y (j,)."""
         y = y.astype(self.W.dtype, copy=False)
@@ -155,11 +162,11 @@ def _dot(v: NDArray[Any], w: NDArray[Any]) -> complex:
     count = -(-n // _PIECE)
     size, left = divmod(n, count)
     whole = n - left
-    with np.errstate(over="ignore", invalid="ignore"):
-        each = np.matmul(v[:whole].reshape(count, 1, size), w[:whole].reshape(count, size, 1))
+    each = _matmul(v[:whole].reshape(count, 1, size), w[:whole].reshape(count, size, 1))
     return sum(each.reshape(-1).tolist(), float(np.vdot(v[whole:], w[whole:])) if left else 0.0)
 
 
+@_quietly
 def _products(V: NDArray[Any], W: NDArray[Any]) -> NDArray[Any]:
     """conj(V) W^T in float64 or complex128."""
     total = np.zeros((len(V), len(W)), dtype=np.result_type(V.dtype, np.float64))
