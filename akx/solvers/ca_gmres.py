@@ -172,10 +172,21 @@ class _Steps:
             self._ritz = qr.ritz()
             return
         self._ritz = arnoldi.ritz(qr)
-        if is_first and self.most > 1 and not arnoldi.is_linear(qr.size):
+        if not is_first or self.most == 1:
+            return
+        # A block of s has a condition of about (|| h || / h_{k+1,k})^s: by the later columns h of H.
+        H = qr.matrix()[:, qr.size // 2 :]
+        with np.errstate(all="ignore"):
+            growth = np.log(np.linalg.norm(H, axis=0) / np.abs(np.diagonal(H, -1 - qr.size // 2))).mean()
+        safe, why = int(np.log(self._limit) / max(0.01, growth)), ""
+        if safe < 2:
+            why = "blocks would be too ill-conditioned, A M being near to a multiple of I on most vectors"
+        elif not arnoldi.is_linear(qr.size):
+            why = "M is not linear, or changes"
+        self.s = min(self.most, safe)
+        if why:
             self.most = self.s = 1
-            why = "M is not linear, or changes: ordinary steps of flexible GMRES"
-            self.system.stats.notes.append(f"step {self.cycles.iterations}: {why}")
+            self.system.stats.notes.append(f"step {self.cycles.iterations}: {why}: ordinary steps of flexible GMRES")
 
     def adapt(self) -> None:
         """Before a cycle: an ordinary one where the last one, of blocks, fell short of its estimate."""
@@ -194,6 +205,8 @@ class _Steps:
     def go(self, qr: HessenbergQR) -> bool:
         """One step of s, or an ordinary one; False where the cycle must end."""
         if self._ordinary or self.most == 1 or (self._ritz is None and qr.size < self._warm):
+            return self._one(qr)
+        if self._expected(qr) == 1:
             return self._one(qr)
         if self._ritz is None:
             self._find_ritz(qr)
@@ -227,9 +240,9 @@ class _Steps:
         # 1. V = [q_k, p_1(A) q_k, .., p_s(A) q_k], in the rows where the orthonormal ones will be;
         # 2. [v_1, .., v_s] against all rows and each other
         stop = self.cycles.restart
-        wanted = min(s, stop - k)
+        wanted = min(s, stop - k, self._expected(qr))
         block = self.arnoldi.block(k, wanted, basis, self.plan if s == self.most else None, stop)
-        stats.s.append(s)
+        stats.s.append(wanted if self._between else s)
         self._in_blocks = True
         # 3. columns of H, as many as are safe; 4. their residuals
         with stats.phase("small"):
@@ -241,6 +254,14 @@ class _Steps:
                     columns = new_columns(qr.stored, block.C, block.R, self._matrices[s], usable)
                 self.cycles.count(*qr.extend(columns, self.cycles.aim, self.cycles.steps_left).tolist())
         return usable > 0
+
+    def _expected(self, qr: HessenbergQR) -> int:
+        """Steps to the aim at the rate of the last ones; with M between products each one more costs as much."""
+        few = min(self.most, qr.size)
+        now, before = qr.residual, self.system.stats.residuals[-1 - few]
+        if not (self._between and 0 < self.cycles.aim < now < before):
+            return self.most
+        return max(1, int(min(self.most, np.ceil(few * np.log(now / self.cycles.aim) / np.log(before / now)))))
 
     def _basis(self, s: int) -> Basis:
         if s not in self._bases:

@@ -13,6 +13,12 @@ Any M may be used, but blocks are good ones for an M that is linear: of an M tha
 are nearly dependent, and up to three times the steps were taken. So before the first block M is used once more, for the
 sum of two rows, and where it is not linear all steps are ordinary ones.
 
+A use of M may cost more than all else, so that none is to be in vain. A block has no more vectors than there are steps
+to the aim at the rate of the last ones; one of s has a condition of about (|| h || / h_{k+1,k})^s by the columns h of
+H, and where that leaves no two vectors, as A M is near to a multiple of the identity on most of the space, all steps
+are ordinary ones. (With multigrid as M blocks of 6 took 13 uses of it for 7 steps, and 68 for 60; allowed a condition
+up to eps^(-3/4) they took 144 steps in place of 118.)
+
 With s = 1 this is flexible GMRES (Saad 1993). The rows Z are kept: twice as many vectors as without M. M v_j is M times
 the rows Q by the columns U of [C; R], a_j included, so that for an M that stays as it is the Ritz values of A M are the
 eigenvalues of H y = theta U y.

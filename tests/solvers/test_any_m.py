@@ -21,6 +21,9 @@ from akx.solvers.preconditioners import SPAI, jacobi, spai
 from akx.solvers.solver_pair import SolverPair
 from akx.solvers.system import make_system
 
+#: Nothing that NumPy has to say reaches the user.
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+
 CA = ["ca_cg", "ca_gmres", "ca_bicgstab"]
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
 
@@ -171,6 +174,42 @@ def test_the_estimate_of_a_cycle_is_the_true_residual_whatever_m_does(monkeypatc
     np.testing.assert_array_equal(seen[-1], x)
     assert np.linalg.norm(b - A @ x) == pytest.approx(stats.residuals[-2], rel=1e-6)
     assert stats.residuals[-2] < 0.1 * stats.residuals[0]
+
+
+def _uses(name: str, A: Any, b: Any, make: Any, **options: Any) -> tuple[int, Any]:
+    """How often a solver uses M, and its record."""
+    uses = 0
+
+    def apply(v: Any) -> Any:
+        nonlocal uses
+        uses += 1
+        return make(v)
+
+    M = sla.LinearOperator(A.shape, apply, dtype=A.dtype)
+    x, info, stats = SOLVERS[name](A, b, M=M, rtol=1e-9, return_stats=True, **options)
+    assert info == 0
+    assert relative(A, x, b) <= 1e-9
+    return uses, stats
+
+
+@pytest.mark.parametrize("kind", ["amg", "ilu", "near", "exact but for few"])
+def test_m_is_used_no_more_often_than_by_gmres(kind: str) -> None:
+    """A block ends at the aim, and none is begun where A M is nearly the identity; one may be, where the space ends."""
+    A, b = grid(), rhs(576)
+    exact = sla.splu(A.tocsc())
+    noise = np.random.default_rng(0).standard_normal((576, 576)) / 24
+    few = np.linalg.qr(np.random.default_rng(0).standard_normal((576, 8)))[0]
+    make: Any = {
+        "amg": lambda: amg(A).aspreconditioner().matvec,
+        "ilu": lambda: weak(A, 0.02).matvec,
+        "near": lambda: lambda v: exact.solve(v + 1e-3 * (noise @ v)),
+        "exact but for few": lambda: lambda v: exact.solve(v + few @ (np.linspace(0.1, 9.0, 8) * (few.T @ v))),
+    }[kind]()
+    most, classic = _uses("gmres", A, b, make)
+    uses, stats = _uses("ca_gmres", A, b, make)
+    more = 1 if kind != "exact but for few" else 6
+    assert uses <= most + more  # M is used once more to see that it is linear
+    assert abs(stats.iterations - classic.iterations) <= 1
 
 
 @pytest.mark.parametrize("habit", ["its argument", "one buffer"])
