@@ -126,6 +126,9 @@ class FlexibleArnoldi(Arnoldi):
         system = self.system
         found = system.precondition(self.W[j])
         with system.stats.phase("vectors"):
+            if scale == 1:
+                self.Z[j] = found
+                return
             factor = np.full((1, 1), scale).astype(system.dtype)
             system.work.combine(factor, found.reshape(1, system.n), self.Z[j : j + 1])
 
