@@ -55,6 +55,8 @@ _PATIENCE = 4
 #: A cycle has fallen short where the true residual is so many times what it should be; where there was no progress,
 #: already by so much: a system may well be one whose cycles get nowhere, as their estimates then say.
 _SHORT, _SHORT_OF_ANY = 2.0, 1.01
+#: Fewest ordinary steps before the first block with M between products, which say whether blocks are of use.
+_WARM = 6
 
 
 @takes_columns
@@ -150,7 +152,7 @@ class _Steps:
         self.arnoldi = self._arnoldi()
         self._kind = basis
         self._limit = eps_of(system.dtype) ** -0.5
-        self._warm = min(most, cycles.restart)
+        self._warm = min(max(most, _WARM) if between else most, cycles.restart)
         self._bases: dict[int, Basis] = {}
         self._matrices: dict[int, NDArray[Any]] = {}  # of the bases
         self._ritz: NDArray[Any] | None = None
@@ -180,7 +182,7 @@ class _Steps:
             growth = np.log(np.linalg.norm(H, axis=0) / np.abs(np.diagonal(H, -1 - qr.size // 2))).mean()
         safe, why = int(np.log(self._limit) / max(0.01, growth)), ""
         if safe < 2:
-            why = "blocks would be too ill-conditioned, A M being near to a multiple of I on most vectors"
+            why = "blocks would be too ill-conditioned"
         elif not arnoldi.is_linear(qr.size):
             why = "M is not linear, or changes"
         self.s = min(self.most, safe)
