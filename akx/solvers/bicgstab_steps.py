@@ -46,7 +46,7 @@ _CODES = {"rho": -10, "alpha": -11, "omega": -11, "overflow": -12}
 _WORDS = {
     "rho": "(r~, r) = 0: the residual is orthogonal to the shadow residual",
     "alpha": "(r~, A p) = 0: A p is orthogonal to the shadow residual",
-    "omega": "(A s, s) = 0: the step of steepest descent does not move (is A skew-symmetric? gmres does not need this)",
+    "omega": "(A s, s) = 0: the step of steepest descent does not move (is A skew-symmetric? minres is for that)",
     "overflow": "a vector is not finite any more",
 }
 
