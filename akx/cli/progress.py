@@ -125,10 +125,9 @@ class _Residual:
         self._A, self._b, self._size = matrix.to_scipy(), b, float(np.linalg.norm(b)) or 1.0
         self._say, self._each_digit = say, each_digit
         self._begin = self._last = time.perf_counter()
-        self._calls, self._said = 0, float("inf")
+        self._said = float("inf")
 
     def __call__(self, value: Any) -> None:
-        self._calls += 1
         now = time.perf_counter()
         if now - self._last < _PAUSE:
             return
@@ -139,4 +138,4 @@ class _Residual:
         if self._each_digit and not residual <= 0.1 * self._said:
             return
         self._said = residual
-        self._say(f"{now - self._begin:6.1f} s  iteration {self._calls}: relative residual {residual:.2e}")
+        self._say(f"{now - self._begin:6.1f} s  relative residual {residual:.2e}")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 __all__ = [
+    "BY_STEPS",
     "RESTART",
     "Arguments",
     "GivenVector",
@@ -45,6 +46,8 @@ __all__ = [
 
 #: Steps of a cycle of gmres, where the caller does not say.
 RESTART = 30
+#: The type of a callback of gmres where several methods are tried: x after each cycle, and `maxiter` counts steps.
+BY_STEPS = "x, by steps"
 #: In the cache of a matrix in a wider type, the one that it was made of.
 _GIVEN = "akx.solvers.arguments.given"
 

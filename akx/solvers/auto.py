@@ -99,7 +99,7 @@ def solve(
     M : sparse matrix, array, LinearOperator or preconditioner of :mod:`akx.solvers.preconditioners`, optional
         With one that cannot be made part of the matrix ``"auto"`` takes classic solvers only, but for gmres.
     callback : callable, optional
-        Called as the method does: with x, by gmres with the norm of the residual over that of b.
+        Called as the method does. With ``"auto"`` always with x: after each step, block or cycle.
     restart : int, optional
         Of gmres and ca_gmres.
     s, basis

@@ -22,7 +22,6 @@ the tolerance, but near it, the next ones end at a quarter of it, and so on.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -31,7 +30,7 @@ import numpy as np
 
 from akx.core.arguments import unknown_name
 from akx.krylov.hessenberg import HessenbergQR
-from akx.solvers.arguments import RESTART, check_count
+from akx.solvers.arguments import BY_STEPS, RESTART, check_count
 from akx.solvers.arnoldi import Arnoldi, arnoldi_of
 from akx.solvers.many import takes_columns
 from akx.solvers.monitor import ENDED
@@ -81,7 +80,8 @@ def gmres(
         Steps of a cycle, n at most; the solver holds restart + 1 vectors. By default 30 (SciPy: 20), and 60 or 120
         where shorter cycles make no progress any more.
     maxiter : int, optional
-        Most cycles, as in SciPy; 10 n by default. With a callback of the type ``"legacy"``, most steps.
+        Most cycles, as in SciPy, of `restart` steps: longer ones are so many fewer; 10 n by default. With a callback of
+        the type ``"legacy"``, most steps.
     M : sparse matrix, array or LinearOperator, shape (n, n), optional
         Approximates the inverse of A; applied from the right.
     callback : callable, optional
@@ -133,15 +133,16 @@ class Cycles:
 
     def __init__(self, system: System, restart: int | None, maxiter: int | None, callback_type: str | None) -> None:
         callback_type = "legacy" if callback_type is None else callback_type  # as in SciPy
-        if callback_type not in _CALLBACKS:
+        if callback_type not in (*_CALLBACKS, BY_STEPS):
             raise unknown_name("callback_type", callback_type, _CALLBACKS)
         self.system = system
         self.restart = self._length = min(check_count("restart", restart, RESTART), system.n)
         self._longest = min(_LONGEST * RESTART, system.n) if restart is None else self.restart
         most = check_count("maxiter", maxiter, 10 * system.n, least=0)
         # As in SciPy: the type of a callback that is not there means nothing.
-        self._most_steps = most if callback_type == "legacy" and system.callback is not None else None
-        self._most_cycles, self._tells_x = most, callback_type == "x"
+        is_legacy = callback_type == "legacy" and system.callback is not None
+        self._most_steps = most if is_legacy or callback_type == BY_STEPS else most * self.restart
+        self._most_cycles, self._tells_x = most, callback_type in ("x", BY_STEPS)
         self.iterations = self.done = self._idle = 0
         self.norm = self._best = self._estimate = np.inf  # the last: of the residual, by the last cycle
         self._history: list[float] = []  # of _best, one entry for each cycle of this length
@@ -269,8 +270,8 @@ class Cycles:
 
     @property
     def steps_left(self) -> int:
-        """Steps that may be done yet: many where there is no limit."""
-        return sys.maxsize if self._most_steps is None else max(0, self._most_steps - self.iterations)
+        """Steps that may be done yet."""
+        return max(0, self._most_steps - self.iterations)
 
     def step(self, arnoldi: Arnoldi, qr: HessenbergQR) -> bool:
         """Row j+1 becomes the next basis vector, and H gets its column; False where the space is invariant."""

@@ -14,7 +14,7 @@ import numpy as np
 from akx.backends.selection import backend_of, is_usable
 from akx.core.matrix import Matrix
 from akx.operator.freshness import state_of_plans
-from akx.solvers.arguments import RESTART
+from akx.solvers.arguments import BY_STEPS, RESTART
 from akx.solvers.forms import form_for
 from akx.solvers.host_fallback import TOO_MUCH
 from akx.solvers.monitor import Watched
@@ -195,17 +195,19 @@ def call_solver(
     special: dict[str, Any],
     callback: Callable[[Any], object] | None,
     *,
-    in_steps: bool = False,
+    in_steps: bool | None = None,
 ) -> tuple[Any, int, SolveStats]:
-    """One solver with those of the options that it has; `in_steps`: maxiter counts steps, of gmres too."""
+    """One solver with those of the options that it has.
+
+    Unless `in_steps` is None the callback gets x, of gmres too; where it is true maxiter counts steps.
+    """
     own = dict(options)
     if name.endswith("gmres"):
         own["restart"] = special["restart"]
         if "callback_type" in special:
             own["callback_type"] = special["callback_type"]
-        if in_steps:  # which is said of a callback, so that there has to be one
-            own["callback_type"] = "legacy"
-            callback = _present(callback)
+        if in_steps is not None:
+            own["callback_type"] = BY_STEPS if in_steps else "x"
     if name.startswith("ca_"):
         own |= {"s": special["s"], "basis": special["basis"], "plan": special.get("plan")}
     solver: Any = SOLVERS[name]
@@ -216,10 +218,3 @@ def call_solver(
         solver, own["recycled"] = gcro_dr, special["recycled"]
     answer: tuple[Any, int, SolveStats] = solver(A, b, x0, callback=callback, return_stats=True, **own)
     return answer
-
-
-def _present(callback: Callable[[Any], object] | None) -> Callable[[Any], object]:
-    """The callback, or one that does nothing; a watch beside it stays."""
-    if isinstance(callback, Watched):
-        return Watched(_present(callback.callback), callback.watch)
-    return (lambda _: None) if callback is None else callback

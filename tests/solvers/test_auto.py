@@ -19,6 +19,7 @@ import akx.solvers.system
 from akx.core.errors import ArgumentError, ArgumentTypeError, BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.core.matrix import Matrix
 from akx.solvers import SOLVERS, SolveStats, auto, host_fallback, pilot, solve, solver_pair
+from akx.solvers.arguments import BY_STEPS
 from akx.solvers.monitor import ENDED, Watched
 from akx.solvers.preconditioners import jacobi, spai
 
@@ -69,7 +70,7 @@ class _Fake:
             done = 0 if x0 is None else int(x0[0])
             cycle = 10 if name.endswith("gmres") else 4 if name.startswith("ca_") else 1
             limit = options["maxiter"]
-            limit *= 10 if name.endswith("gmres") and options.get("callback_type") != "legacy" else 1
+            limit *= 10 if name.endswith("gmres") and options.get("callback_type") != BY_STEPS else 1
             stats = SolveStats(method=name, target=1e-8)
             stats.seconds = {"matrix": 0.0, "setup": self.setup}
             self.now += self.setup
@@ -324,7 +325,7 @@ def test_how_long_the_first_method_has(fake: _Fake, A: Any, most: int) -> None:
     assert (info, stats.method, stats.iterations) == (0, second, 25_000)
     assert f"auto: {second} goes on after {most} steps" in stats.notes
     given = next(options for name, options in fake.calls if name == second)
-    assert (given["maxiter"], given.get("callback_type")) == (20_000, "legacy" if second == "gmres" else None)
+    assert (given["maxiter"], given.get("callback_type")) == (20_000, BY_STEPS if second == "gmres" else None)
 
 
 def test_both_of_a_gmres_that_goes_on_share_its_steps(fake: _Fake) -> None:
@@ -559,3 +560,27 @@ def test_a_gpu_that_was_asked_for_says_that_it_has_no_room(method: str, device: 
         with pytest.raises(kind, match="too large"):
             solve(spd(), b, method=method, backend="cuda")
     assert set(device) == {"cuda"}
+
+
+@pytest.mark.parametrize("maxiter", [None, 1500])
+@pytest.mark.parametrize("precision", ["double", "mixed"])
+def test_the_callback_of_auto_gets_x_whatever_the_method(maxiter: int | None, precision: str) -> None:
+    """By gmres too, at first, after another method and by a rung of the ladder."""
+    rotation = sp.diags_array([-1.0, 1e-3, 1.0], offsets=[-1, 0, 1], shape=(900, 900))
+    complex_skew = sp.csr_array(rotation * 1j - 1e-3j * sp.eye_array(900))
+    hard = sp.csr_array(rotation + sp.diags_array(np.geomspace(1e-6, 1, 900)))
+    for A, most in ((complex_skew, 40), (hard, maxiter)):
+        b = np.random.default_rng(0).standard_normal(900)
+        norms: list[float] = []
+
+        def look(x: Any, A: Any = A, b: Any = b, norms: list[float] = norms) -> None:
+            norms.append(float(np.linalg.norm(b - A @ x)))
+
+        _, _, stats = solve(A, b, maxiter=most, callback=look, precision=precision, return_stats=True)  # type: ignore[misc]
+        assert norms
+        assert np.isfinite(norms).all()
+        if most is not None:
+            assert stats.iterations <= most
+    B, shapes = b[:, None] * [1, 2, 3], set()
+    solve(complex_skew, B, maxiter=40, callback=lambda x: shapes.add(x.shape), precision=precision)
+    assert shapes == {(900, 3)}

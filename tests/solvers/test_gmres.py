@@ -18,6 +18,7 @@ from akx.core.errors import ArgumentError, ArgumentTypeError, PlanError
 from akx.core.io import read_matrix
 from akx.krylov.hessenberg import HessenbergQR
 from akx.operator import MatrixPowers
+from akx.solvers import Solver as Prepared
 from akx.solvers.ca_gmres import _most_steps, _Steps, ca_gmres
 from akx.solvers.gmres import Cycles, gmres
 from akx.solvers.system import System, make_system
@@ -526,3 +527,21 @@ def test_single_precision_reaches_what_rounding_allows(solve: Solver, dtype: Any
     x, info, stats = solve(A, np.ones(1600, dtype), rtol=1e-8, return_stats=True)
     assert info > 0
     assert "rounding errors" in stats.reason
+
+
+@pytest.mark.parametrize("solve", [gmres, ca_gmres])
+def test_maxiter_cycles_of_restart_steps_bound_the_steps(solve: Solver) -> None:
+    """Where cycles become longer, and the first ones that recycle are."""
+    A = sp.csr_array(sp.diags_array([np.ones(299), np.ones(1)], offsets=[1, -299]))  # no progress before step 300
+    b = np.zeros(300)
+    b[0] = 1
+    assert solve(A, b, maxiter=12)[1] <= 12 * 30
+    hard, B = (
+        sp.csr_array(sp.diags_array(np.geomspace(1e-4, 1, 900))),
+        np.random.default_rng(0).standard_normal((900, 3)),
+    )
+    _, info, stats = solve(hard, B, restart=10, maxiter=4, rtol=1e-12, return_stats=True)
+    assert 0 < info <= 40
+    assert all(record.iterations <= 40 for record in stats.columns)
+    recycling = Prepared(hard, "gmres", restart=10, recycle=5)
+    assert 0 < recycling(B[:, 0], maxiter=1, rtol=1e-12)[1] <= 10
