@@ -117,6 +117,9 @@ class Recurrence(Protocol):
     def failed(self, why: str, otherwise: tuple[int, str]) -> tuple[int, str]:
         """info and reason of a solve that ended without an answer: after a breakdown, or as `otherwise` says."""
 
+    def descends(self) -> bool:
+        """Whether an x whose residual has grown may be nearer to the solution all the same."""
+
 
 #: Who makes the steps of a solve; one or several of them, or why there can be no more; what takes those that have been
 #: queued, so that vectors are as the record says; what is done before directions begin anew; notes in the end.
@@ -168,8 +171,8 @@ def iterate(system: System, V: Rows, limit: int, return_stats: bool, make_iterat
     elif why or claims.is_futile:
         info, reason = steps.failed(why, (info, reason))
     stats.notes += notes()
-    iterations = stats.iterations
-    return system.finish(x, info=info, reason=reason, iterations=iterations, return_stats=return_stats, residual=true)
+    said = {"info": info, "reason": reason, "iterations": stats.iterations, "residual": true}
+    return system.finish(x, return_stats=return_stats, descends=steps.descends, **said)  # type: ignore[arg-type]
 
 
 def _first_residual(system: System, x: Rows, r: Rows) -> float:

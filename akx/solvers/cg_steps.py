@@ -18,6 +18,7 @@ import numpy as np
 from akx.solvers.scaling import eps_of
 from akx.solvers.singular import why_no_solution
 from akx.solvers.stopping import NO_SOLUTION, Best
+from akx.solvers.symmetry import is_hermitian
 from akx.solvers.system import Rows, System
 
 __all__ = ["AheadSteps", "Steps"]
@@ -195,6 +196,10 @@ class Steps:
         if self._why:
             return NO_SOLUTION, self._why
         return (-1, "breakdown: " + why) if why else otherwise
+
+    def descends(self) -> bool:
+        """Whether A is Hermitian: then the error's norm in A falls with each step, while the residual may grow."""
+        return is_hermitian(self.system.matrix)
 
     def begin_anew(self, curvature: float) -> str:
         """Begin the directions anew where <p, A p> is not positive; why that would be in vain, or nothing."""

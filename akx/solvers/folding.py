@@ -94,7 +94,9 @@ def solve_folded(
     by_folded = _by_folded(solver, system, M, callback, like, options)
     in_cycles = getattr(solver, "__name__", "").endswith("gmres")
     cycle = min(options.get("restart") or RESTART, system.n) if in_cycles else 1
-    x, total, info, reason = corrected(system, by_folded, maxiter, cycle=cycle, of="of the unscaled system ")
+    may_grow = getattr(solver, "__name__", "").endswith("cg")  # which looks at the error's norm in A
+    said = {"cycle": cycle, "of": "of the unscaled system ", "may_grow": may_grow}
+    x, total, info, reason = corrected(system, by_folded, maxiter, **said)  # type: ignore[arg-type]
     norm = system.stats.residual
     if info == NO_SOLUTION and not why_no_solution(system, x):  # of A, not of L A R to a goal of its own
         info, reason = -1, "breakdown: the system with M made part of the matrix has no solution, A x = b may have one"
@@ -122,6 +124,7 @@ def corrected(
     rounds: int = _ROUNDS,
     cycle: int = 1,
     of: str = "",
+    may_grow: bool = False,
 ) -> tuple[Rows, SolveStats | None, int, str]:
     """x by corrections, with the record, info and reason; the record of the system has the norm of its residual.
 
@@ -129,10 +132,10 @@ def corrected(
     steps at most, or cycles of `cycle` steps. It ends where the target is met, a correction breaks down, is ended by a
     watch or leaves more than half of the residual, where the steps have run out, and after so many `rounds`. One that
     says that it could do no more, but takes off half of the residual, is followed by another. `of` says whose residual
-    it is.
+    it is. x is the first guess where none has a smaller residual, unless that `may_grow`.
     """
     x, target, r = system.x, system.target, system.rows(1)[0]
-    norm = system.residual(x, r)
+    first = norm = system.residual(x, r)
     total: SolveStats | None = None
     info, reason = 0, "the first guess is good enough"
     left = 10 * system.n if maxiter is None else maxiter
@@ -157,6 +160,8 @@ def corrected(
         elif left < 1:
             info, reason = total.iterations, "iterations ran out"
             break
+    if not may_grow and not norm <= first:
+        x, norm = system.x, first
     system.stats.residual = norm
     return x, total, info, reason
 

@@ -57,7 +57,7 @@ from akx.solvers.cg import iterate
 from akx.solvers.many import takes_columns
 from akx.solvers.scaling import eps_of
 from akx.solvers.singular import why_no_solution
-from akx.solvers.stopping import NO_SOLUTION, Best, Doubts
+from akx.solvers.stopping import NO_SOLUTION, Best, Doubts, Moments
 from akx.solvers.symmetry import skew_shift
 from akx.solvers.system import Answer, System, make_system
 
@@ -202,6 +202,7 @@ class Steps:
         self._wrong = self._eps  # errors of the columns of T, over the norm of A
         self._low, self._high = 2.0**-wide, 2.0**wide
         self._best, self._doubts, self._next_look, self._why = Best(system), Doubts(system), 0, ""
+        self._moments = Moments(system)
         self._etas = np.ones(self._rows)  # by row
         self._forget(2)
 
@@ -215,6 +216,8 @@ class Steps:
     def begin(self, norm: float) -> str:
         """Begin at the residual, whose norm is known; why that cannot be, or nothing."""
         W, self.norm = self.W, norm
+        if not self.system.stats.iterations:
+            self._best.norm = norm  # of the first guess, which is there
         W[0][:] = 0
         W[1][:] = 0
         self._base[:] = self.x
@@ -350,6 +353,7 @@ class Steps:
         self.work.advance(C, self.W[:m], self._base)
         self._etas[2 : 2 + len(rows)] = etas
         self._forget(1 + len(rows))
+        self._moments.look(self._base, self.norm)
 
     def _has_no_solution(self) -> bool:
         """Whether there is none, as is looked into now and then."""
@@ -368,6 +372,10 @@ class Steps:
         if self._why:
             return NO_SOLUTION, self._why
         return (-1, "breakdown: " + why) if why else otherwise
+
+    def descends(self) -> bool:
+        """Never: the residual is what is minimised."""
+        return False
 
 
 def _indefinite(square: float) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from akx.solvers.scaling import eps_of
 from akx.solvers.system import Rows, System
 
-__all__ = ["NO_SOLUTION", "Best", "Claims", "Doubts"]
+__all__ = ["NO_SOLUTION", "Best", "Claims", "Doubts", "Moments"]
 
 #: A claim that leaves more than this share of the true residual at the claim before has brought nothing.
 _PROGRESS = 0.5
@@ -21,6 +21,9 @@ _FIRST, _AGAIN = 200, 3
 _ATTAINED = 10
 #: x is kept where its residual is below this part of that of the x kept before; a large x only below this part of b.
 _BETTER, _GAINED = 0.9, 0.1
+#: Steps until the first moment at which x is kept, and times as many until each further one; what is left of the
+#: residual since the one before where it seems to stay; and how many x are kept then.
+_MOMENT, _LATER, _STAYS, _PAST = 32, 2, 0.8, 4
 
 
 class Claims:
@@ -63,7 +66,7 @@ class Best:
     def __init__(self, system: System) -> None:
         self._system = system
         self._eps, self._largest = eps_of(system.dtype), float(system.matrix.largest)
-        self.norm = np.inf
+        self.norm, self._taken = np.inf, False
 
     def take(self, x: Rows, norm: float) -> None:
         """Keep x, whose residual has that norm by a recurrence, where it is better and small enough to know that."""
@@ -71,8 +74,36 @@ class Best:
             return
         unit = _ATTAINED * self._eps if norm < _GAINED * self._system.norm_b else self._eps**0.5
         if norm > unit * self._largest * self._system.work.norm(x):
-            self.norm = norm
+            if not self._taken:  # the first guess stays too: a recurrence may be wrong
+                self._system.past.append(self._system.x)
+                self._system.x = self._system.rows(1)[0]
+            self._taken, self.norm, self._system.kept = True, norm, norm
             self._system.x[:] = x
+
+
+class Moments:
+    """Keeps x at rare moments of a solve whose recurrence never grows, though x may: for an end without an answer.
+
+    One x, and the last few where the residual seems to stay. Which is best is found out where it is asked for.
+    """
+
+    def __init__(self, system: System) -> None:
+        self._system, self._next, self._last = system, _MOMENT, 0.0
+        self._past: list[Rows] = []
+
+    def look(self, x: Rows, norm: float) -> None:
+        """To be called now and then, with x and the norm of its residual by the recurrence."""
+        system, past = self._system, self._past
+        if system.stats.iterations < self._next:
+            return
+        self._next, stays, self._last = _LATER * system.stats.iterations, norm > _STAYS * self._last > 0, norm
+        if not past or (stays and len(past) < _PAST):
+            past.append(system.rows(1)[0])
+            system.past.append(past[-1])
+        elif stays:
+            past.append(past.pop(0))
+        past[-1][:] = x
+        system.kept = min(system.kept, norm)
 
 
 class Doubts:

@@ -28,6 +28,8 @@ _SLACK = 16
 _AT_ONCE = 10_000
 #: In the cache of a matrix, what :func:`skew_shift` has found.
 _SHIFT = "akx.solvers.skew_shift"
+#: And what :func:`is_hermitian` has.
+_HERMITIAN = "akx.solvers.hermitian"
 
 
 def real_diagonal(diagonal: NDArray[Any]) -> NDArray[Any]:
@@ -39,7 +41,13 @@ def real_diagonal(diagonal: NDArray[Any]) -> NDArray[Any]:
 
 
 def is_hermitian(matrix: Matrix) -> bool:
-    """Whether a matrix is Hermitian (real: symmetric) up to rounding errors."""
+    """Whether a matrix is Hermitian (real: symmetric) up to rounding errors: looked at once."""
+    if _HERMITIAN not in matrix.cache:
+        matrix.cache[_HERMITIAN] = _is_so(matrix)
+    return bool(matrix.cache[_HERMITIAN])
+
+
+def _is_so(matrix: Matrix) -> bool:
     tolerance = _SLACK * float(np.finfo(matrix.dtype).eps)
     found = matrix.is_hermitian_there(tolerance)
     if found is not None:

@@ -42,7 +42,7 @@ from akx.solvers.monitor import Watch, Watched
 from akx.solvers.products import Products, Rows
 from akx.solvers.scaling import Units, eps_of, exponent_of, scaled, units_of
 from akx.solvers.stats import SolveStats
-from akx.solvers.vector_work import checked_norm, is_compiled, make_work, scaled_in
+from akx.solvers.vector_work import checked_norm, is_compiled, is_lower, make_work, scaled_in
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -53,6 +53,8 @@ __all__ = ["Answer", "Rows", "System", "make_system"]
 _STEPS = 16
 #: Entries of a matrix whose steps take less than a millisecond.
 _SHORT = 100_000
+#: Over the residual of the best x so far, what tells that the last one has blown up.
+_FAR = 10
 #: The caller's own units.
 _PLAIN = Units()
 #: What a solver returns: x and info, and the record of the solve where it was asked for.
@@ -84,6 +86,8 @@ class System(Products):
         What is extreme is worked on in these; false where nothing is.
     begun : float
         When the system was made, on :func:`time.perf_counter`.
+    kept, past : float, list of rows
+        The least norm of a residual of an x that is kept, as `x` or in `past`, as far as a recurrence knows.
     """
 
     b: Rows
@@ -102,6 +106,8 @@ class System(Products):
     applies: Any = None
     products_of_M: int = 0
     solvable: bool = False
+    kept: float = math.inf
+    past: list[Rows] = field(default_factory=list)
     _of_M: int | None = None
     _steps: int = 0
 
@@ -200,6 +206,14 @@ class System(Products):
         """Steps that are done without a word of progress: some short ones with no code of others among them."""
         return _STEPS if self.M is None and self.callback is None and self.matrix.nnz < _SHORT else 0
 
+    def _best(self, *, of_all: bool) -> tuple[float, Rows, Rows]:
+        """The least norm of a residual of :attr:`x`, or of all that are kept; that x, and the residual."""
+        found = math.inf, self.x, self.b
+        for x in map(self._representable, [self.x, *(self.past if of_all else ())]):
+            r = self.rows(1)[0]
+            found = min(found, (self.residual(x, r), x, r), key=lambda one: one[0])
+        return found
+
     def say(self, value: Any) -> None:
         """Call the caller's callback, if there is one."""
         if self.callback is not None:
@@ -237,30 +251,31 @@ class System(Products):
         iterations: int,
         return_stats: bool,
         residual: float | None = None,
+        descends: Callable[[], bool] | None = None,
     ) -> Answer:
         """The answer, after the true residual was computed: ``info == 0`` is never said for one above the target.
 
-        After a breakdown, and where a method has blown up, the answer is :attr:`x` where its residual is smaller: the
-        first guess, or the best that a method has put there since. A residual may grow on the way, by the root of the
-        condition number of A; beyond that it says nothing. `info` and `reason` are what the solver thinks; `residual`
-        is the norm of b - A x for this very x, where :meth:`residual` has just found it.
+        After a breakdown, and where the residual is above that of the first guess or far above the least, the answer is
+        :attr:`x` where its residual is smaller: the first guess, or the best that a method has put there since. That of
+        conjugate gradients may grow on the way, by the root of the condition number of A: where the method, asked then,
+        says that it `descends`, x is the one with the lower <x, A x> - 2 Re <b, x>. `info` and `reason` are what the
+        solver thinks; `residual` is the norm of b - A x for this very x, where :meth:`residual` has just found it.
         """
         stats, units = self.stats, self.units
-        known, x = x, self._representable(x)
+        known, x, r = x, self._representable(x), self.rows(1)[0]
         is_known = residual is not None and x is known
-        stats.residual = residual if is_known else self.residual(x, self.rows(1)[0])  # type: ignore[assignment]
-        first = stats.residuals[0] if stats.residuals else self.norm_b
-        blown = not stats.residual <= max(first, self.target) * eps_of(self.dtype) ** -0.5
-        blown = blown or (
-            info != 0 and not np.isfinite(self.work.norm(x))
-        )  # where A has an empty column b - A x is finite
-        if blown or (info < 0 and stats.residual > self.target):
-            best = self._representable(self.x)
-            least = self.residual(best, self.rows(1)[0])
-            if not stats.residual <= least:
-                if blown:
+        stats.residual = residual if is_known else self.residual(x, r)  # type: ignore[assignment]
+        first = max(stats.residuals[0] if stats.residuals else self.norm_b, self.target)
+        grown = not stats.residual <= min(first, max(_FAR * self.kept, self.target))
+        grown = grown or (info != 0 and not np.isfinite(self.work.norm(x)))  # b - A x is, with an empty column of A
+        if grown or (info < 0 and stats.residual > self.target):
+            least, best, of_best = self._best(of_all=grown)
+            may_descend = info > 0 and descends is not None and stats.residual <= first * eps_of(self.dtype) ** -0.5
+            stays = may_descend and is_lower(self.work, x, r, best, of_best) and descends()  # type: ignore[misc]
+            if not (stays or stats.residual <= least):
+                if grown:
                     last = units.norm(stats.residual)
-                    stats.notes.append(f"x had blown up to a residual of {last:.1e}, and was not taken")
+                    stats.notes.append(f"x had blown up to a residual of {last:.1e}: the best one before is taken")
                 x, stats.residual = best, least
         stats.converged, stats.iterations = bool(stats.residual <= self.target), iterations
         if info == 0 and not stats.converged:

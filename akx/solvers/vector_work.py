@@ -28,6 +28,7 @@ __all__ = [
     "checked_norm",
     "compiling_job",
     "is_compiled",
+    "is_lower",
     "is_queued",
     "is_rented",
     "make_work",
@@ -65,6 +66,15 @@ def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None, *
         resolve_threads(threads)
         return NumpyVectors(dtype)
     return backend_of(backend).vectors(dtype, n, threads)
+
+
+def is_lower(work: Vectors, x: Any, r: Any, y: Any, of_y: Any) -> bool:
+    """Whether <x, A x> - 2 Re <b, x> is less for x than for y, by their residuals, where A is Hermitian."""
+    W = work.rows(2, x.size)
+    W[0], W[1] = x, r
+    work.add(W[0], -1.0, y)
+    work.add(W[1], 1.0, of_y)
+    return bool(work.dot(W, 0, 1).real > 0)  # the difference is -Re <x - y, r + r_y>
 
 
 def is_compiled(method: str, matrix: Matrix) -> bool:
