@@ -262,8 +262,9 @@ class System(Products):
         solver thinks; `residual` is the norm of b - A x for this very x, where :meth:`residual` has just found it.
         """
         stats, units = self.stats, self.units
-        known, x, r = x, self._representable(x), self.rows(1)[0]
+        known, x = x, self._representable(x)
         is_known = residual is not None and x is known
+        r = x if is_known else self.rows(1)[0]
         stats.residual = residual if is_known else self.residual(x, r)  # type: ignore[assignment]
         first = max(stats.residuals[0] if stats.residuals else self.norm_b, self.target)
         grown = not stats.residual <= min(first, max(_FAR * self.kept, self.target))
