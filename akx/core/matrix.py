@@ -254,8 +254,12 @@ class Matrix:
         return array
 
     def diagonal(self) -> NDArray[Any]:
-        """The diagonal, (n,), zero where there is no entry."""
-        return np.asarray(self.to_scipy().diagonal())
+        """The diagonal, (n,), zero where there is no entry; read-only."""
+        found: NDArray[Any] | None = self.cache.get("diagonal")
+        if found is None:
+            found = self.cache["diagonal"] = np.asarray(self.to_scipy().diagonal())
+            found.flags.writeable = False
+        return found
 
     def is_hermitian_there(self, tolerance: float) -> bool | None:
         """Of a matrix on a GPU :func:`akx.solvers.symmetry.is_hermitian`, asked there; None of one of the host."""

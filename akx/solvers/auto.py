@@ -34,7 +34,7 @@ from akx.solvers.climb import Climb
 from akx.solvers.columns import columns_in
 from akx.solvers.equilibration import equilibration
 from akx.solvers.host_fallback import TOO_MUCH, answer_in_kind, callback_in_kind, of_host
-from akx.solvers.ladder import MOST_PRODUCTS, Both, Ladder, Progress
+from akx.solvers.ladder import MOST_PRODUCTS, Both, Call, Ladder, Progress
 from akx.solvers.many import by_columns
 from akx.solvers.monitor import Watch, Watched
 from akx.solvers.pilot import Pilot
@@ -141,18 +141,20 @@ def answer_by(
     settled: Settled | None = None,
     *,
     precision: str = "double",
+    call: Call | None = None,
 ) -> tuple[Any, int, SolveStats]:
     """What :func:`solve` answers, with the record.
 
     `options` are those of every solver, `special` are ``restart``, ``s``, ``basis``, and others that the method takes.
-    What is found out about a family's two solvers is added to `settled`.
+    What is found out about a family's two solvers is added to `settled`. `call`: of which this is one column.
     """
-    if not (type(b) is np.ndarray and b.ndim < 2) and columns_in(b) is not None:
+    if not (type(b) is np.ndarray and b.ndim < 2) and (columns := columns_in(b)) is not None:
         known: Settled = {} if settled is None else settled
+        of_columns = Call(max(1, columns))
 
         def single(A: Any, b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
             given = A, b, x0, {**options, **changed}, special, callback, known
-            return answer_by(method, *given, precision=precision)
+            return answer_by(method, *given, precision=precision, call=of_columns)
 
         def scaling(A: Any, b: Any) -> Any:
             asked = {name: options[name] for name in ("rtol", "atol", "M", "threads", "backend")}
@@ -168,7 +170,7 @@ def answer_by(
     def by(A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Any) -> tuple[Any, int, SolveStats]:
         if method != "auto":
             return call_solver(method, A, b, x0, options, special, callback)
-        return Auto(A, b, x0, options, special, callback, settled).solve()
+        return Auto(A, b, x0, options, special, callback, settled, call).solve()
 
     def mixed(A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Any) -> tuple[Any, int, SolveStats]:
         from akx.solvers.mixed import solve_mixed
@@ -208,6 +210,7 @@ class Auto(Climb):
         special: dict[str, Any],
         callback: Callable[[Any], object] | None,
         settled: Settled | None = None,
+        call: Call | None = None,
     ) -> None:
         self.begun = time.perf_counter()
         asked = {name: options[name] for name in ("rtol", "atol", "M", "threads", "backend")}
@@ -222,20 +225,24 @@ class Auto(Climb):
         self.in_steps = self.maxiter is not None  # a limit is one of steps, of gmres too
         self.has_no_solution = self.is_spent = False
         self.rung, self.scale = "", None  # what a method was left for, and the diagonal that scales both sides
-        self.ladder = self._ladder() if self.options["M"] is None else None
-        self._equilibrate()
+        self.ladder = self._ladder(call) if self._equilibrate() else None
         self.first_guess = self.guess
 
-    def _equilibrate(self) -> None:
-        """Where the caller has no M and rows differ in size, scale by a diagonal."""
-        found = None
-        if self.options["M"] is None:
-            found = equilibration(self.matrix, hermitian=_hermitian(self.matrix))
+    def _equilibrate(self) -> bool:
+        """Where rows differ in size, scale by a diagonal; whether that is left to us, as the caller has no M."""
+        if self.options["M"] is not None:
+            return False
+        found = equilibration(self.matrix, hermitian=_hermitian(self.matrix))
         if found is not None:
             self.options["M"], why = found
             self.scale = found[0].diagonal.real ** -0.5 if found[0].side == "symmetric" else None
             self.guess = self.b if isinstance(self.guess, str) else self.guess  # his M b is b
             self.notes.append(f"auto: scaled by the diagonal first, as {why}")
+        return True
+
+    def _ladder(self, call: Call | None) -> Ladder:
+        """The rungs for this matrix."""
+        return Ladder(self.matrix, definite=self.families()[0][0] == "cg", scale=self.scale, call=call)
 
     def solve(self) -> tuple[Any, int, SolveStats]:
         """x, info, and the record of all methods."""
@@ -243,7 +250,7 @@ class Auto(Climb):
         self._check(families)
         self.notes.append(f"auto: {why}")
         self.choosing = time.perf_counter() - self.begun
-        is_done = self._climb_as_before()
+        is_done = self._climb_as_before() or self._climb_at_once(families[0])
         for family in families:
             if is_done or (self.total is not None and self._is_over()):
                 break
@@ -268,10 +275,6 @@ class Auto(Climb):
         total.notes = self.notes + total.notes
         total.seconds |= {"choose": self.choosing, "total": time.perf_counter() - self.begun}
         return self.x, self.info, total
-
-    def _ladder(self) -> Ladder:
-        """The rungs for this matrix."""
-        return Ladder(self.matrix, definite=families_for(self.matrix)[0][0] == "cg")
 
     def families(self) -> tuple[list[str], str]:
         """The families to try, best first, and why."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from akx.backends.selection import HOST
 from akx.solvers.ladder import MOST_PRODUCTS, Ladder
 from akx.solvers.rungs import AT_ROUNDING, make_rung
 from akx.solvers.solver_pair import SolverPair
@@ -18,17 +19,17 @@ _BY = {"direct": "direct", "ilu": "gmres", "amg": "cg"}
 class Climb(SolverPair):
     """What :class:`akx.solvers.auto.Auto` is made of, beside pairs of solvers.
 
-    `rung` is what a method was left for, `scale` the diagonal by which both sides are scaled, or None.
+    `rung` is what a method was left for.
     """
 
     ladder: Ladder | None
     rung: str
-    scale: Any
     first_guess: Any
     choosing: float
     notes: list[str]
     total: Any
     in_steps: bool
+    maxiter: Any
     is_spent: bool
 
     def _run(self, name: str, limit: int, pilot: Any = None, rung: tuple[str, Any] | None = None) -> int:
@@ -41,6 +42,18 @@ class Climb(SolverPair):
         """Begin with the rung that had the last word on this matrix before; whether x is good enough."""
         won = None if self.ladder is None else self.ladder.won
         return won is not None and self._climb(won[0], won[1])
+
+    def _climb_at_once(self, family: str) -> bool:
+        """Take the factors at once where they are no dearer than a few steps; whether x is good enough."""
+        ladder = self.ladder
+        if ladder is None or self.total is not None or self.options["backend"] != HOST or self.maxiter == 0:
+            return False
+        begun = time.perf_counter()
+        is_first = "direct" in ladder.left and ladder.is_done_in_a_blink(family)
+        self.choosing += time.perf_counter() - begun
+        if is_first:
+            self.notes.append(f"auto: direct first, as it takes no longer than a few steps of {family}")
+        return is_first and self._climb("direct")
 
     def _climb_at_last(self) -> None:
         """Where no method got there, take what rungs are left and are not dearer than what was done in vain."""
@@ -55,7 +68,7 @@ class Climb(SolverPair):
         ladder, self.rung, begun = self.ladder, "", time.perf_counter()
         assert ladder is not None
         ladder.left, definite = [one for one in ladder.left if one != rung], ladder.definite
-        made = make_rung(rung, self.matrix, self.scale, definite=definite) if made is None else made
+        made = make_rung(rung, self.matrix, ladder.scale, definite=definite) if made is None else made
         self.choosing += time.perf_counter() - begun
         if isinstance(made, str):
             self.notes.append(f"auto: no {rung}: {made}")

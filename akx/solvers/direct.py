@@ -1,23 +1,26 @@
-"""A direct solve whose price is known before it is begun: nested dissection, its fill counted, SuperLU, refinement.
+"""A direct solve whose price is known before it is begun: an order, its fill counted, SuperLU, refinement.
 
     P (D A E) P^T = L U,    x <- x + E P^T (L U)^-1 P D (b - A x)    until the residual is small enough
 
-(iterative refinement: Higham 2002, ch. 12). Where the envelope of A + A^T in the order of reverse Cuthill-McKee is so
-small that it needs no better one, SuperLU's own order will do. Else, where the diagonal is nowhere zero, P is METIS's
-nested dissection of A + A^T. The entries of L are counted before a number of it is computed: row i of L is the subtree
-of the elimination tree that the entries of row i of A span (Liu 1990, sec. 4), which takes a pass over L's pattern and
-no memory. SuperLU keeps to that order as long as the diagonal is not too small to be a pivot.
+(iterative refinement: Higham 2002, ch. 12). What it takes is found out in looks, each dearer than the one before:
 
-Where some of the diagonal is zero rows change places as their values ask for, and SuperLU's own order (COLAMD) is right
-for any such change. Nobody counts its fill: it is reckoned as a multiple of that of A with columns moved so that the
-diagonal is there (maximum matching), by nested dissection.
+1. The envelope of A + A^T as it stands; where that is wide, in the order of reverse Cuthill-McKee. Elimination fills
+   about half of it. Where that is little SuperLU's own order, by minimum degree, will do.
+2. Minimum degree (Liu 1985), as SuperLU makes it for incomplete factors of which nothing is kept; METIS's nested
+   dissection, five times as dear, where the envelope is so wide that minimum degree may run away, or a row so long. The
+   entries of L are counted before a number of it is computed: row i of L is the subtree of the elimination tree that
+   the entries of row i of A span (Liu 1990, sec. 4), which takes a pass over L's pattern and no memory.
+
+SuperLU keeps to that order as long as the diagonal is not too small to be a pivot. Where it is, or zero, in more than a
+hundredth of all columns, rows change places as their values ask for, and SuperLU's COLAMD is right for any such change.
+Its fill is reckoned as that of A with columns moved so that there are large entries on the diagonal.
 
 Work: O(n log n) for the order, sum of c_j^2 for c_j entries in column j of L; memory: L and U.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -28,112 +31,246 @@ from numpy.typing import NDArray
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded, jit_later
 
-__all__ = ["ILU_FILL", "MOST_FILL", "Factors", "Forecast", "factorise", "forecast", "order_seconds"]
+__all__ = ["ILU_FILL", "MOST_FILL", "Factors", "Forecast", "factorise", "forecast", "foreseen", "look_closer"]
 
-#: Seconds for each row and entry of an order, and for each entry of L + U and each of its flops, on one machine.
-_ROW, _ENTRY, _FILL, _FLOP = 3.5e-6, 4e-8, 2.5e-8, 3e-10
-#: Of what else is done with each row and entry of A.
+#: Seconds on one machine, for each row and entry: of a look at the diagonal, of an envelope in a better order, and of
+#: minimum degree, COLAMD and METIS with the fill counted.
+_LOOKED, _NARROWED = (1e-8, 1e-8), (2e-7, 1e-8)
+_MINIMUM_DEGREE, _COLAMD, _METIS = (1e-6, 5e-8), (1e-6, 1.5e-7), (3.5e-6, 4e-8)
+#: For each entry of L + U and each of its flops, of what else is done with each row and entry of A, and at all.
+_FILL, _FLOP = 1.2e-8, 1e-10
 _OF_ROW, _OF_ENTRY, _CALL = 2e-7, 5e-8, 3e-4
+#: SuperLU's columns at a time where factors have fewer flops an entry than this: half of what it has by itself.
+_PANEL, _FULL = 4, 400.0
+#: The part of an envelope that elimination fills, about.
+_FILLED = 0.5
+#: Fill over the entries of A, as long as its envelope says nothing.
+_HOPED = 10.0
+#: An envelope of this part of all entries, and a row of so many times sqrt(n), are too much for minimum degree.
+_WIDE, _LONG = 0.16, 10.0
+#: Rows of an envelope with which it cannot.
+_FEW = 100
+#: Rounds in which columns find rows.
+_MATCHINGS = 6
 #: Where the diagonal is no safe pivot, SuperLU's fill is so many times as large.
 _PIVOTING = 1.5
 #: The most entries of L + U that are thought of, and flops.
 MOST_FILL, _MOST_FLOPS = 2e8, 2e11
 #: Incomplete factors have so many times the entries of A at most.
 ILU_FILL = 10
-#: The diagonal is the pivot where it is at least this part of the largest in its column.
-_THRESHOLD = 0.05
+#: The diagonal is the pivot where it is more than this part of the largest in its column; in so many columns it is not.
+_THRESHOLD, _WEAK = 0.05, 0.01
 #: Entries of L that Python counts.
 _BY_PYTHON = 1e6
-#: Rows whose factors may be full.
-_SMALL = 250
 _KEY = "akx.solvers.direct.forecast"
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The order of a pattern, (n,) rows in their turn or None for SuperLU's own, and what its factors will be.
+    """What is known of a factorisation.
 
-    `base`: seconds of what each factorisation does with A, on one machine.
+    Attributes
+    ----------
+    fill, flops : float
+        Entries of L + U, and operations with them.
+    base : float
+        Seconds of what each factorisation does with A, on one machine.
+    width : float
+        Of its envelope, in the mean.
+    next : float
+        Seconds of the next look; 0 where nothing is left to find out.
+    order : (n,) array or None
+        The rows in their turn; None for SuperLU's own order.
+    pivots : bool
+        Whether the diagonal is safe.
+    degree : bool
+        Whether minimum degree suits the pattern.
+    graph : pair of arrays or None
+        The pattern of A + A^T without its diagonal, for the next look: where each row begins, and columns.
     """
 
-    order: NDArray[Any] | None
     fill: float
     flops: float
     base: float = 0.0
+    width: float = 1.0
+    next: float = 0.0
+    order: NDArray[Any] | None = None
+    pivots: bool = False
+    degree: bool = False
+    graph: tuple[NDArray[Any], NDArray[Any]] | None = None
 
     @property
     def seconds(self) -> float:
         """Of the factorisation, on one machine; Inf where that is out of the question."""
-        times = _PIVOTING if self.order is None else 1.0
+        times = 1.0 if self.pivots else _PIVOTING
         if not (times * self.fill <= MOST_FILL and times * self.flops <= _MOST_FLOPS):
             return float("inf")
         return float(times * _FILL * self.fill + _FLOP * self.flops + self.base)
 
 
-def order_seconds(matrix: Matrix) -> float:
-    """Of a forecast."""
-    if matrix.n <= _SMALL:
-        return 0.0
-    return 0.0 if _key(matrix) in matrix.pattern_cache else _ROW * matrix.n + _ENTRY * matrix.nnz + 2e-4
-
-
 def forecast(matrix: Matrix) -> Forecast:
-    """The order and its price, once for a pattern, and for whether its diagonal is nowhere zero."""
-    key = _key(matrix)
-    found: Forecast | None = matrix.pattern_cache.get(key)
-    return found or matrix.pattern_cache.setdefault(key, _forecast(matrix, pivots=key[1]))
-
-
-def _key(matrix: Matrix) -> tuple[str, bool]:
+    """What is known by now; at first by the envelope as it stands."""
     if _KEY not in matrix.cache:
-        matrix.cache[_KEY] = _KEY, bool(matrix.diagonal().all())
-    found: tuple[str, bool] = matrix.cache[_KEY]
+        matrix.cache[_KEY] = _as_it_stands(matrix)
+    found: Forecast = matrix.cache[_KEY]
     return found
 
 
-def _forecast(matrix: Matrix, *, pivots: bool) -> Forecast:
+def look_closer(matrix: Matrix, scale: NDArray[Any] | None) -> Forecast:
+    """Take the next look, of A scaled on both sides by `scale`; once for a pattern as long as its diagonal is safe."""
+    now = forecast(matrix)
+    if now.graph is not None:
+        found = _counted_fill(matrix, now)
+        if found.pivots:
+            matrix.pattern_cache[_KEY] = found
+    else:
+        is_strong = _strong(matrix, scale)
+        pivots = bool(np.count_nonzero(is_strong) >= (1 - _WEAK) * matrix.n)
+        known = matrix.pattern_cache.get(_KEY) if pivots else None
+        found = known or _narrowed(matrix, now, None if pivots else _moved(matrix, is_strong))
+    matrix.cache[_KEY] = found
+    return found
+
+
+def foreseen(matrix: Matrix, scale: NDArray[Any] | None) -> Forecast:
+    """All that can be known."""
+    found = forecast(matrix)
+    while found.next:
+        found = look_closer(matrix, scale)
+    return found
+
+
+def _seconds(matrix: Matrix, each: tuple[float, float]) -> float:
+    return each[0] * matrix.n + each[1] * matrix.nnz + 2e-5
+
+
+def _filled(widths: NDArray[Any]) -> tuple[float, float]:
+    """Entries of L + U and flops, where each row of L reaches over so many columns at most."""
+    return _FILLED * float(2 * widths.sum()), _FILLED**2 * float(2 * (widths**2).sum())
+
+
+def _as_it_stands(matrix: Matrix) -> Forecast:
+    n, pointer, columns = matrix.n, matrix.indptr, matrix.indices
+    rows = np.flatnonzero(np.diff(pointer))
+    widths = np.ones(n)
+    widths[rows] += np.maximum(rows - columns[pointer[rows]], columns[pointer[rows + 1] - 1] - rows).clip(0)
+    base = _CALL + _OF_ROW * n + _OF_ENTRY * matrix.nnz
+    found = Forecast(*_filled(widths), base, float(widths.mean()))
+    if _is_narrow(matrix, found):
+        return replace(found, next=_seconds(matrix, _LOOKED))
+    return replace(found, fill=_HOPED * matrix.nnz, flops=0.0, next=_seconds(matrix, _NARROWED))
+
+
+def _is_narrow(matrix: Matrix, found: Forecast) -> bool:
+    """Whether a better order would cost more than it may save."""
+    seconds = replace(found, pivots=True).seconds
+    return found.flops > 0 and seconds < 2 * _seconds(matrix, _MINIMUM_DEGREE) + found.base
+
+
+def _strong(matrix: Matrix, scale: NDArray[Any] | None) -> NDArray[Any]:
+    """Whether the diagonal of A, scaled, is large enough to be the pivot of each column."""
+    moduli, diagonal = np.abs(matrix.data), np.abs(matrix.diagonal())
+    if scale is not None:  # by rows: of a column all moduli would be scaled alike
+        moduli, diagonal = moduli * np.repeat(scale, np.diff(matrix.indptr)), diagonal * scale
+    largest = np.zeros(matrix.n, moduli.dtype)
+    np.maximum.at(largest, matrix.indices, moduli)
+    return np.asarray(diagonal > _THRESHOLD * largest)
+
+
+def _narrowed(matrix: Matrix, first: Forecast, column: NDArray[Any] | None) -> Forecast:
+    """SuperLU's own order will do, or how wide A is in that of reverse Cuthill-McKee, for columns in other places."""
+    n, pivots = matrix.n, column is None
+    longest = max(int(lengths.max(initial=0)) for lengths in (np.bincount(matrix.indices), np.diff(matrix.indptr)))
+    is_short = longest <= _LONG * n**0.5
+    if _is_narrow(matrix, first) and (is_short or not pivots):
+        return replace(first, next=0.0, pivots=pivots, degree=pivots)
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    n = matrix.n
-    if n <= _SMALL:
-        return Forecast(None, float(n) ** 2, float(n) ** 3, _CALL)
-    base = _CALL + _OF_ROW * n + _OF_ENTRY * matrix.nnz
     there = sp.csr_array((np.ones(matrix.nnz, np.float32), matrix.indices, matrix.indptr), shape=(n, n))
-    if not pivots:
-        from scipy.sparse.csgraph import maximum_bipartite_matching
+    pointer, columns = graph = _graph(there if column is None else sp.csr_array(there[:, column]))
+    edges = sp.csr_array((np.ones(columns.size, np.int8), columns, pointer), shape=(n, n))
+    place = _inverse(np.asarray(reverse_cuthill_mckee(edges, symmetric_mode=True), dtype=np.int64))
+    widths, rows = np.ones(n), np.repeat(np.arange(n), np.diff(pointer))
+    np.maximum.at(widths, place[rows], place[rows] - place[columns] + 1.0)
+    width = float(widths.mean())
+    degree = pivots and is_short and width <= max(_WIDE * n, _FEW)
+    found = Forecast(*_filled(widths), first.base, width, pivots=pivots, degree=degree)
+    if _is_narrow(matrix, found) and (degree or not pivots):
+        return found
+    price = _seconds(matrix, _MINIMUM_DEGREE if degree else _METIS if pivots else _COLAMD)
+    known = replace(found, next=price, graph=graph)
+    return known if pivots and not degree else replace(known, fill=min(first.fill, found.fill), flops=0.0)
 
-        columns = maximum_bipartite_matching(there, perm_type="column")
-        if columns.min() < 0:  # structurally singular
-            return Forecast(None, float("inf"), float("inf"))
-        there = sp.csr_array(there[:, columns])
-    graph = there + there.T.tocsr()
-    rows = np.repeat(np.arange(n), np.diff(graph.indptr))
-    is_off = rows != graph.indices
-    columns, rows = graph.indices[is_off], rows[is_off]
-    pointer = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n))))
-    longest = int(np.diff(pointer).max(initial=0))
-    if _FILL * longest + _FLOP * float(longest) ** 2 < _ROW:
-        place = _inverse(np.asarray(reverse_cuthill_mckee(graph, symmetric_mode=True), dtype=np.int64))
-        width = np.ones(n)
-        np.maximum.at(width, place[rows], place[rows] - place[columns] + 1.0)
-        narrow = Forecast(None, float(2 * width.sum()), float(2 * (width**2).sum()), base)
-        if narrow.seconds < 2 * _ROW * n + base:
-            return narrow
-    import pymetis
 
-    index = np.dtype(pymetis.zero_copy_dtype())
-    adjacency = pymetis.CSRAdjacency(pointer.astype(index), columns.astype(index))
-    found = pymetis.nested_dissection(adjacency, options=pymetis.Options(seed=0, numbering=0))
-    order = np.asarray(found[0], dtype=np.int64)
-    counts = _column_counts(pointer, columns, order, MOST_FILL)
-    flops = float(2 * (counts.astype(float) ** 2).sum())
-    return Forecast(order if pivots else None, float(2 * counts.sum()), flops, base)
+def _moved(matrix: Matrix, is_strong: NDArray[Any]) -> NDArray[Any]:
+    """For each row a column to have its diagonal in: its own, or a free one with a large entry of all in its row.
+
+    Free columns take the rows of their largest entries, in some rounds; rows that are left take what is left.
+    """
+    n = matrix.n
+    column = np.where(is_strong, np.arange(n), -1)
+    is_taken = is_strong.copy()
+    rows, columns, parts = np.repeat(np.arange(n), np.diff(matrix.indptr)), matrix.indices, np.abs(matrix.data)
+    largest = np.zeros(n, parts.dtype)
+    np.maximum.at(largest, rows, parts)
+    parts = parts / np.where(largest > 0, largest, 1)[rows]
+    for _ in range(_MATCHINGS):
+        is_free = (column[rows] < 0) & ~is_taken[columns]
+        rows, columns, parts = rows[is_free], columns[is_free], parts[is_free]
+        order = np.lexsort((-parts, columns))
+        wanting, first = np.unique(columns[order], return_index=True)
+        wanted, one = np.unique(rows[order][first], return_index=True)
+        column[wanted], is_taken[wanting[one]] = wanting[one], True
+    column[column < 0] = np.flatnonzero(~is_taken)
+    return column
+
+
+def _graph(there: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Of A + A^T without its diagonal: where each row begins, and columns."""
+    both = sp.csr_array(there + there.T)
+    rows = np.repeat(np.arange(both.shape[0]), np.diff(both.indptr))
+    is_off = rows != both.indices
+    return np.concatenate(([0], np.cumsum(np.bincount(rows[is_off], minlength=both.shape[0])))), both.indices[is_off]
 
 
 def _inverse(order: NDArray[Any]) -> NDArray[Any]:
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     return place
+
+
+def _counted_fill(matrix: Matrix, found: Forecast) -> Forecast:
+    """The last look: an order, and the fill in it."""
+    assert found.graph is not None
+    pointer, columns = found.graph
+    if not found.pivots:
+        order = _by_superlu(pointer, columns, "COLAMD")
+    else:
+        order = _by_superlu(pointer, columns, "MMD_AT_PLUS_A") if found.degree else _dissected(pointer, columns)
+    counts = _column_counts(pointer, columns, order, MOST_FILL)
+    flops = float(2 * (counts.astype(float) ** 2).sum())
+    kept = order if found.pivots else None
+    return replace(found, fill=float(2 * counts.sum()), flops=flops, next=0.0, order=kept, graph=None)
+
+
+def _by_superlu(pointer: NDArray[Any], columns: NDArray[Any], name: str) -> NDArray[Any]:
+    """An order of SuperLU's: that of incomplete factors of a matrix that is all diagonal, to rounding."""
+    from scipy.sparse.linalg import spilu
+
+    n = pointer.size - 1
+    A = sp.csc_array((np.full(columns.size, 1e-9), columns, pointer), shape=(n, n)) + sp.eye_array(n, format="csc")
+    made = spilu(A, drop_tol=1.0, fill_factor=1.0, permc_spec=name, options={"SymmetricMode": name != "COLAMD"})
+    return _inverse(np.asarray(made.perm_c, dtype=np.int64))
+
+
+def _dissected(pointer: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
+    """METIS's nested dissection."""
+    import pymetis
+
+    index = np.dtype(pymetis.zero_copy_dtype())
+    adjacency = pymetis.CSRAdjacency(pointer.astype(index), columns.astype(index))
+    found = pymetis.nested_dissection(adjacency, options=pymetis.Options(seed=0, numbering=0))
+    return np.asarray(found[0], dtype=np.int64)
 
 
 def _column_counts(pointer: NDArray[Any], columns: NDArray[Any], order: NDArray[Any], most: float) -> NDArray[Any]:
@@ -199,19 +336,20 @@ class Factors:
         return x if self.scale is None else self.scale * x
 
 
-def factorise(matrix: Matrix, order: NDArray[Any] | None, scale: NDArray[Any] | None) -> Factors | None:
+def factorise(matrix: Matrix, found: Forecast, scale: NDArray[Any] | None) -> Factors | None:
     """The factors of A, scaled on both sides by `scale`; None where a pivot is zero or memory short."""
     from scipy.sparse.linalg import splu
 
-    A = matrix.to_scipy()
-    A = A.astype(np.result_type(A.dtype, np.float64))
+    n, data = matrix.n, matrix.data.astype(np.result_type(matrix.dtype, np.float64), copy=False)
     if scale is not None:
-        A = sp.diags_array(scale) @ A @ sp.diags_array(scale)
+        data = data * np.repeat(scale, np.diff(matrix.indptr)) * scale[matrix.indices]
+    A = sp.csr_array((data, matrix.indices, matrix.indptr), shape=(n, n))
+    options: dict[str, Any] = {"relax": 1} | ({"panel_size": _PANEL} if found.flops < _FULL * found.fill else {})
+    if found.pivots and (found.degree or found.order is not None):
+        A = A if found.order is None else sp.csr_array(A[found.order])[:, found.order]
+        options |= {"permc_spec": "MMD_AT_PLUS_A" if found.order is None else "NATURAL"}
+        options |= {"diag_pivot_thresh": _THRESHOLD, "options": {"SymmetricMode": True}}
     try:
-        if order is None:
-            return Factors(splu(sp.csc_array(A)), None, scale)
-        ordered = sp.csc_array(sp.csr_array(A)[order][:, order])
-        options = {"permc_spec": "NATURAL", "diag_pivot_thresh": _THRESHOLD, "options": {"SymmetricMode": True}}
-        return Factors(splu(ordered, **options), order, scale)
+        return Factors(splu(sp.csc_array(A), **options), found.order, scale)
     except (RuntimeError, MemoryError):  # "Factor is exactly singular"
         return None

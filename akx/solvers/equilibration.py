@@ -34,8 +34,9 @@ __all__ = ["equilibration", "spread"]
 
 #: Rows that differ in size by no more than this factor are left as they are.
 _EVEN = 10.0
-#: A diagonal entry below this part of the largest sqrt(|a_ij| |a_ji|) of its row is none to scale by.
-_TINY = 1e-6
+#: A diagonal entry below this part of the largest sqrt(|a_ij| |a_ji|) of its row is none to scale by, unless those are
+#: nowhere above sqrt(|a_ii| |a_jj|), to so much.
+_TINY, _ROUNDING = 1e-6, 1e-6
 #: As long as entries of the diagonal differ by no more, none is taken for tiny.
 _WIDE = 1e4
 #: Rounds of balancing.
@@ -78,8 +79,8 @@ def _equilibration(matrix: Matrix, *, hermitian: bool) -> tuple[Any, str] | None
         return None
     from akx.solvers.preconditioners.jacobi import Jacobi  # with SciPy's operators, which few solves need
 
-    why = f"rows differ in size by a factor of {ratio:.0e}"
-    why += f", {missing} of them without a diagonal entry to scale by" * bool(missing)
+    why = f"the scales of its rows differ by a factor of {ratio:.0e}"
+    why += f" ({missing} have no diagonal entry to scale by)" * bool(missing)
     return Jacobi(diagonal, "symmetric" if hermitian else "right", ()), why
 
 
@@ -90,6 +91,8 @@ def _completed(A: Any, diagonal: NDArray[Any]) -> tuple[NDArray[Any], int]:
     both = moduli.multiply(moduli.T.tocsr())
     mean = np.sqrt(_largest(both))
     mean = np.where(mean > 0, mean, _largest(moduli))
+    if _is_scale(both, sizes):
+        return diagonal, 0
     lacks = ~(sizes > _TINY * mean) & (mean > 0)
     if not lacks.any():
         return np.where(diagonal == 0, 1, diagonal).astype(diagonal.dtype), int(np.count_nonzero(diagonal == 0))
@@ -98,6 +101,13 @@ def _completed(A: Any, diagonal: NDArray[Any]) -> tuple[NDArray[Any], int]:
     other = np.where(schur > 0, schur, mean)
     found = np.where(lacks, other, diagonal)
     return np.where(found == 0, 1, found).astype(diagonal.dtype), int(np.count_nonzero(lacks | (diagonal == 0)))
+
+
+def _is_scale(both: Any, sizes: NDArray[Any]) -> bool:
+    """Whether |a_ij| |a_ji| <= |a_ii| |a_jj| throughout, so that a tiny entry of the diagonal is in a row as small."""
+    roots, both = np.sqrt(sizes), sp.csr_array(both)
+    bounds = np.repeat(roots, np.diff(both.indptr)) * roots[both.indices]
+    return bool(np.all(np.sqrt(both.data) <= (1 + _ROUNDING) * bounds))
 
 
 def _balanced(A: Any, diagonal: NDArray[Any]) -> NDArray[Any]:

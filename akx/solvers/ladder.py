@@ -14,9 +14,11 @@ Costs come from sizes and from constants of one machine, never from a clock, and
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -29,7 +31,7 @@ from akx.solvers.arguments import given_matrix
 from akx.solvers.monitor import Watch
 from akx.solvers.stats import SolveStats
 
-__all__ = ["MOST_PRODUCTS", "Both", "Ladder", "Progress", "kept_bytes"]
+__all__ = ["MOST_PRODUCTS", "Both", "Call", "Ladder", "Progress", "kept_bytes"]
 
 #: Products of one solve after which it stops, where the caller has given no limit.
 MOST_PRODUCTS = 20_000
@@ -37,17 +39,19 @@ MOST_PRODUCTS = 20_000
 _PRODUCT, _ENTRY, _ROW = 4e-6, 9e-10, 1e-9
 _STEP = {"cg": (1.0, 1.2e-5, 2e-9), "minres": (1.0, 6e-5, 5e-9), "bicgstab": (2.0, 6e-5, 1.4e-8)}
 _STEP |= {"gmres": (1.0, 3e-5, 1.2e-8)}
-#: Of incomplete factors and of multigrid: at all, and for each entry of A; how often they are used, and the products
-#: that each use is worth.
-_ILU, _AMG = (1e-3, 1e-6), (1e-2, 2.5e-7)
+#: Of incomplete factors and of multigrid: at all, and for each entry of A; of factors for each entry and each column
+#: that the envelope of A is wide. How often they are used, and the products that each use is worth.
+_ILU, _AMG = (1e-3, 4e-7), (1e-2, 2.5e-7)
+_ILU_WIDTH = 6e-9
+_REFINED = 3.0
 _ILU_STEPS, _ILU_USE, _AMG_STEPS, _AMG_USE = 15, 12.0, 15, 35.0
-#: A factorisation, as long as its order is not known, over that.
-_GUESS = 0.3
 #: A method is left where what it has done, times what it has to do, is this part of what the rung costs, squared; and
 #: not before it has done the second part of that, however long it seems to take.
 _SHARE, _LEAST = 0.2, 0.05
 #: It has to have so much more to do than the rung: rates of a method grow on its way.
 _MORE = 1.5
+#: Steps of a method that a direct one may take before any is done, and those that finding that out may take.
+_BLINK, _LOOKING = 60.0, 8.0
 #: The same share for incomplete factors, of which nobody knows before what they take and whether they help; and what
 #: that makes of their price.
 _UNSURE, _RISK = 2.0, 2.0
@@ -61,6 +65,14 @@ def _has_pyamg() -> bool:
     return find_spec("pyamg") is not None
 
 
+@dataclass
+class Call:
+    """What the solves for the columns of one right-hand side share: how many they are, and what a rung has made."""
+
+    columns: int = 1
+    made: Any = None
+
+
 class Ladder:
     """The rungs for one matrix.
 
@@ -69,27 +81,33 @@ class Ladder:
     matrix : Matrix
     definite : bool
         Whether it is Hermitian with a positive diagonal.
+    scale : (n,) array, optional
+        The diagonal by which both sides are scaled.
+    call : Call, optional
+        Each solve of it pays for its part of what a rung takes to set up.
     """
 
-    def __init__(self, matrix: Matrix, *, definite: bool) -> None:
-        self.matrix, self.definite = matrix, definite
+    def __init__(self, matrix: Matrix, *, definite: bool, scale: Any = None, call: Call | None = None) -> None:
+        self.matrix, self.definite, self.scale, self.call = matrix, definite, scale, call or Call()
         self.left = ["direct", "ilu"] + ["amg"] * (definite and _has_pyamg())
         self.product = _PRODUCT + _ENTRY * matrix.nnz * (1 + (matrix.dtype.kind == "c")) + _ROW * matrix.n
 
     @property
     def won(self) -> tuple[str, Any] | None:
         """The rung that was the last word on this matrix before, and what it had made."""
-        found: tuple[str, Any] | None = given_matrix(self.matrix).cache.get((_WON, self.matrix.dtype.str))
-        return found
+        rung, made = given_matrix(self.matrix).cache.get((_WON, self.matrix.dtype.str), ("", None))
+        made = made() if isinstance(made, ref) else made
+        return None if made is None else (rung, made)
 
     def keep(self, rung: str, made: Any) -> bool:
         """For the next solve with this matrix, and whether: of a function only what is small beside what else is kept.
 
-        By the matrix that the caller has, as one in a wider type is made anew by each call.
+        By the matrix that the caller has, as one in a wider type is made anew by each call. What is large is there for
+        the other columns of this call alone.
         """
         is_kept = cache_of(self.matrix) is not CACHE or getattr(made, "nbytes", math.inf) <= KEPT_BYTES // 4
-        if is_kept:
-            given_matrix(self.matrix).cache[_WON, self.matrix.dtype.str] = rung, made
+        self.call.made = made
+        given_matrix(self.matrix).cache[_WON, self.matrix.dtype.str] = rung, made if is_kept else ref(made)
         return bool(is_kept)
 
     def step(self, method: str) -> float:
@@ -98,24 +116,35 @@ class Ladder:
         return products + (least + row * self.matrix.n) / self.product
 
     def cost(self, rung: str) -> float:
-        """Products that a rung is worth, with what it takes to solve by it; a guess for a direct one without an order.
+        """Products that a rung is worth, with what it takes to solve by it; of a direct one by what is known by now.
 
         Inf where it is out of the question.
         """
         nnz, scale = self.matrix.nnz, 1 + (self.matrix.dtype.kind == "c")
         if rung == "direct":
-            ordering = direct.order_seconds(self.matrix)
-            factoring = _GUESS * ordering if ordering else direct.forecast(self.matrix).seconds * scale
-            return (ordering + factoring) / self.product
+            known = direct.forecast(self.matrix)
+            return (known.next + known.seconds * scale) / self.product / self.call.columns + _REFINED
         (least, entry), steps, use = (_ILU, _ILU_STEPS, _ILU_USE) if rung == "ilu" else (_AMG, _AMG_STEPS, _AMG_USE)
         if rung == "ilu" and direct.ILU_FILL * nnz > direct.MOST_FILL:
             return math.inf
-        worth = (least + scale * entry * nnz + steps * 6e-5) / self.product + steps * use
+        entry += _ILU_WIDTH * direct.forecast(self.matrix).width * (rung == "ilu")
+        making = (least + scale * entry * nnz) / self.call.columns
+        worth = (making + steps * 6e-5) / self.product + steps * use
         return worth * (_RISK if rung == "ilu" else 1.0)
+
+    def is_done_in_a_blink(self, method: str) -> bool:
+        """Whether a direct one takes no longer than a few steps of a method, which nobody needs to try then."""
+        step = self.step(method)
+        while self.cost("direct") <= _BLINK * step:
+            price = direct.forecast(self.matrix).next
+            if not 0 < price <= _LOOKING * step * self.product:
+                return not price
+            direct.look_closer(self.matrix, self.scale)
+        return False
 
     def next_for(self, left: float, done: float) -> str | None:
         """The cheapest rung, where a method that has `left` products to do is to be left for it after `done`."""
-        for _ in range(2):  # the price of a direct one is found out when it seems to pay, and then it is another
+        while True:
             costs = {rung: self.cost(rung) for rung in self.left}
             if not costs:
                 return None
@@ -123,10 +152,9 @@ class Ladder:
             least, share = _LEAST * costs[rung], (_UNSURE if rung == "ilu" else _SHARE) * costs[rung] ** 2
             if not (left > _MORE * costs[rung] and left * done > share and done > least):
                 return None
-            if rung != "direct" or not direct.order_seconds(self.matrix):
+            if rung != "direct" or not direct.forecast(self.matrix).next:
                 return rung
-            direct.forecast(self.matrix)
-        return self.next_for(left, done)
+            direct.look_closer(self.matrix, self.scale)  # its price is found out where it seems to pay
 
 
 def kept_bytes(matrix: Matrix) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from akx.core.matrix import Matrix
-from akx.solvers.direct import ILU_FILL, Factors, factorise, forecast
+from akx.solvers.direct import ILU_FILL, Factors, factorise, foreseen
 from akx.solvers.scaling import scaled
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import make_system
@@ -38,7 +38,10 @@ def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool) -> Any:
     `scale` is the diagonal by which a Hermitian A is scaled on both sides, or None.
     """
     if rung == "direct":
-        found = factorise(matrix, forecast(matrix).order, scale)
+        known = foreseen(matrix, scale)
+        if not known.seconds < float("inf"):
+            return "its factors would be too large"
+        found = factorise(matrix, known, scale)
         return "a pivot is zero, or there is no memory for the factors" if found is None else found
     from scipy.sparse.linalg import LinearOperator, spilu
 
@@ -125,4 +128,6 @@ def _rounding(system: Any, x: Any) -> float:
 
 def _is_noise(system: Any, x: Any) -> bool:
     """Whether rounding errors of b - A x may be above the target."""
-    return bool(_ROUNDING * _rounding(system, x) > max(system.target, _SMALL * system.norm_b))
+    least = max(system.target, _SMALL * system.norm_b) / _ROUNDING
+    bound = float(np.finfo(np.float64).eps * np.linalg.norm(system.matrix.data) * np.linalg.norm(x))
+    return not bound <= least and _rounding(system, x) > least

@@ -11,6 +11,7 @@ import pytest
 
 from akx.backends.cuda.device.facts import cuda_missing
 from akx.solvers import SOLVERS
+from akx.solvers.ladder import Ladder
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +52,9 @@ def named(solver: Callable[..., Any], backend: str) -> Callable[..., Any]:
         return solver(*given, backend=backend, **options)
 
     return on_backend
+
+
+@pytest.fixture
+def methods_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No system is so small that ``solve`` factorises it before it tries a method."""
+    monkeypatch.setattr(Ladder, "is_done_in_a_blink", lambda self, method: False)

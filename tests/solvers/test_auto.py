@@ -109,7 +109,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> _Fake:
         monkeypatch.setattr(module, "SOLVERS", solvers)
     monkeypatch.setattr(solver_pair, "_chosen", {})
     monkeypatch.setattr(solver_pair, "_SMALL", 10)
-    monkeypatch.setattr(auto.Auto, "_ladder", lambda self: None)  # which is tested by itself
+    monkeypatch.setattr(auto.Auto, "_ladder", lambda self, call: None)  # which is tested by itself
     return made
 
 
@@ -376,6 +376,7 @@ def test_maxiter_of_auto_is_steps_of_all_methods_together(fake: _Fake, A: Any, c
             solve(A, np.ones(50), maxiter=wrong)
 
 
+@pytest.mark.usefixtures("methods_first")
 @pytest.mark.parametrize(
     ("A", "method"),
     [(spd(300), "cg"), (nonsymmetric(300), "bicgstab"), (indefinite(300), "minres"), (skew(300), "gmres")],
@@ -420,6 +421,7 @@ def test_options_reach_only_those_that_have_them(fake: _Fake) -> None:
         assert ("s" in options) == ("basis" in options) == name.startswith("ca_")
 
 
+@pytest.mark.usefixtures("methods_first")
 def test_real_solvers() -> None:
     A, b = nonsymmetric(2500), rhs(2500)
     x, info, stats = solve(A, b, rtol=1e-9, return_stats=True)
@@ -449,7 +451,7 @@ def test_real_solvers_go_on_from_each_other(monkeypatch: pytest.MonkeyPatch, fam
         return 1e-9
 
     monkeypatch.setattr(solver_pair, "_chosen", {})
-    monkeypatch.setattr(auto.Auto, "_ladder", lambda self: None)
+    monkeypatch.setattr(auto.Auto, "_ladder", lambda self, call: None)
     monkeypatch.setattr(auto.Auto, "_trial", trial)
     monkeypatch.setattr(auto, "families_for", lambda matrix: ([family], "the test says so"))
     monkeypatch.setattr(pilot, "SHARE", 1e3)
@@ -536,6 +538,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
+@pytest.mark.usefixtures("methods_first")
 @pytest.mark.parametrize("method", ["auto", "cg", "ca_cg", "gmres", "bicgstab"])
 def test_what_is_too_much_for_the_gpu_is_solved_by_the_host(method: str, device: list[str]) -> None:
     A, b = spd(), rhs(300)

@@ -16,6 +16,8 @@ from akx.solvers import SOLVERS, Solver, auto, minres, solve
 from akx.solvers.auto import families_for
 from akx.solvers.equilibration import equilibration
 
+pytestmark = pytest.mark.usefixtures("methods_first")
+
 
 def uneven(A: Any, decades: float = 3.0, *, other: bool = False) -> Any:
     """D A D, or D A E, entries of D and E between 10^-decades and 10^decades."""
@@ -40,11 +42,13 @@ def test_uneven_rows_take_as_few_steps_as_even_ones(make: Any, other: bool, dtyp
     assert relative(A, x, b) <= 1.01 * rtol
     assert len(notes_of(stats)) == 1
     assert stats.products <= 3 * solve(even, rhs(300, dtype), rtol=rtol, return_stats=True)[2].products
-    assert stats.residual == pytest.approx(float(np.linalg.norm(b - A @ x)), rel=1e-2)
+    rounding = 1e-14 * float(np.linalg.norm(b))
+    assert stats.residual == pytest.approx(float(np.linalg.norm(b - A @ x)), rel=1e-2, abs=rounding)
 
 
 @pytest.mark.parametrize(("make", "method"), [(spd, "cg"), (nonsymmetric, "bicgstab")])
-def test_an_even_matrix_keeps_its_bits(make: Any, method: str) -> None:
+def test_an_even_matrix_keeps_its_bits(make: Any, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto.Auto, "_ladder", lambda self, call: None)
     A, b = make(), rhs(300)
     x, _, stats = solve(A, b, rtol=1e-9, return_stats=True)
     np.testing.assert_array_equal(x, SOLVERS[method](A, b, rtol=1e-9)[0])
@@ -68,7 +72,7 @@ def test_a_saddle_point_is_scaled_by_its_schur_complement() -> None:
     found = equilibration(matrix, hermitian=True)
     assert found is not None
     M, why = found
-    assert "40 of them without a diagonal entry" in why
+    assert "(40 have no diagonal entry" in why
     assert np.all(M.diagonal > 0)
     scaled = abs(M.apply_to(matrix).to_scipy())
     assert 0.1 <= scaled.max(axis=1).toarray().min() <= scaled.max() <= 10
@@ -78,7 +82,7 @@ def test_a_saddle_point_is_scaled_by_its_schur_complement() -> None:
 def test_a_small_entry_on_the_diagonal_of_an_indefinite_matrix_is_no_size_of_its_row(
     decades: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auto.Auto, "_ladder", lambda self: None)
+    monkeypatch.setattr(auto.Auto, "_ladder", lambda self, call: None)
     A = uneven(scattered(600), decades)
     b = A @ rhs(600)
     x, info, stats = solve(A, b, rtol=1e-8, return_stats=True)

@@ -31,7 +31,7 @@ def saddle(seed: int = 0) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def _plain(methods_first: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is compiled."""
     monkeypatch.delenv("AKX_PREPARE")
 
@@ -40,55 +40,22 @@ def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Have only some rungs, which cost nothing."""
     made = auto.Auto._ladder
 
-    def some(self: Any) -> Ladder:
-        found = made(self)
+    def some(self: Any, call: Any) -> Ladder:
+        found = made(self, call)
         found.left = list(names)
         return found
 
     monkeypatch.setattr(auto.Auto, "_ladder", some)
     monkeypatch.setattr(Ladder, "cost", lambda self, rung: 1.0)
-    monkeypatch.setattr(direct, "order_seconds", lambda matrix: 0.0)
+    known = direct.Forecast(1.0, 1.0, pivots=True, degree=True)
+    monkeypatch.setattr(direct, "forecast", lambda matrix: known)
 
 
 def tried(stats: SolveStats) -> list[str]:
     return [note for note in stats.notes if note.startswith("auto: ")]
 
 
-# ---------------------------------------------------------------------------------------------- the price of a rung
-
-
-@pytest.mark.parametrize("make", [lambda: grid(20), lambda: grid(60), lambda: chain(3000)], ids=["20", "60", "line"])
-def test_the_fill_is_what_was_forecast(make: Any) -> None:
-    matrix = Matrix.from_any(make())
-    found = direct.forecast(matrix)
-    factors = direct.factorise(matrix, found.order, None)
-    assert factors is not None
-    assert factors.lu.nnz <= 1.1 * found.fill + 2 * matrix.n
-    assert found.order is None or factors.lu.nnz >= 0.9 * found.fill
-    assert direct.forecast(matrix) is found
-    assert direct.order_seconds(matrix) == 0
-
-
-def test_the_fill_of_an_order_is_that_of_a_factorisation_of_the_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
-    A = grid(17).toarray()
-    order = np.random.default_rng(0).permutation(len(A))
-    L = np.linalg.cholesky(A[np.ix_(order, order)] + np.eye(len(A)))
-    G = sp.csr_array(A - np.diag(A.diagonal()))
-    for loaded in (False, True):
-        monkeypatch.setattr(direct, "is_loaded", lambda loaded=loaded: loaded)
-        counts = direct._column_counts(G.indptr, G.indices, order, 1e9)
-        np.testing.assert_array_equal(counts, np.count_nonzero(L, axis=0))
-        assert direct._column_counts(G.indptr, G.indices, order, 100).sum() > 100
-
-
-def test_what_would_run_away_is_out_of_the_question() -> None:
-    random = np.random.default_rng(1)
-    A = sp.random_array((1500, 1500), density=0.01, rng=random) + sp.eye_array(1500)
-    found = direct.forecast(Matrix.from_any(sp.csr_array(A)))
-    assert found.flops > 1e8
-    assert direct.Forecast(None, 1e9, 1e9).seconds == direct.Forecast(None, 1e6, 1e13).seconds == np.inf
-    column = sp.csr_array((np.ones(400), (np.arange(400), np.zeros(400, int))), shape=(400, 400))
-    assert direct.forecast(Matrix.from_any(column)).seconds == np.inf  # structurally singular
+# ------------------------------------------------------------------------------------------ when a method is left
 
 
 def test_a_rate_says_how_many_steps_are_left() -> None:
@@ -103,7 +70,7 @@ def test_a_method_is_left_by_counts_and_the_sooner_the_more_it_has_to_do(monkeyp
     found = Ladder(Matrix.from_any(spd()), definite=True)
     found.left = ["direct"]
     monkeypatch.setattr(Ladder, "cost", lambda self, rung: 100.0)
-    monkeypatch.setattr(direct, "forecast", lambda matrix: pytest.fail("the order is known"))
+    monkeypatch.setattr(direct, "look_closer", lambda *_: pytest.fail("the order is known"))
     assert found.next_for(149, 1000) is None
     assert found.next_for(151, 12) is None
     assert found.next_for(151, 20) == "direct"

@@ -130,7 +130,7 @@ def test_a_residual_that_is_orthogonal_to_its_image() -> None:
 
 
 def test_solve_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto.Auto, "_ladder", lambda self: None)  # which has a direct solve for small systems
+    monkeypatch.setattr(auto.Auto, "_ladder", lambda self, call: None)  # which has a direct solve for small systems
     b = rhs(900)
     for A, first in ((grid(30, 0.5), "cg"), (grid(30, 4.1), "minres"), (grid(30, 0.5, complex), "cg")):
         x, info, stats = solve(A, b, rtol=1e-8, return_stats=True)
@@ -209,7 +209,7 @@ def test_a_skew_symmetric_one_of_odd_order_is_singular(how: Any, dtype: Any) -> 
 
 
 def test_solve_takes_it_for_skew_symmetric_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto.Auto, "_ladder", lambda self: None)
+    monkeypatch.setattr(auto.Auto, "_ladder", lambda self, call: None)
     b = rhs(200)
     for A, most in ((chain(200), 201), (chain(200, 0.3), 130), (1e200 * chain(200), 203), (1e-200 * chain(200), 203)):
         x, info, stats = solve(A, b, rtol=1e-8, return_stats=True)

@@ -107,6 +107,7 @@ def test_a_foreign_preconditioner_is_not_called_before_there_is_a_right_hand_sid
     assert called
 
 
+@pytest.mark.usefixtures("methods_first")
 def test_other_values_may_ask_for_another_method() -> None:
     A, b = spd(), rhs(300)
     solver = Solver(A)
@@ -119,6 +120,7 @@ def test_other_values_may_ask_for_another_method() -> None:
     assert relative(skewed, x, b) <= 1e-9
 
 
+@pytest.mark.usefixtures("methods_first")
 def test_what_was_timed_on_the_way_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(solver_pair, "_SMALL", 1)
@@ -209,6 +211,7 @@ def test_an_answer_keeps_no_vectors_of_the_solver(solver: Any, name: str) -> Non
         assert x.base is None or x.base.nbytes == b.nbytes
 
 
+@pytest.mark.usefixtures("methods_first")
 @pytest.mark.parametrize(("how", "most"), [("Solver", 110), ("auto", 170), ("Matrix", 115), ("array", 145)])
 def test_a_second_call_does_little_beside_its_steps(how: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the calls of Python outside of the steps, which no busy machine changes; some 40 us at 0.3 us each."""

@@ -1,0 +1,156 @@
+"""The direct rung of ``solve``: what is known of factors before they are made, and that quick ones are first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from solvers.systems import nonsymmetric, relative, rhs, spd
+from solvers.test_ladder import chain, grid, saddle
+
+from akx.core.matrix import Matrix
+from akx.solvers import direct, ladder, solve
+from akx.solvers.ladder import Ladder
+
+
+def shuffled(A: Any, seed: int = 0) -> Any:
+    """Rows and columns in another order, the same for both."""
+    order = np.random.default_rng(seed).permutation(A.shape[0])
+    return sp.csr_array(sp.csr_array(A[order])[:, order])
+
+
+def moved(A: Any, seed: int = 0) -> Any:
+    """Rows in another order than columns: no diagonal to speak of."""
+    return sp.csr_array(A[np.random.default_rng(seed).permutation(A.shape[0])])
+
+
+def graph(n: int, degree: int) -> Any:
+    """Random entries: no order has little fill."""
+    random = np.random.default_rng(1)
+    return sp.csr_array(sp.random_array((n, n), density=degree / n, rng=random) + 4 * sp.eye_array(n))
+
+
+LOOKS: dict[str, tuple[Any, bool, bool]] = {  # whether the diagonal is safe, and whether minimum degree suits
+    "line": (lambda: chain(3000), True, True),
+    "small grid": (lambda: grid(20), True, True),
+    "grid": (lambda: grid(90), True, True),
+    "shuffled grid": (lambda: shuffled(grid(60)), True, True),
+    "moved line": (lambda: moved(chain(900, 1.0)), False, False),
+    "moved grid": (lambda: moved(grid(40)), False, False),
+    "saddle": (saddle, False, False),
+    "random": (lambda: graph(900, 4), True, False),
+    "long row": (lambda: sp.csr_array(chain(2000) + sp.csr_array(np.eye(1, 2000).T @ np.ones((1, 2000)))), True, False),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_the_fill_is_what_was_forecast(name: str) -> None:
+    make, pivots, degree = LOOKS[name]
+    matrix = Matrix.from_any(make())
+    first = direct.forecast(matrix)
+    assert first.next > 0
+    found = direct.foreseen(matrix, None)
+    assert (found.pivots, found.degree, found.next) == (pivots, degree, 0)
+    factors = direct.factorise(matrix, found, None)
+    assert factors is not None
+    if found.order is not None:
+        least = 0.5 if name == "random" else 0.95  # the pattern of A + A^T is more than that of A
+        most = 2.0 if name == "long row" else 1.05  # its supernodes hold zeros
+        assert least * found.fill <= factors.lu.nnz <= most * found.fill + matrix.n
+    assert factors.lu.nnz <= 3 * found.fill + 2 * matrix.n
+    assert direct.forecast(matrix) is found
+    assert direct.look_closer(matrix.with_values(2 * matrix.data), None).fill == found.fill
+    x = rhs(matrix.n)
+    assert relative(matrix.to_scipy(), factors.solve(matrix.to_scipy() @ x), matrix.to_scipy() @ x) <= 1e-8
+
+
+def test_the_fill_of_an_order_is_that_of_a_factorisation_of_the_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    A = grid(17).toarray()
+    order = np.random.default_rng(0).permutation(len(A))
+    L = np.linalg.cholesky(A[np.ix_(order, order)] + np.eye(len(A)))
+    G = sp.csr_array(A - np.diag(A.diagonal()))
+    for loaded in (False, True):
+        monkeypatch.setattr(direct, "is_loaded", lambda loaded=loaded: loaded)
+        counts = direct._column_counts(G.indptr, G.indices, order, 1e9)
+        np.testing.assert_array_equal(counts, np.count_nonzero(L, axis=0))
+        assert direct._column_counts(G.indptr, G.indices, order, 100).sum() > 100
+
+
+def test_minimum_degree_fills_a_grid_about_as_nested_dissection_does() -> None:
+    pointer, columns = direct._graph(shuffled(grid(50)))
+    by_degree, dissected = (
+        direct._column_counts(pointer, columns, order, 1e9).sum()
+        for order in (direct._by_superlu(pointer, columns, "MMD_AT_PLUS_A"), direct._dissected(pointer, columns))
+    )
+    assert by_degree <= 1.2 * dissected
+
+
+def test_what_would_run_away_is_out_of_the_question() -> None:
+    found = direct.foreseen(Matrix.from_any(graph(1500, 15)), None)
+    assert found.flops > 1e8
+    assert direct.Forecast(1e9, 1e9).seconds == direct.Forecast(1e6, 1e13).seconds == np.inf
+
+
+def test_a_scaled_diagonal_may_be_safe_where_that_of_a_is_not() -> None:
+    A = grid(30)
+    scale = 10.0 ** np.random.default_rng(0).uniform(-3, 3, 900)
+    matrix = Matrix.from_any(sp.csr_array(sp.diags_array(1 / scale) @ A @ sp.diags_array(1 / scale)))
+    assert direct._strong(matrix, scale).all()
+    assert not direct._strong(matrix, None).all()
+    assert not direct._strong(Matrix.from_any(moved(A)), None).all()
+
+
+# ------------------------------------------------------------------------------------------------ before any method
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128, np.float32])
+@pytest.mark.parametrize("make", [spd, nonsymmetric], ids=["hermitian", "other"])
+def test_a_small_system_is_factorised_at_once(make: Any, dtype: Any) -> None:
+    A, b, rtol = make(300, dtype), rhs(300, dtype), 1e-4 if dtype == np.float32 else 1e-10
+    x, info, stats = solve(A, b, rtol=rtol, return_stats=True)
+    assert (info, stats.method, x.dtype) == (0, "direct", dtype)
+    assert stats.products <= 4
+    assert any("direct first" in note for note in stats.notes)
+    assert relative(A, x, b) <= 1.01 * rtol
+    assert solve(A, b, rtol=rtol, maxiter=0)[1] > 0
+
+
+@pytest.mark.parametrize("make", [lambda: grid(150), lambda: graph(2000, 8)], ids=["large", "random"])
+def test_what_takes_long_to_factorise_or_to_find_out_is_not(make: Any) -> None:
+    found = Ladder(Matrix.from_any(make()), definite=True)
+    assert not found.is_done_in_a_blink("cg")
+    assert not any("direct first" in note for note in solve(make(), rhs(make().shape[0]), return_stats=True)[2].notes)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_a_matrix_without_entries_has_no_solution(n: int) -> None:
+    x, info = solve(sp.csr_array((n, n)), np.ones(n))
+    assert info == -2
+    assert not x.any()
+
+
+def test_a_small_singular_system_is_left_to_the_methods() -> None:
+    A = chain(400).tolil()
+    A[0, 0] = A[-1, -1] = 1  # Neumann
+    A, b = sp.csr_array(A), rhs(400)
+    assert solve(A, b, rtol=1e-8)[1] == -2
+    x, info = solve(A, b - b.mean(), rtol=1e-8)
+    assert info == 0
+    assert relative(A, x, b - b.mean()) <= 1.01e-8
+
+
+def test_many_columns_share_what_factors_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    A, B = grid(60), np.random.default_rng(0).standard_normal((3600, 12))
+    single = Ladder(Matrix.from_any(A), definite=True)
+    shared = Ladder(single.matrix, definite=True, call=ladder.Call(12))
+    assert shared.cost("direct") < 0.2 * single.cost("direct")
+    monkeypatch.setattr(ladder, "KEPT_BYTES", 0)  # too much to be kept for another call
+    made: list[int] = []
+    real = direct.factorise
+    monkeypatch.setattr("akx.solvers.rungs.factorise", lambda *given: made.append(1) or real(*given))
+    for calls in (1, 2):
+        X, info, stats = solve(A, B, rtol=1e-10, return_stats=True)
+        assert (info, stats.method, len(made)) == (0, "direct", calls)
+        assert max(relative(A, X[:, j], B[:, j]) for j in range(12)) <= 1.01e-10
