@@ -21,12 +21,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+import numpy as np
+
 from akx.core.errors import PlanError
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.cg_steps import AheadSteps, Steps
 from akx.solvers.many import takes_columns
 from akx.solvers.monitor import ENDED
-from akx.solvers.stopping import Claims
+from akx.solvers.scaling import eps_of
+from akx.solvers.stopping import NO_SOLUTION, Claims
+from akx.solvers.symmetry import is_hermitian, skew_shift
 from akx.solvers.system import Answer, Rows, System, make_system
 
 __all__ = ["Iteration", "cg", "iterate", "steps_of"]
@@ -171,8 +175,28 @@ def iterate(system: System, V: Rows, limit: int, return_stats: bool, make_iterat
     elif why or claims.is_futile:
         info, reason = steps.failed(why, (info, reason))
     stats.notes += notes()
+    if info not in (0, NO_SOLUTION) and reason != ENDED and (unfit := _unfit(system)):
+        reason = f"{unfit}: {reason}"
     said = {"info": info, "reason": reason, "iterations": stats.iterations, "residual": true}
     return system.finish(x, return_stats=return_stats, descends=steps.descends, **said)  # type: ignore[arg-type]
+
+
+def _unfit(system: System) -> str:
+    """That A or M is not what these methods are for, or nothing: looked at where they have failed."""
+    matrix, method = system.matrix, system.stats.method
+    is_skew = method.endswith("minres") and skew_shift(matrix) is not None
+    if not (is_hermitian(matrix) or is_skew):
+        return f"A is not Hermitian, which {method} needs, gmres and bicgstab do not"
+    if system.M is None or system.diagonal is not None:
+        return ""
+    u, v = np.random.default_rng(0).standard_normal((2, system.n)).astype(system.dtype)
+    U = system.rows(4)
+    for i, one in enumerate((u, v)):
+        U[i] = system.work.from_host(one)
+        U[2 + i] = system.precondition(U[i])
+    off = abs(system.work.dot(U, 0, 3) - np.conj(system.work.dot(U, 1, 2)))
+    is_wrong = off > eps_of(system.dtype) ** 0.5 * system.work.norm(U[0]) * system.work.norm(U[3])
+    return f"M is not Hermitian, or not linear, which {method} needs" if is_wrong else ""
 
 
 def _first_residual(system: System, x: Rows, r: Rows) -> float:

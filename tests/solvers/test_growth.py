@@ -100,3 +100,18 @@ def test_the_first_guess_of_the_caller_is_what_is_returned(name: str) -> None:
     x0 = spla.spsolve(sp.csc_array(A), b) * (1 + 1e-3)
     x = SOLVERS[name](A, b, x0, rtol=1e-12, maxiter=30)[0]
     assert np.linalg.norm(b - A @ x) <= np.linalg.norm(b - A @ x0) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["cg", "ca_cg", "minres", "ca_minres"])
+def test_a_matrix_or_M_that_is_not_hermitian_is_named(name: str) -> None:
+    A, b = SYSTEMS["random"]
+    *_, info, stats = SOLVERS[name](A, b, maxiter=200, return_stats=True)
+    assert info != 0
+    assert stats.reason.startswith(f"A is not Hermitian, which {name} needs")
+    A, b = spd(400), rhs(400)
+    M = sp.csr_array(sp.triu(np.random.default_rng(3).standard_normal((400, 400))) + 20 * sp.eye_array(400))
+    *_, info, stats = SOLVERS[name](A, b, M=spla.aslinearoperator(M), rtol=1e-10, maxiter=100, return_stats=True)
+    assert info != 0
+    assert stats.reason.startswith("M is not Hermitian")
+    *_, info, stats = SOLVERS[name](A, b, rtol=1e-10, maxiter=3, M=spla.aslinearoperator(A), return_stats=True)
+    assert (info, stats.reason) == (3, "the steps ran out")
