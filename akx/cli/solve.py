@@ -148,6 +148,8 @@ def solve(
     """Solve A x = b, and say how good the answer is. Exit code 3 where it is not as good as asked for."""
     for option, value, example in (("--s", s, 4), ("--degree", degree, 4)):
         check_amount(option, value, example)
+    if not 0 <= tau <= 1:
+        raise ArgumentError("--tau is out of range", expected="a number from 0 to 1", found=f"{tau:g}")
     _check_files(output, plot, [file, *([] if rhs in ("ones", "random") else [rhs])])
     from akx.backends.selection import device_of
 

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from akx.backends.selection import array_backend, backend_of, resolve_backend
-from akx.core.arguments import ANY_COUNT, check_number, converted, numbers_of
+from akx.core.arguments import ANY_COUNT, check_number, converted, numbers_of, unknown_name
 from akx.core.arguments import check_count as check_integer
 from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, brief
 from akx.core.matrix import Matrix
@@ -21,6 +22,7 @@ from akx.operator.lookup import canonical, derived
 from akx.operator.start_vectors import is_on_device
 from akx.solvers.products import Rows
 from akx.solvers.scaling import exponent_of, is_extreme
+from akx.solvers.symmetry import is_hermitian, skew_shift
 from akx.solvers.vector_work import checked_norm
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BY_STEPS",
+    "PRECONDITIONERS",
     "RESTART",
     "Arguments",
     "GivenVector",
@@ -40,12 +43,15 @@ __all__ = [
     "is_ours",
     "makes_new_arrays",
     "misfit",
+    "named",
     "place_of",
     "real_if_told",
 ]
 
 #: Steps of a cycle of gmres, where the caller does not say.
 RESTART = 30
+#: Preconditioners that are made of A by name.
+PRECONDITIONERS = ("jacobi", "block_jacobi", "chebyshev", "spai")
 #: The type of a callback of gmres where several methods are tried: x after each cycle, and `maxiter` counts steps.
 BY_STEPS = "x, by steps"
 #: In the cache of a matrix in a wider type, the one that it was made of.
@@ -217,6 +223,28 @@ def check_hermitian(M: Any, method: str) -> None:
 # ------------------------------------------------------------------------------------------------- preconditioners
 
 
+def named(
+    name: Any, A: Any, method: str, *, threads: int | None = None, db: Any = None, backend: str = "auto", **own: Any
+) -> Any:
+    """The preconditioner of that name for A and a method, as :mod:`akx.solvers.preconditioners` makes it, with `own`.
+
+    That of ``"spai"`` is symmetric where the method needs it. Raises ArgumentError where the name is unknown.
+    """
+    if name not in PRECONDITIONERS:
+        raise unknown_name("preconditioner", name, PRECONDITIONERS)
+    make = getattr(import_module("akx.solvers.preconditioners"), name)
+    if name == "chebyshev":
+        return make(A, threads=threads, db=db, **own)
+    if name != "spai":
+        return make(A, **own)
+    matrix = canonical(A, threads=threads)
+    if method == "auto":
+        symmetric = is_hermitian(matrix)
+    else:
+        symmetric = method.endswith(("cg", "minres")) and skew_shift(matrix) is None
+    return make(matrix, symmetric=symmetric, threads=threads, backend=backend, **own)
+
+
 def is_ours(M: Any) -> bool:
     """Whether M is a preconditioner of akx; those are imported by who makes one."""
     base = sys.modules.get("akx.solvers.preconditioners.base")
@@ -244,8 +272,10 @@ def _is_operator(A: Any) -> bool:
 
 
 def _operator_of(M: Any) -> LinearOperator:
-    from scipy.sparse.linalg import aslinearoperator
+    from scipy.sparse.linalg import SuperLU, aslinearoperator
 
+    if isinstance(M, SuperLU):
+        return _by_factors(M)
     try:
         if not _is_operator(M):
             found = M.aspreconditioner() if hasattr(M, "aspreconditioner") else converted(M)  # PyAMG's
@@ -260,6 +290,20 @@ def _operator_of(M: Any) -> LinearOperator:
             found=type(M).__name__,
             hint="pass scipy.sparse.linalg.LinearOperator(A.shape, matvec=M)" if callable(M) else None,
         ) from error
+
+
+def _by_factors(M: Any) -> LinearOperator:
+    """The operator of SciPy's factors, which solve for their own type."""
+    from scipy.sparse.linalg import LinearOperator
+
+    kind = M.solve(np.zeros(M.shape[0], np.float32)).dtype
+
+    def solve(r: NDArray[Any]) -> Any:
+        if r.dtype.kind == "c" and kind.kind != "c":
+            return M.solve(r.real.astype(kind)) + 1j * M.solve(r.imag.astype(kind))
+        return M.solve(r.astype(kind))
+
+    return LinearOperator(M.shape, matvec=solve, dtype=kind)
 
 
 @lru_cache(maxsize=1)

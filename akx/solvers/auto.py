@@ -28,7 +28,7 @@ from akx.core.arguments import unknown_name
 from akx.core.matrix import Matrix
 from akx.krylov.bases import check_basis
 from akx.operator.start_vectors import is_matrix_there, is_on_device
-from akx.solvers.arguments import check_count, place_of
+from akx.solvers.arguments import check_count, named, place_of
 from akx.solvers.ca_cg import MOST
 from akx.solvers.climb import Climb
 from akx.solvers.columns import columns_in
@@ -96,7 +96,9 @@ def solve(
         With ``"auto"``, where it is not known beforehand which method it will be, most steps of all methods together, a
         step of gmres being one product. By default each has its own limit, of 10 n steps where there are two, but
         bicgstab gives way to gmres after 10,000.
-    M : sparse matrix, array, LinearOperator or preconditioner of :mod:`akx.solvers.preconditioners`, optional
+    M : sparse matrix, array, LinearOperator, preconditioner of :mod:`akx.solvers.preconditioners`, or str, optional
+        By name, ``"jacobi"``, ``"block_jacobi"``, ``"chebyshev"`` or ``"spai"``: what the function of that name there
+        makes of A, anew in each call; :class:`akx.solvers.Solver` makes it once. SciPy's factors, as of ``spilu``, too.
         With one that cannot be made part of the matrix ``"auto"`` takes classic solvers only, but for gmres.
     callback : callable, optional
         Called as the method does. With ``"auto"`` always with x: after each step, block or cycle.
@@ -124,8 +126,11 @@ def solve(
     """
     if method != "auto" and method not in SOLVERS:
         raise unknown_name("method", method, ("auto", *SOLVERS))
+    M = named(M, A, method, threads=threads, db=db, backend=backend) if isinstance(M, str) else M
     options = {"rtol": rtol, "atol": atol, "maxiter": maxiter, "M": M, "threads": threads, "db": db, "backend": backend}
     special = {"restart": restart, "s": s, "basis": basis}
+    check_special(special)
+    check_precision(precision)
     x, info, stats = answer_by(method, A, b, x0, options, special, callback, precision=precision)
     return (x, info, stats) if return_stats else (x, info)
 
@@ -189,6 +194,14 @@ def answer_by(
     x, info, stats = on(A, *here)
     stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
     return answer_in_kind(like, x), info, stats
+
+
+def check_special(special: dict[str, Any], most: int | None = None) -> None:
+    """Refuse a ``restart``, ``s`` or ``basis`` that no method could have, whether it is used or not."""
+    check_basis(special["basis"])
+    check_count("restart", special["restart"], 1)
+    if not (isinstance(special["s"], str) and special["s"] == "auto"):
+        check_count("s", special["s"], most=most, auto=True)
 
 
 def check_precision(precision: Any) -> str:
@@ -290,11 +303,7 @@ class Auto(Climb):
 
     def _check(self, families: list[str]) -> None:
         """Refuse now what only some of the solvers would, when it is their turn."""
-        special = self.special
-        check_basis(special["basis"])
-        check_count("restart", special["restart"], 1)
-        if not (isinstance(special["s"], str) and special["s"] == "auto"):
-            check_count("s", special["s"], most=MOST if "minres" in families else None, auto=True)
+        check_special(self.special, most=MOST if "minres" in families else None)
 
     def _family(self, family: str, limit: int) -> bool:
         """The solver of a family with the shorter step, or both in turn; whether x is good enough."""

@@ -64,8 +64,9 @@ def cg(
         Converged where ||b - A x|| <= max(rtol ||b||, atol), by the true residual.
     maxiter : int, optional
         Most steps; 10 n by default.
-    M : sparse matrix, array or LinearOperator, optional
-        Preconditioner, an approximation of A^-1, Hermitian positive definite.
+    M : sparse matrix, array, LinearOperator or str, optional
+        Preconditioner, an approximation of A^-1, Hermitian positive definite; or the name of one of akx's, as for
+        :func:`akx.solvers.solve`.
     callback : callable, optional
         Called as ``callback(xk)`` after each step.
     threads, db

@@ -37,7 +37,7 @@ import numpy as np
 from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.errors import ArgumentError
 from akx.operator.start_vectors import is_matrix_there
-from akx.solvers.arguments import RESTART, check_count, check_hermitian
+from akx.solvers.arguments import RESTART, check_count, check_hermitian, named
 from akx.solvers.columns import Columns, Solved, columns_in, read_once, worst
 from akx.solvers.host_fallback import TOO_MUCH
 from akx.solvers.registry import recycling
@@ -70,6 +70,11 @@ def takes_columns(solver: Callable[P, Answer]) -> Callable[P, Answer]:
 
     @wraps(solver)
     def solve(*given: P.args, **options: P.kwargs) -> Answer:
+        M = options.get("M")
+        if type(M) is str:
+            places = {name: options[name] for name in ("threads", "db", "backend") if name in options}
+            A = given[0] if given else options.get("A")
+            options["M"] = named(M, A, solver.__name__, **places)  # type: ignore[arg-type]
         b = given[1] if len(given) > 1 else options.get("b")
         if (type(b) is np.ndarray and b.ndim < 2) or columns_in(b) is None:
             return solver(*given, **options)

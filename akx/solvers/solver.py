@@ -8,7 +8,6 @@ a call pays for what belongs to its right-hand side. Operators are kept in a cac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -26,8 +25,8 @@ from akx.operator.cache import Cache
 from akx.operator.lookup import kept_by
 from akx.operator.matrix_values import same_pattern
 from akx.operator.start_vectors import is_matrix_there
-from akx.solvers.arguments import check_count, place_of
-from akx.solvers.auto import Auto, answer_by, check_precision, families_for, solve
+from akx.solvers.arguments import check_count, named, place_of
+from akx.solvers.auto import Auto, answer_by, check_precision, check_special, solve
 from akx.solvers.forms import form_for
 from akx.solvers.gcro_dr import Recycled
 from akx.solvers.ladder import kept_bytes
@@ -35,13 +34,10 @@ from akx.solvers.monitor import Watch, Watched
 from akx.solvers.registry import SOLVERS
 from akx.solvers.solver_pair import Settled, call_solver
 from akx.solvers.stats import SolveStats
-from akx.solvers.symmetry import skew_shift
 from akx.solvers.system import Answer
 
 __all__ = ["Solver"]
 
-#: Preconditioners by name, made of the matrix and of its new values.
-_PRECONDITIONERS = ("jacobi", "block_jacobi", "chebyshev", "spai")
 #: Steps after which a solve has all that it needs: of a classic method, and of others where no block comes before.
 _STEPS, _MOST_STEPS = 3, 60
 #: Options of some methods, as they are where they are not given.
@@ -146,6 +142,7 @@ class Solver:
         recycle = check_count("recycle", recycle, least=0, most=MOST_ROWS)
         given = {name: value for name, value in special.items() if value != _USUAL[name]}
         _check_options(method, given)
+        check_special(special)
         if recycle:
             if method not in ("auto", "gmres"):
                 raise ArgumentError(
@@ -304,16 +301,7 @@ class Solver:
 
     def _made(self, name: str, matrix: Matrix) -> Any:
         """The preconditioner of that name."""
-        if name not in _PRECONDITIONERS:
-            raise unknown_name("preconditioner", name, _PRECONDITIONERS)
-        make, threads = getattr(import_module("akx.solvers.preconditioners"), name), self._places["threads"]
-        if name in ("jacobi", "block_jacobi"):
-            return make(matrix)
-        if name == "chebyshev":
-            return make(matrix, threads=threads, db=self._places["db"])
-        method = families_for(matrix)[0][0] if self._named == "auto" else self._named
-        symmetric = method.endswith(("cg", "minres")) and skew_shift(matrix) is None
-        return make(matrix, symmetric=symmetric, threads=threads, backend=self._places["backend"])
+        return named(name, matrix, self._named, **self._places)
 
     def _answer(
         self, b: Any, x0: Any, options: dict[str, Any], callback: Callable[[Any], object] | None

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as sla
 from solvers.systems import fitting, nonsymmetric, relative, rhs, spd
 
-from akx.core.errors import MatrixError
+from akx.core.errors import ArgumentError, MatrixError
 from akx.core.matrix import Matrix
 from akx.krylov.bases import basis_from_ritz
 from akx.krylov.hessenberg import HessenbergQR
@@ -358,3 +358,30 @@ def test_no_solution_is_said_of_a_and_not_of_what_m_makes_of_it(name: str) -> No
     x, info = SOLVERS[name](A, 0 * b, x0=b, M=jacobi(A))
     assert info == 0
     assert not x.any()
+
+
+@pytest.mark.parametrize("name", [*SOLVERS, "solve"])
+@pytest.mark.parametrize("M", ["jacobi", "block_jacobi", "chebyshev", "spai"])
+def test_preconditioners_by_name(name: str, M: str) -> None:
+    """As what the function of that name makes; with spai in the symmetric form where that is needed."""
+    call = solve if name == "solve" else SOLVERS[name]
+    A, b = spd(300), rhs(300)
+    for right in (b, np.stack([b, 2 * b + 1], axis=1)):
+        x, info = call(A, right, M=M, rtol=1e-9)
+        assert info == 0
+        assert np.linalg.norm(right - A @ x) <= 1.01e-9 * np.linalg.norm(right) * 2
+    with pytest.raises(ArgumentError, match=r"unknown preconditioner.*found 'ilu'"):
+        call(A, b, M="ilu")
+
+
+@pytest.mark.parametrize("name", [*SOLVERS, "solve"])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+@pytest.mark.parametrize("of", [np.float32, np.float64])
+def test_factors_of_scipy_are_an_M(name: str, dtype: Any, of: Any) -> None:
+    A, b = spd(300), rhs(300, dtype)
+    M = sla.spilu(sp.csc_array(A.astype(of)))
+    call = solve if name == "solve" else SOLVERS[name]
+    x, info, stats = call(A.astype(dtype), b, M=M, rtol=1e-4, return_stats=True)
+    assert (info, x.dtype) == (0, dtype)
+    assert stats.iterations < 10
+    assert relative(A, x, b) <= 1.1e-4

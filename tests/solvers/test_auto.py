@@ -587,3 +587,16 @@ def test_the_callback_of_auto_gets_x_whatever_the_method(maxiter: int | None, pr
     B, shapes = b[:, None] * [1, 2, 3], set()
     solve(complex_skew, B, maxiter=40, callback=lambda x: shapes.add(x.shape), precision=precision)
     assert shapes == {(900, 3)}
+
+
+@pytest.mark.parametrize("method", ["auto", "cg", "gmres", "ca_bicgstab"])
+@pytest.mark.parametrize(
+    "wrong", [{"s": -1}, {"s": 0}, {"restart": 0}, {"basis": "nonsense"}, {"precision": "half"}, {"M": "ilu"}]
+)
+def test_what_is_out_of_range_is_refused_where_it_is_not_used_too(method: str, wrong: dict[str, Any]) -> None:
+    A = spd(50)
+    with pytest.raises(ArgumentError):
+        solve(A, np.ones(50), method=method, **wrong)
+    with pytest.raises(ArgumentError):
+        akx.solvers.Solver(A, method, **wrong)
+    assert solve(A, np.ones(50), method=method, s=3, restart=7, basis="newton")[1] == 0
