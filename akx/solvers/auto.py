@@ -26,7 +26,6 @@ import numpy as np
 from akx.backends.selection import HOST
 from akx.core.arguments import unknown_name
 from akx.core.matrix import Matrix
-from akx.krylov.bases import check_basis
 from akx.operator.start_vectors import is_matrix_there, is_on_device
 from akx.solvers.arguments import check_count, named, place_of
 from akx.solvers.ca_cg import MOST
@@ -40,7 +39,7 @@ from akx.solvers.monitor import Watch, Watched
 from akx.solvers.pilot import Pilot
 from akx.solvers.registry import SOLVERS
 from akx.solvers.rungs import solve_by_factors
-from akx.solvers.solver_pair import Settled, call_solver, shorter
+from akx.solvers.solver_pair import Settled, call_solver, check_special, shorter
 from akx.solvers.stats import SolveStats
 from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.symmetry import is_hermitian, skew_shift
@@ -194,14 +193,6 @@ def answer_by(
     x, info, stats = on(A, *here)
     stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
     return answer_in_kind(like, x), info, stats
-
-
-def check_special(special: dict[str, Any], most: int | None = None) -> None:
-    """Refuse a ``restart``, ``s`` or ``basis`` that no method could have, whether it is used or not."""
-    check_basis(special["basis"])
-    check_count("restart", special["restart"], 1)
-    if not (isinstance(special["s"], str) and special["s"] == "auto"):
-        check_count("s", special["s"], most=most, auto=True)
 
 
 def check_precision(precision: Any) -> str:

@@ -13,8 +13,9 @@ import numpy as np
 
 from akx.backends.selection import backend_of, is_usable
 from akx.core.matrix import Matrix
+from akx.krylov.bases import check_basis
 from akx.operator.freshness import state_of_plans
-from akx.solvers.arguments import BY_STEPS, RESTART
+from akx.solvers.arguments import BY_STEPS, RESTART, check_count
 from akx.solvers.forms import form_for
 from akx.solvers.host_fallback import TOO_MUCH
 from akx.solvers.monitor import Watched
@@ -28,7 +29,7 @@ from akx.solvers.vector_work import is_queued, is_rented
 if TYPE_CHECKING:
     from akx.plandb import TimingKey
 
-__all__ = ["Settled", "SolverPair", "call_solver", "shorter"]
+__all__ = ["Settled", "SolverPair", "call_solver", "check_special", "shorter"]
 
 #: By family, type and backend: the solver that is taken, why, and the key of what is to be found out, None for nothing.
 Settled: TypeAlias = dict[tuple[str, np.dtype[Any], str], tuple[str, str, tuple[Any, ...] | None]]
@@ -184,6 +185,15 @@ def shorter(family: str, seconds: tuple[float, float]) -> tuple[str, str]:
 def _name_of(M: Any) -> str:
     """What a preconditioner is, as far as the time of a step depends on it."""
     return "" if M is None else f"{type(M).__name__} {getattr(M, 'nnz', '')}".strip()
+
+
+def check_special(special: dict[str, Any], most: int | None = None) -> None:
+    """Refuse a ``restart``, ``s`` or ``basis`` that no method could have, whether it is used or not."""
+    check_basis(special["basis"])
+    if special["restart"] is not None:
+        check_count("restart", special["restart"])
+    if not (isinstance(special["s"], str) and special["s"] == "auto"):
+        check_count("s", special["s"], most=most, auto=True)
 
 
 def call_solver(

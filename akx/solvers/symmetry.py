@@ -29,7 +29,7 @@ _AT_ONCE = 10_000
 #: In the cache of a matrix, what :func:`skew_shift` has found.
 _SHIFT = "akx.solvers.skew_shift"
 #: And what :func:`is_hermitian` has.
-_HERMITIAN = "akx.solvers.hermitian"
+_HERMITIAN = "akx.solvers.is_hermitian"
 
 
 def real_diagonal(diagonal: NDArray[Any]) -> NDArray[Any]:
