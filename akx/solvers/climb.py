@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from akx.backends.selection import HOST
+from akx.solvers.direct import doubt
 from akx.solvers.ladder import MOST_PRODUCTS, Ladder
 from akx.solvers.rungs import AT_ROUNDING, make_rung
 from akx.solvers.solver_pair import SolverPair
@@ -88,5 +89,6 @@ class Climb(SolverPair):
     def _forget_rungs(self, rung: str) -> None:
         """Where A has no factors of use, have the methods go on as without a ladder: they see what is singular."""
         if rung == "direct" and self.ladder is not None:
+            doubt(self.matrix)
             self.ladder.left.clear()
             self.rung, self.guess = "", self.first_guess

@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded, jit_later
 
-__all__ = ["ILU_FILL", "MOST_FILL", "Factors", "Forecast", "factorise", "forecast", "foreseen", "look_closer"]
+__all__ = ["ILU_FILL", "MOST_FILL", "Factors", "Forecast", "doubt", "factorise", "factors_of", "forecast", "foreseen"]
+__all__ += ["is_doubtful", "look_closer", "product_seconds"]
 
 #: Seconds on one machine, for each row and entry: of a look at the diagonal, of an envelope in a better order, and of
 #: minimum degree, COLAMD and METIS with the fill counted.
@@ -40,6 +41,8 @@ _MINIMUM_DEGREE, _COLAMD, _METIS = (1e-6, 5e-8), (1e-6, 1.5e-7), (3.5e-6, 4e-8)
 #: For each entry of L + U and each of its flops, of what else is done with each row and entry of A, and at all.
 _FILL, _FLOP = 1.2e-8, 1e-10
 _OF_ROW, _OF_ENTRY, _CALL = 2e-7, 5e-8, 3e-4
+#: Of a product, and each entry and row of it.
+_PRODUCT, _OF_PRODUCT, _OF_SUM = 4e-6, 9e-10, 1e-9
 #: SuperLU's columns at a time where factors have fewer flops an entry than this: half of what it has by itself.
 _PANEL, _FULL = 4, 400.0
 #: The part of an envelope that elimination fills, about.
@@ -62,7 +65,7 @@ ILU_FILL = 10
 _THRESHOLD, _WEAK = 0.05, 0.01
 #: Entries of L that Python counts.
 _BY_PYTHON = 1e6
-_KEY = "akx.solvers.direct.forecast"
+_KEY, _DOUBT = "akx.solvers.direct.forecast", "akx.solvers.direct.doubt"
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,21 @@ def foreseen(matrix: Matrix, scale: NDArray[Any] | None) -> Forecast:
     while found.next:
         found = look_closer(matrix, scale)
     return found
+
+
+def product_seconds(matrix: Matrix) -> float:
+    """Of a product with A, on one machine."""
+    return _PRODUCT + _OF_PRODUCT * matrix.nnz * (1 + (matrix.dtype.kind == "c")) + _OF_SUM * matrix.n
+
+
+def doubt(matrix: Matrix) -> None:
+    """A has no factors that solve anything: it may be singular."""
+    matrix.cache[_DOUBT] = True
+
+
+def is_doubtful(matrix: Matrix) -> bool:
+    """Whether that was found."""
+    return bool(matrix.cache.get(_DOUBT, False))
 
 
 def _seconds(matrix: Matrix, each: tuple[float, float]) -> float:
@@ -325,26 +343,31 @@ class Factors:
         self.lu, self.order, self.scale = lu, order, scale
         self.nbytes = int(lu.nnz) * 12
 
-    def solve(self, r: NDArray[Any]) -> NDArray[Any]:
-        """A^-1 r, about; (n,)."""
+    def solve(self, r: NDArray[Any], *, adjoint: bool = False) -> NDArray[Any]:
+        """A^-1 r, about, or A^-H r; (n,)."""
         right = r if self.scale is None else self.scale * r
         x = np.empty(r.size, dtype=np.result_type(r, np.float64))
+        trans = "H" if adjoint else "N"
         if self.order is None:
-            x[:] = self.lu.solve(right.astype(x.dtype))
+            x[:] = self.lu.solve(right.astype(x.dtype), trans)
         else:
-            x[self.order] = self.lu.solve(right[self.order].astype(x.dtype))
+            x[self.order] = self.lu.solve(right[self.order].astype(x.dtype), trans)
         return x if self.scale is None else self.scale * x
 
 
 def factorise(matrix: Matrix, found: Forecast, scale: NDArray[Any] | None) -> Factors | None:
     """The factors of A, scaled on both sides by `scale`; None where a pivot is zero or memory short."""
-    from scipy.sparse.linalg import splu
-
     n, data = matrix.n, matrix.data.astype(np.result_type(matrix.dtype, np.float64), copy=False)
     if scale is not None:
         data = data * np.repeat(scale, np.diff(matrix.indptr)) * scale[matrix.indices]
-    A = sp.csr_array((data, matrix.indices, matrix.indptr), shape=(n, n))
-    options: dict[str, Any] = {"relax": 1} | ({"panel_size": _PANEL} if found.flops < _FULL * found.fill else {})
+    return factors_of(sp.csr_array((data, matrix.indices, matrix.indptr), shape=(n, n)), found, scale)
+
+
+def factors_of(A: Any, found: Forecast, scale: NDArray[Any] | None = None) -> Factors | None:
+    """As :func:`factorise`, of entries that are scaled already."""
+    from scipy.sparse.linalg import splu
+
+    options: dict[str, Any] = {"panel_size": _PANEL} if found.flops < _FULL * found.fill else {}
     if found.pivots and (found.degree or found.order is not None):
         A = A if found.order is None else sp.csr_array(A[found.order])[:, found.order]
         options |= {"permc_spec": "MMD_AT_PLUS_A" if found.order is None else "NATURAL"}

@@ -35,8 +35,7 @@ __all__ = ["MOST_PRODUCTS", "Both", "Call", "Ladder", "Progress", "kept_bytes"]
 
 #: Products of one solve after which it stops, where the caller has given no limit.
 MOST_PRODUCTS = 20_000
-#: Seconds on one machine: of a product and each entry and row; of what else a step of a method does and each row of it.
-_PRODUCT, _ENTRY, _ROW = 4e-6, 9e-10, 1e-9
+#: Products of a step of a method; seconds on one machine of what else it does, and of each row of that.
 _STEP = {"cg": (1.0, 1.2e-5, 2e-9), "minres": (1.0, 6e-5, 5e-9), "bicgstab": (2.0, 6e-5, 1.4e-8)}
 _STEP |= {"gmres": (1.0, 3e-5, 1.2e-8)}
 #: Of incomplete factors and of multigrid: at all, and for each entry of A; of factors for each entry and each column
@@ -90,7 +89,7 @@ class Ladder:
     def __init__(self, matrix: Matrix, *, definite: bool, scale: Any = None, call: Call | None = None) -> None:
         self.matrix, self.definite, self.scale, self.call = matrix, definite, scale, call or Call()
         self.left = ["direct", "ilu"] + ["amg"] * (definite and _has_pyamg())
-        self.product = _PRODUCT + _ENTRY * matrix.nnz * (1 + (matrix.dtype.kind == "c")) + _ROW * matrix.n
+        self.product = direct.product_seconds(matrix)
 
     @property
     def won(self) -> tuple[str, Any] | None:

@@ -20,6 +20,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from akx.core.matrix import Matrix
+from akx.solvers import direct
 from akx.solvers.system import Rows, System, make_system
 
 __all__ = ["BOUND", "why_no_solution"]
@@ -79,7 +81,8 @@ def _left_null_vector(
 ) -> NDArray[Any] | None:
     """z with A^H z = 0 up to `limit`, not orthogonal to v; None where there is none, or not by `most` products.
 
-    Where A has a narrow band, by inverse iteration: (A^H + D) z' = D z, with D no more than rounding errors of A^H.
+    Where A has a narrow band, or factors that take no longer than `most` products or are known to be of no use, by
+    inverse iteration: (A^H + D) z' = D z, with D no more than rounding errors of A^H.
     Otherwise BiCGStab finds d in as many steps as it takes for systems with A, where those are done. LSMR takes more,
     and cannot break down: `to_the_end` it has a try, on the host.
     """
@@ -108,7 +111,7 @@ def _left_null_vector(
 
     sums = moduli.sum(axis=1)
     shift = np.finfo(A.dtype).eps * np.where(sums > 0, sums, 1)
-    eliminate = _elimination(adjoint + sp.diags_array(shift))
+    eliminate = _elimination(adjoint + sp.diags_array(shift)) or _factorised(system.matrix, A, shift, most)
     ways: list[tuple[Callable[[NDArray[Any], int], tuple[NDArray[Any], int]], int]]
     ways = [(by_bicgstab, most), (by_lsmr, min(most, _LEAST_OF_END) // 2 if to_the_end else 0)]
     if eliminate is not None:
@@ -131,6 +134,20 @@ def _left_null_vector(
             z, taken = refine(z, left)
             left -= taken
     return None
+
+
+def _factorised(
+    matrix: Matrix, A: Any, shift: NDArray[Any], most: int
+) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
+    """The same for (A^H + D) x = b, by SuperLU; None where that takes longer than `most` products."""
+    limit = float("inf") if direct.is_doubtful(matrix) else most * direct.product_seconds(matrix)
+    known = direct.forecast(matrix)
+    while known.next and known.next + known.seconds <= limit:
+        known = direct.look_closer(matrix, None)
+    if known.next or not known.seconds < min(limit, float("inf")):
+        return None
+    factors = direct.factors_of(sp.csr_array(A + sp.diags_array(shift)), known)
+    return None if factors is None else lambda b: factors.solve(b, adjoint=True)
 
 
 def _elimination(A: Any) -> Callable[[NDArray[Any]], NDArray[Any]] | None:

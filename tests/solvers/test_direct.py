@@ -11,7 +11,7 @@ from solvers.systems import nonsymmetric, relative, rhs, spd
 from solvers.test_ladder import chain, grid, saddle
 
 from akx.core.matrix import Matrix
-from akx.solvers import direct, ladder, solve
+from akx.solvers import direct, ladder, singular, solve
 from akx.solvers.ladder import Ladder
 
 
@@ -154,3 +154,32 @@ def test_many_columns_share_what_factors_cost(monkeypatch: pytest.MonkeyPatch) -
         X, info, stats = solve(A, B, rtol=1e-10, return_stats=True)
         assert (info, stats.method, len(made)) == (0, "direct", calls)
         assert max(relative(A, X[:, j], B[:, j]) for j in range(12)) <= 1.01e-10
+
+
+def test_a_singular_matrix_is_known_by_its_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its band is too wide for an elimination, and its factors have a tiny pivot."""
+    G, random = grid(70), np.random.default_rng(2)
+    weights = random.uniform(0.5, 2, 4900)
+    A = sp.csr_array(sp.diags_array(weights) @ shuffled(G - sp.diags_array(G.sum(axis=1))))  # rows sum to zero
+    b, z = rhs(4900), 1 / weights
+    x, info, stats = solve(A, b, rtol=1e-10, return_stats=True)
+    assert (info, stats.converged) == (-2, False)
+    assert abs(z @ b) / np.linalg.norm(z) <= stats.residual
+    monkeypatch.setattr(singular, "_factorised", lambda *_: None)
+    assert stats.products < 0.7 * solve(A.copy(), b, rtol=1e-10, return_stats=True)[2].products
+    b -= z * (z @ b) / (z @ z)
+    x, info = solve(A, b, rtol=1e-8)
+    assert info == 0
+    assert relative(A, x, b) <= 1.01e-8
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_factors_solve_with_the_adjoint_too(dtype: Any) -> None:
+    matrix = Matrix.from_any(
+        sp.csr_array(shuffled(grid(60)).astype(dtype) + sp.diags_array([0.3], offsets=[1], shape=(3600,) * 2))
+    )
+    found, b = direct.foreseen(matrix, None), rhs(3600, dtype)
+    factors = direct.factorise(matrix, found, None)
+    assert factors is not None
+    assert found.order is not None
+    assert relative(matrix.to_scipy().conj().T, factors.solve(b, adjoint=True), b) <= 1e-10
