@@ -246,7 +246,7 @@ class Auto(Climb):
 
     def _ladder(self, call: Call | None) -> Ladder:
         """The rungs for this matrix."""
-        return Ladder(self.matrix, definite=self.families()[0][0] == "cg", scale=self.scale, call=call)
+        return Ladder(self.matrix, definite=families_for(self.matrix)[0][0] == "cg", scale=self.scale, call=call)
 
     def solve(self) -> tuple[Any, int, SolveStats]:
         """x, info, and the record of all methods."""
