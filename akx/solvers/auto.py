@@ -39,7 +39,7 @@ from akx.solvers.monitor import Watch, Watched
 from akx.solvers.pilot import Pilot
 from akx.solvers.registry import SOLVERS
 from akx.solvers.rungs import solve_by_factors
-from akx.solvers.solver_pair import Settled, call_solver, check_special, shorter
+from akx.solvers.solver_pair import Settled, call_solver, check_precision, check_special, shorter
 from akx.solvers.stats import SolveStats
 from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.symmetry import is_hermitian, skew_shift
@@ -47,8 +47,6 @@ from akx.solvers.system import Answer
 
 __all__ = ["Auto", "answer_by", "check_precision", "families_for", "solve"]
 
-#: What `precision` may be.
-_PRECISIONS = ("double", "mixed")
 #: In the cache of a matrix, what :func:`families_for` has found, and whether it is Hermitian.
 _FAMILIES, _HERMITIAN = "akx.solvers.families", "akx.solvers.hermitian"
 #: Steps without an answer after which bicgstab gives way to gmres, where there is no `maxiter`.
@@ -195,13 +193,6 @@ def answer_by(
     return answer_in_kind(like, x), info, stats
 
 
-def check_precision(precision: Any) -> str:
-    """The precision that is asked for, or ArgumentError."""
-    if not isinstance(precision, str) or precision not in _PRECISIONS:
-        raise unknown_name("precision", precision, _PRECISIONS)
-    return precision
-
-
 class Auto(Climb):
     """One solve by what suits the matrix: methods one after another, their work in one record, the best x so far."""
 
@@ -276,7 +267,9 @@ class Auto(Climb):
         elif self.info > 0:
             self.info = max(1, total.iterations)
         total.residual = self.least
-        total.notes = self.notes + total.notes
+        if len(self.runs) > 1 or self.options["M"] is not None:
+            self._edit_notes()
+        total.notes = self.notes
         total.seconds |= {"choose": self.choosing, "total": time.perf_counter() - self.begun}
         return self.x, self.info, total
 
@@ -352,6 +345,9 @@ class Auto(Climb):
             given = name, self.matrix, self.b, self.guess
             x, said, stats = call_solver(*given, options, self.special, say, in_steps=self.in_steps)
             self.note_use(name)
+        self.runs += ((rung[0] if rung else name, len(self.notes), len(stats.notes)),)
+        self.notes += stats.notes
+        stats.notes = []
         total = self.total = stats.after(self.total)
         self.has_no_solution = said == NO_SOLUTION
         if said == 0 or stats.residual < self.least or self.x is None:

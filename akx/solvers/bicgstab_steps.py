@@ -252,5 +252,5 @@ def iterate(
                 return finish(max(1, state.steps), f"stagnated: {attained}, above the target of {target:.1e}")
         true, said = map(system.units.norm, (true, said))
         why = _WORDS[trouble] if trouble else f"the true residual was {true:.2e} where the recurrence said {said:.2e}"
-        stats.notes.append(f"step {state.steps}: begun again, as {why}")
+        stats.note_often(f"step {state.steps}: begun again, as {why}", "begun again", ": begun again,")
         state.begin(seed=in_vain if trouble else 0)

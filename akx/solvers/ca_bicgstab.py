@@ -245,18 +245,23 @@ class _Blocks:
         self.good += 1
         if self.good >= _GOOD and self.s < self.most:
             self.s, self.good, self.stale = min(2 * self.s, self.most), 0, True
-            self.state.system.stats.notes.append(f"step {self.state.steps}: s raised to {self.s}")
+            self._tell(f"s raised to {self.s}")
 
     def _lower(self, why: str) -> str:
         """Half of s and a new basis; ordinary steps where s is 1 already."""
         self.good, self.stale = 0, True
         if self.s > 1:
             self.s = (self.s + 1) // 2
-            self.state.system.stats.notes.append(f"step {self.state.steps}: s lowered to {self.s} by {why}")
+            self._tell(f"s lowered to {self.s} by {why}")
         else:
             self.classic = 2 * _GOOD
-            self.state.system.stats.notes.append(f"step {self.state.steps}: {self.classic} ordinary steps, by {why}")
+            self._tell(f"{self.classic} ordinary steps, by {why}")
         return ""
+
+    def _tell(self, what: str) -> None:
+        """Note a change of s."""
+        text, marks = f"step {self.state.steps}: {what}", (" s lowered", " s raised", " ordinary steps, by")
+        self.state.system.stats.note_often(text, "s changed", *marks)
 
     def _find_ritz(self) -> None:
         """Bases of this s from the Ritz values that are known now."""

@@ -292,9 +292,13 @@ class Pace:
             if 2 * made <= self.s:
                 self.s = self.s // 2 if self.s // 2 >= self._least else 1
                 self._patience *= 2
-                self._stats.notes.append(f"step {self._stats.iterations}: s lowered to {self.s}")
+                self._tell("lowered")
             return
         self._good += 1
         if self._good >= self._patience * (self.most if self.s == 1 else 1) and self.s < self.most:
             self.s, self._good = min(self.most, max(2 * self.s, self._least)), 0
-            self._stats.notes.append(f"step {self._stats.iterations}: s raised to {self.s}")
+            self._tell("raised")
+
+    def _tell(self, how: str) -> None:
+        text = f"step {self._stats.iterations}: s {how} to {self.s}"
+        self._stats.note_often(text, "s changed", " s lowered", " s raised")

@@ -288,17 +288,22 @@ class _Steps:
     def _lower(self, s: int, why: str) -> None:
         if s < self.s or why.startswith("cycle"):
             change = f", s lowered from {self.s} to {s}" if s < self.s else ""
-            self.system.stats.notes.append(f"step {self.cycles.iterations}: {why}{change}")
+            self._tell(f"{why}{change}")
         self.s = s
         self._good = 0
         self._patience *= 2
+
+    def _tell(self, what: str) -> None:
+        """Note a change of s."""
+        text = f"step {self.cycles.iterations}: {what}"
+        self.system.stats.note_often(text, "s changed", ", s lowered", " s raised", "fell short of its estimate")
 
     def _raise_later(self, good: bool) -> None:
         """Double s after enough good steps in a row; each time that s had to be lowered makes it twice as many."""
         self._good = self._good + 1 if good else 0
         if self.s < self.most and self._good >= self._patience:
             s = min(2 * self.s, self.most)
-            self.system.stats.notes.append(f"step {self.cycles.iterations}: s raised from {self.s} to {s}")
+            self._tell(f"s raised from {self.s} to {s}")
             self.s, self._good = s, 0
 
 

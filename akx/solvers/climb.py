@@ -28,6 +28,7 @@ class Climb(SolverPair):
     first_guess: Any
     choosing: float
     notes: list[str]
+    runs: tuple[tuple[str, int, int], ...] = ()
     total: Any
     in_steps: bool
     maxiter: Any
@@ -38,6 +39,15 @@ class Climb(SolverPair):
 
     def _is_over(self) -> bool:
         raise NotImplementedError
+
+    def _edit_notes(self) -> None:
+        """Say whose notes are, where several methods were at work, and that an M is none of the caller's."""
+        are_several = len({name for name, *_ in self.runs}) > 1
+        for name, first, count in self.runs:
+            for i in range(first, first + count):
+                if self.ladder is not None and name not in _BY and self.notes[i].endswith("made part of the matrix"):
+                    self.notes[i] = "the scaling made part of the matrix"
+                self.notes[i] = f"{name}: {self.notes[i]}" if are_several else self.notes[i]
 
     def _climb_as_before(self) -> bool:
         """Begin with the rung that had the last word on this matrix before; whether x is good enough."""
@@ -79,7 +89,9 @@ class Climb(SolverPair):
         said = self._run(_BY[rung] if definite or rung != "amg" else "gmres", 10 * self.matrix.n, rung=(rung, made))
         if said == 0:
             is_kept = ladder.keep(rung, made)
-            self.notes.append(f"auto: {rung} it is" + ", and is for the next solve" * is_kept)
+            self.notes.append(
+                f"auto: solved by {rung}" + ", which the next solve with this matrix begins with" * is_kept
+            )
         elif self.total.reason == AT_ROUNDING:
             self.is_spent = True
         else:

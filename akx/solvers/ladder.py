@@ -195,9 +195,9 @@ class Progress(Watch):
         left, done = steps_left(self._least, target), stats.iterations
         self.rung = self._ladder.next_for(left * self._step, done * self._step) or ""
         if self.rung:
-            many = "no end in sight" if left == float("inf") else f"some {left:.0f} to go"
+            needed = "its residual falls no more" if left == float("inf") else f"it needs about {left:.0f} more"
             cost = self._ladder.cost(self.rung) / self._step
-            self.why = f"{many}, and {self.rung} takes no more than {cost:.0f} such steps"
+            self.why = f"as {needed}, and {self.rung} takes about as long as {cost:.0f}"
         return bool(self.rung)
 
 

@@ -60,7 +60,8 @@ def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool) -> Any:
             levels = smoothed_aggregation_solver(sp.csr_array(A), symmetry=kind, smooth=_SMOOTH)
             return _sized(levels.aspreconditioner(), 2 * sum(level.A.nnz for level in levels.levels))
         except (RuntimeError, ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError, ImportError) as error:
-            return " ".join(str(error).split())[:80] or type(error).__name__
+            text = " ".join(str(error).split())
+            return "the factors are singular" if "singular" in text else text[:80] or type(error).__name__
 
 
 def _sized(M: Any, entries: float) -> Any:

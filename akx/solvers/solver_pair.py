@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from akx.backends.selection import backend_of, is_usable
+from akx.core.arguments import unknown_name
 from akx.core.matrix import Matrix
 from akx.krylov.bases import check_basis
 from akx.operator.freshness import state_of_plans
@@ -29,7 +30,7 @@ from akx.solvers.vector_work import is_queued, is_rented
 if TYPE_CHECKING:
     from akx.plandb import TimingKey
 
-__all__ = ["Settled", "SolverPair", "call_solver", "check_special", "shorter"]
+__all__ = ["Settled", "SolverPair", "call_solver", "check_precision", "check_special", "shorter"]
 
 #: By family, type and backend: the solver that is taken, why, and the key of what is to be found out, None for nothing.
 Settled: TypeAlias = dict[tuple[str, np.dtype[Any], str], tuple[str, str, tuple[Any, ...] | None]]
@@ -37,6 +38,8 @@ Settled: TypeAlias = dict[tuple[str, np.dtype[Any], str], tuple[str, str, tuple[
 _SMALL = 2000
 #: Blocks of a trial with the ordinary ones before, cycles of one of ca_gmres, and most steps, as a limit.
 _BLOCKS, _CYCLES, _TRIAL = 9, 2, 400
+#: What `precision` may be.
+_PRECISIONS = ("double", "mixed")
 #: Choices that this process remembers.
 _MOST_KNOWN = 1000
 #: Seconds of a step of both, by what they depend on; None where the database did not know them.
@@ -185,6 +188,13 @@ def shorter(family: str, seconds: tuple[float, float]) -> tuple[str, str]:
 def _name_of(M: Any) -> str:
     """What a preconditioner is, as far as the time of a step depends on it."""
     return "" if M is None else f"{type(M).__name__} {getattr(M, 'nnz', '')}".strip()
+
+
+def check_precision(precision: Any) -> str:
+    """The precision that is asked for, or ArgumentError."""
+    if not isinstance(precision, str) or precision not in _PRECISIONS:
+        raise unknown_name("precision", precision, _PRECISIONS)
+    return precision
 
 
 def check_special(special: dict[str, Any], most: int | None = None) -> None:

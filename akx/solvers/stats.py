@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 __all__ = ["SolveStats"]
+
+#: Notes of a kind that comes again and again, before the rest of them is counted.
+_TOLD = 4
 
 
 @dataclass
@@ -71,6 +75,15 @@ class SolveStats:
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - begin
         return now
+
+    def note_often(self, text: str, what: str, *marks: str) -> None:
+        """Add a note of a kind that has one of `marks`; from the fifth on they are counted, as `what` so many times."""
+        for i, note in enumerate(self.notes):
+            if found := re.fullmatch(rf"{what} (\d+) more times?", note):
+                self.notes[i] = f"{what} {int(found[1]) + 1} more times"
+                return
+        is_told = sum(any(mark in note for mark in marks) for note in self.notes) >= _TOLD
+        self.notes.append(f"{what} 1 more time" if is_told else text)
 
     def after(self, before: SolveStats | None, *, first: int = 1) -> SolveStats:
         """This record with the work of the solve before it, whose last residuals are the `first` ones of this."""

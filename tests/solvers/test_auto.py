@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -600,3 +601,33 @@ def test_what_is_out_of_range_is_refused_where_it_is_not_used_too(method: str, w
     with pytest.raises(ArgumentError):
         akx.solvers.Solver(A, method, **wrong)
     assert solve(A, np.ones(50), method=method, s=3, restart=7, basis="newton")[1] == 0
+
+
+def test_notes_are_in_order_of_time_and_say_whose_they_are() -> None:
+    """Of one method alone without its name; those that come again and again are counted."""
+    rng = np.random.default_rng(0)
+    A = sp.csr_array(sp.random_array((3000, 3000), density=0.002, rng=rng)) + 0.1 * sp.eye_array(3000)
+    b = rng.random(3000)
+    notes = solve(A, b, return_stats=True)[2].notes  # type: ignore[misc]
+    assert all(note.startswith(("auto: ", "bicgstab: ", "gmres: ", "direct: ")) for note in notes)
+    left = next(i for i, note in enumerate(notes) if "left after" in note)
+    assert any(note.startswith("bicgstab: step ") for note in notes[:left])
+    assert notes[-1].startswith("auto: solved by ")
+    assert not any("super" in note.lower() for note in notes)
+    notes = akx.solvers.ca_bicgstab(A, b, maxiter=500, return_stats=True)[2].notes  # type: ignore[misc]
+    assert sum(": begun again, as" in note for note in notes) == 4
+    assert any(re.fullmatch(r"begun again \d+ more times", note) for note in notes)
+    stats = SolveStats()
+    for k in range(235):
+        stats.note_often(f"step {k}: s lowered to 1", "s changed", " s lowered", " s raised")
+    assert stats.notes[3:] == ["step 3: s lowered to 1", "s changed 231 more times"]
+
+
+def test_the_scaling_of_solve_is_not_called_M(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto.Auto, "solver_of", lambda self, family: (f"ca_{family}", "as the test says", None))
+    rows = sp.diags_array(np.geomspace(1, 1e8, 400))
+    A = sp.csr_array(rows @ sp.diags_array([-0.6, 3.0, -1.0], offsets=[-1, 0, 1], shape=(400, 400)))
+    monkeypatch.setattr(auto.Auto, "_climb_at_once", lambda self, family: False)
+    notes = solve(A, A @ np.ones(400), return_stats=True)[2].notes  # type: ignore[misc]
+    assert "the scaling made part of the matrix" in notes
+    assert not any("jacobi" in note or "M made" in note for note in notes)
