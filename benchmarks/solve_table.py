@@ -3,6 +3,7 @@
     python -m benchmarks.solve_table                     all systems, into benchmarks/results/solve_table.json
     python -m benchmarks.solve_table --only circuit      one of them, into the same file
     python -m benchmarks.solve_table --again             only ``solve`` anew, beside what the file has of others
+    python -m benchmarks.solve_table --gpu               b on a GPU, beside CuPy (needs it), into a file of its own
     python -m benchmarks.solve_table --table             the table of docs/solvers.md from the file
 
 Figures are seconds of CPU (``time.process_time``) of one thread, all counted: scaling, orderings, preconditioners,
@@ -12,6 +13,9 @@ would type, ``spsolve`` and ``pyamg.blackbox.solve``. Each has a process of its 
 several times the best so far, and its code is compiled beforehand. ``solve`` is called twice: the first call knows
 nothing of the matrix, the second what the first has found out. Right-hand side: random. A short figure is the mean of
 several, each with a matrix that is new.
+
+With ``--gpu`` figures are seconds of the user's clock, waited for: A is SciPy's, b is on the GPU, all counted. The best
+in hindsight is the least of CuPy's cg, minres and gmres without and with Jacobi's preconditioner, and its ``spsolve``.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +40,8 @@ from scipy.sparse import linalg
 os.environ.setdefault("AKX_PREPARE", "auto")  # as users have it
 
 import akx.solvers
-from akx.solvers import SOLVERS, preconditioners
+from akx.core.matrix import Matrix
+from akx.solvers import SOLVERS, direct, preconditioners
 from benchmarks import markdown, parity, planned, record, solving
 from benchmarks.solve_systems import SYSTEMS
 
@@ -50,6 +57,9 @@ _MOST, _TIMES, _LEAST = 40, 1.5, 1.0
 _TOO_LARGE = 300_000
 #: Seconds that are enough for a figure, as the clock of a process may tick in hundredths, and repetitions for it.
 _ENOUGH, _REPEATS = 0.2, 30
+
+#: On a GPU: seconds that one of CuPy's methods may take, and rows times entries beyond which ``spsolve`` is not tried.
+_MOST_GPU, _TOO_LONG_GPU = 4.0, 5e9
 
 Json = dict[str, Any]
 Attempt = Callable[[Any, Any], tuple[Any, Json]]
@@ -200,6 +210,81 @@ def measure(name: str, known: Json | None = None) -> Json:
     return entry
 
 
+def measure_gpu(name: str) -> Json:
+    """The entry of a system with b on a GPU: ``solve`` twice, and what CuPy has."""
+    cupy = import_module("cupy")
+    A, b = system(name)
+    there = cupy.asarray(b)
+    tried = {label: _waited(attempt, A, there) for label, attempt in _cupys(A).items()}
+    entry = {"matrix": name, "rows": A.shape[0], "nnz": int(A.nnz), "tried": tried}
+    matrix, calls = A.copy(), list[Json]()
+    for _ in range(3):
+        said: Json = {}
+        calls.append(_waited(partial(_on_gpu, said=said), matrix, there) | said)
+    reached = {label: one["seconds"] for label, one in tried.items() if one["converged"]}
+    best = min(reached, key=lambda label: float(reached[label]), default="")
+    entry["best"] = {"by": best, "seconds": reached.get(best)}
+    first, second = calls[0], min(calls[1:], key=lambda one: float(one["seconds"]))
+    entry["solve"] = {"method": first.get("method"), "notes": first.get("notes"), "products": first.get("products")}
+    entry["solve"] |= {"first": first["seconds"], "info": int(not first["converged"])}
+    entry["solve"] |= {"second": second["seconds"], "info_again": int(not second["converged"])}
+    return entry
+
+
+def _on_gpu(A: Any, b: Any, said: Json) -> Any:
+    x, _, stats = akx.solvers.solve(A, b, rtol=_RTOL, return_stats=True)
+    said |= {"method": stats.method, "products": stats.products, "notes": stats.notes}
+    return x
+
+
+def _cupys(A: Any) -> dict[str, Callable[[Any, Any], Any]]:
+    """CuPy's solvers for a matrix of the host and b on the GPU."""
+    on_gpu, linalg = import_module("cupyx.scipy.sparse"), import_module("cupyx.scipy.sparse.linalg")
+    difference = abs(A - A.conj().T)
+    is_hermitian = bool(difference.nnz == 0 or difference.max() <= 1e-13 * abs(A).max())
+    methods = ["cg"] * (is_hermitian and bool(A.diagonal().real.min() > 0)) + ["minres"] * is_hermitian + ["gmres"]
+
+    def iterative(method: str, *, by_diagonal: bool) -> Callable[[Any, Any], Any]:
+        def attempt(A: Any, b: Any) -> Any:
+            begin = time.perf_counter()
+
+            def look(_: Any) -> None:
+                if time.perf_counter() - begin > _MOST_GPU:
+                    raise TimeoutError
+
+            M = on_gpu.csr_matrix(sparse.csr_matrix(sparse.diags(1 / A.diagonal()))) if by_diagonal else None
+            solver = getattr(linalg, method)
+            rtol = "rtol" if "rtol" in solver.__code__.co_varnames else "tol"
+            options = {"restart": 30} if method == "gmres" else {}
+            return solver(on_gpu.csr_matrix(A), b, M=M, maxiter=20_000, callback=look, **{rtol: _RTOL}, **options)[0]
+
+        return attempt
+
+    found = {f"{method}, none": iterative(method, by_diagonal=False) for method in methods}
+    if A.diagonal().all():
+        found |= {f"{method}, jacobi": iterative(method, by_diagonal=True) for method in methods}
+    if A.shape[0] * A.nnz < _TOO_LONG_GPU:
+        found["spsolve"] = lambda A, b: linalg.spsolve(on_gpu.csr_matrix(A), b)
+    return found
+
+
+def _waited(attempt: Callable[[Any, Any], Any], A: Any, b: Any) -> Json:
+    """Seconds of the user's clock, and whether the tolerance was reached."""
+    cupy = import_module("cupy")
+    wait = cupy.cuda.Device().synchronize
+    wait()
+    begin = time.perf_counter()
+    try:
+        x = attempt(A, b)
+        wait()
+    except Exception as error:
+        return {"seconds": time.perf_counter() - begin, "converged": False, "error": repr(error)[:200]}
+    seconds = time.perf_counter() - begin
+    b = cupy.asnumpy(b)
+    residual = float(np.linalg.norm(b - A @ cupy.asnumpy(x)) / np.linalg.norm(b))
+    return {"seconds": seconds, "residual": residual, "converged": residual <= _RTOL * (1 + 1e-6)}
+
+
 def ratio(entry: Json, which: str = "first") -> float:
     """CPU seconds of ``solve`` over those of the best in hindsight; Inf where it did not get there."""
     ours, best = entry["solve"], entry["best"]["seconds"]
@@ -213,7 +298,8 @@ def table(document: Json) -> str:
     """A line for each system, and medians."""
     entries = document["systems"]
     head = ["system", "rows", "best in hindsight", "s", "`solve`", "first, s", "ratio", "second, s", "ratio"]
-    head += ["spsolve, s", "pyamg.blackbox, s"]
+    users = ("spsolve", "pyamg.blackbox") if any("users" in entry for entry in entries) else ()
+    head += [f"{label}, s" for label in users]
     body = []
     for entry in entries:
         ours, best = entry["solve"], entry["best"]
@@ -224,7 +310,7 @@ def table(document: Json) -> str:
             + [f"{ratio(entry):.2f}", _seconds(ours["second"]) if said else "", f"{ratio(entry, 'second'):.2f}"]
             + [
                 _seconds(one["seconds"]) if (one := entry["users"].get(label)) and one["converged"] else "no"
-                for label in ("spsolve", "pyamg.blackbox")
+                for label in users
             ]
         )
     lines = []
@@ -238,13 +324,15 @@ def table(document: Json) -> str:
                 f"{np.max(found):.2f}"
             )
     origin = solving.origin(document, entries)
-    return f"{origin}. Seconds of CPU.\n\n{markdown.rows(head, body, left=(0, 2, 4))}\n\n" + "; ".join(lines) + "."
+    clock = "of CPU" if users else "of the user's clock"
+    return f"{origin}. Seconds {clock}.\n\n{markdown.rows(head, body, left=(0, 2, 4))}\n\n" + "; ".join(lines) + "."
 
 
 def warm_up() -> None:
     """Have all code compiled and imported that is measured."""
     import pyamg  # noqa: F401
 
+    direct.foreseen(Matrix.from_any(SYSTEMS["jumps"]()), None)
     for dtype in (float, complex):
         A = sparse.csr_array(SYSTEMS["unit_cube"]().astype(dtype))
         b = np.ones(A.shape[0], dtype)
@@ -255,30 +343,45 @@ def warm_up() -> None:
         akx.solvers.solve(A, b, threads=1)
 
 
+def warm_up_gpu() -> None:
+    """Have both start on the GPU, and their code compiled."""
+    cupy = import_module("cupy")
+    for name in ("gauge", "poisson_28^3", "surfer", "shifted_laplacian"):
+        A, b = system(name)
+        for attempt in (*_cupys(A).values(), partial(_on_gpu, said={})):
+            _waited(attempt, A, cupy.asarray(b))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the file and the table; the exit code is 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.solve_table", description="solve and hindsight.")
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--again", action="store_true", help="measure solve alone, beside what the file has")
+    parser.add_argument("--gpu", action="store_true", help="with b on a GPU, beside CuPy")
     parser.add_argument("--table", action="store_true", help="measure nothing")
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--docs", type=Path)
     options = parser.parse_args(arguments)
+    usual = RESULTS.with_stem("solve_table_gpu") if options.gpu else RESULTS
+    options.output = options.output or usual
     document = planned.known(options.output, "systems")
     if not options.table:
         origin = dict(record.provenance(1))
-        warm_up()
+        if options.gpu:
+            warm_up_gpu()
+        else:
+            warm_up()
         for name in options.only or (*parity.DEFINITE, *parity.OTHERS, *SYSTEMS):
             known = next((one for one in document["systems"] if one["matrix"] == name), None)
-            entry = measure(name, known if options.again else None)
+            entry = measure_gpu(name) if options.gpu else measure(name, known if options.again else None)
             document = solving.keep(options.output, document, "systems", entry, origin)
             ours = entry["solve"] or {}
             words = f"{name}: {entry['best']['by']} {_seconds(entry['best']['seconds'])}, solve {ours.get('method')} "
             words += f"{_seconds(ours.get('first'))}, {_seconds(ours.get('second'))}, ratio {ratio(entry):.2f}"
             print(words, file=sys.stderr, flush=True)
-    page = markdown.page_for(options.output, options.docs, usual=RESULTS, page=_PAGE)
+    page = markdown.page_for(options.output, options.docs, usual=usual, page=_PAGE)
     if document["systems"]:
-        markdown.show(table(document), "solve_table", page)
+        markdown.show(table(document), usual.stem, page)
     return 0
 
 
