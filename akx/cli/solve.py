@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,10 +27,10 @@ from akx.cli.options import (
 from akx.cli.output import data_console, emit_json, note
 from akx.cli.output_files import check_picture, check_target
 from akx.cli.progress import watched
-from akx.cli.solve_hints import next_options
+from akx.cli.solve_hints import as_options, in_options, next_options
 from akx.core.errors import ArgumentError, MatrixError
 from akx.report.units import counted
-from akx.solvers.registry import NAMES
+from akx.solvers.registry import NAMES, PRECONDITIONERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,12 +45,6 @@ SOLVE_SCHEMA = 1
 #: Notes of a solve that people are told.
 _MOST_NOTES = 12
 _METHODS = ("auto", *NAMES)
-
-
-class PrecondName(StrEnum):
-    JACOBI = "jacobi"
-    CHEBYSHEV = "chebyshev"
-    SPAI = "spai"
 
 
 class SolverBasisName(StrEnum):
@@ -87,7 +80,15 @@ SolverBackend = Annotated[
         help="Where to solve; auto takes a GPU, if there is one with room, from a million entries on.",
     ),
 ]
-Precond = Annotated[PrecondName | None, typer.Option("--precond", help="Preconditioner.")]
+Precond = Annotated[
+    str | None,
+    typer.Option(
+        "--precond",
+        metavar=f"<{'|'.join(PRECONDITIONERS)}>",
+        callback=either_spelling(PRECONDITIONERS),
+        help="Preconditioner.",
+    ),
+]
 Tau = Annotated[float, typer.Option("--tau", help="Of spai: 0 keeps the diagonal, 1 the pattern of the matrix.")]
 Degree = Annotated[int, typer.Option("--degree", help="Of chebyshev: products for each use of it.")]
 RelativeTolerance = Annotated[float, typer.Option("--rtol", help="Residual to reach, relative to that of x = 0.")]
@@ -165,11 +166,13 @@ def solve(
         from akx.solvers import solve
 
         begin = time.perf_counter()
-        M = _preconditioner(precond, matrix, backend, method, tau=tau, degree=degree, threads=threads, db=db)
-        preparing = time.perf_counter() - begin
-        with watched(matrix, b, backend, as_json=as_json) as callback:
-            how: dict[str, Any] = {**options, "backend": backend, "callback": callback, "return_stats": True}
-            x, info, stats = solve(matrix, b, M=M, **how)  # type: ignore[misc]
+        with in_options():
+            M = _preconditioner(precond, matrix, backend, method, tau=tau, degree=degree, threads=threads, db=db)
+            preparing = time.perf_counter() - begin
+            with watched(matrix, b, backend, as_json=as_json) as callback:
+                how: dict[str, Any] = {**options, "backend": backend, "callback": callback, "return_stats": True}
+                x, info, stats = solve(matrix, b, M=M, **how)  # type: ignore[misc]
+        stats.reason, stats.notes = as_options(stats.reason), [*map(as_options, stats.notes)]
         return _Solution(x, info, stats, M, preparing, backend)
 
     found = _solve_where(backend, matrix, solve_on)
@@ -242,15 +245,10 @@ def _preconditioner(
     """What ``--precond`` asks for, or None."""
     if name is None:
         return None
-    made = import_module("akx.solvers.preconditioners")
-    if name == "jacobi":
-        return made.jacobi(matrix)
-    if name == "chebyshev":
-        return made.chebyshev(matrix, degree, threads=threads, db=db)
-    from akx.solvers.symmetry import is_hermitian
+    from akx.solvers.arguments import named
 
-    symmetric = method.endswith("cg") or (method == "auto" and is_hermitian(matrix))
-    return made.spai(matrix, tau, symmetric=symmetric, threads=threads, backend=backend)
+    every: dict[str, dict[str, Any]] = {"spai": {"tau": tau}, "chebyshev": {"degree": degree}}
+    return named(name, matrix, method, threads=threads, db=db, backend=backend, **every.get(name, {}))
 
 
 def _check_files(output: Path | None, plot: Path | None, inputs: Sequence[str]) -> None:

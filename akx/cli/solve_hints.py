@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,32 @@ if TYPE_CHECKING:
     from akx.core.matrix import Matrix
     from akx.solvers import SolveStats
 
-__all__ = ["next_options"]
+__all__ = ["as_options", "in_options", "next_options"]
+
+#: What solvers say to callers in Python, and what that is in options.
+_OPTIONS = (
+    ("give an M, or a maxiter", "give a --precond, or a --maxiter"),
+    ("pass interval=(lo, hi) if this is not so, or use another preconditioner", "try --precond jacobi or spai"),
+    ("spai(A, symmetric=True), or another method: gmres, bicgstab", "--precond spai, or --method gmres or bicgstab"),
+)
+
+
+def as_options(text: str) -> str:
+    """What a solver says, with options of ``akx solve`` where it names arguments."""
+    for python, option in _OPTIONS:
+        text = text.replace(python, option)
+    return text
+
+
+@contextmanager
+def in_options() -> Iterator[None]:
+    """Have errors name options."""
+    try:
+        yield
+    except AkxError as error:
+        if error.hint:
+            error.hint = as_options(error.hint)
+        raise
 
 
 def next_options(
@@ -42,7 +69,8 @@ def next_options(
         found.append(f"--dtype {'float64' if matrix.dtype.kind == 'f' else 'complex128'}")
     if method != "auto":
         found.append("--method auto")
-    if precond is None and _has_jacobi(matrix):
+    was_scaled = any("scaled by the diagonal" in line for line in stats.notes)
+    if precond is None and not was_scaled and _has_jacobi(matrix):
         found.append("--precond jacobi")
     if precond != "spai":
         found.append("--precond spai")

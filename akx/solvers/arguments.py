@@ -21,6 +21,7 @@ from akx.core.matrix import Matrix
 from akx.operator.lookup import canonical, derived
 from akx.operator.start_vectors import is_on_device
 from akx.solvers.products import Rows
+from akx.solvers.registry import PRECONDITIONERS
 from akx.solvers.scaling import exponent_of, is_extreme
 from akx.solvers.symmetry import is_hermitian, skew_shift
 from akx.solvers.vector_work import checked_norm
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BY_STEPS",
-    "PRECONDITIONERS",
     "RESTART",
     "Arguments",
     "GivenVector",
@@ -50,8 +50,6 @@ __all__ = [
 
 #: Steps of a cycle of gmres, where the caller does not say.
 RESTART = 30
-#: Preconditioners that are made of A by name.
-PRECONDITIONERS = ("jacobi", "block_jacobi", "chebyshev", "spai")
 #: The type of a callback of gmres where several methods are tried: x after each cycle, and `maxiter` counts steps.
 BY_STEPS = "x, by steps"
 #: In the cache of a matrix in a wider type, the one that it was made of.

@@ -8,10 +8,12 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-__all__ = ["NAMES", "SOLVERS", "recycling"]
+__all__ = ["NAMES", "PRECONDITIONERS", "SOLVERS", "recycling"]
 
 #: The classic one of each family before the communication-avoiding one.
 NAMES = ("cg", "ca_cg", "minres", "ca_minres", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
+#: Preconditioners that are made of A by name: functions of :mod:`akx.solvers.preconditioners`.
+PRECONDITIONERS = ("jacobi", "block_jacobi", "chebyshev", "spai")
 
 
 def recycling(most: int) -> Callable[..., Any]:

@@ -291,7 +291,9 @@ def test_a_plot_without_matplotlib(
     assert "akx[plot]" in akx("solve", convection, "--plot", tmp_path / "p.png").error
 
 
-@pytest.mark.parametrize("options", [["jacobi"], ["spai", "--tau", 0.5], ["chebyshev", "--degree", 3]])
+@pytest.mark.parametrize(
+    "options", [["jacobi"], ["block_jacobi"], ["spai", "--tau", 0.5], ["chebyshev", "--degree", 3]]
+)
 def test_preconditioners(akx: Callable[..., Ran], convection: Path, options: list[Any], tmp_path: Path) -> None:
     pytest.importorskip("akx.solvers.preconditioners")
     out = tmp_path / "x.mtx"
@@ -300,7 +302,7 @@ def test_preconditioners(akx: Callable[..., Ran], convection: Path, options: lis
     assert ran.json["preconditioner"]["name"] == options[0]
     assert ran.json["preconditioner"]["seconds"] > 0
     assert {name: type(value) for name, value in ran.json["preconditioner"].items()} == {
-        "name": str, "seconds": float, "nnz": int if options[0] == "spai" else type(None),
+        "name": str, "seconds": float, "nnz": int if options[0] in ("spai", "block_jacobi") else type(None),
     }  # fmt: skip
     assert residual(convection, read_vector(out), np.ones(300)) <= 1e-8
 
@@ -313,9 +315,10 @@ def test_spai_is_symmetric_where_the_matrix_is_up_to_rounding_errors(
 
     def spai(*given: Any, symmetric: bool, **options: Any) -> Any:
         asked.append(symmetric)
-        return preconditioners.spai(*given, symmetric=symmetric, **options)
+        return made(*given, symmetric=symmetric, **options)
 
-    monkeypatch.setattr(solve_command, "import_module", lambda name: SimpleNamespace(spai=spai))
+    made = preconditioners.spai
+    monkeypatch.setattr(preconditioners, "spai", spai)
     A = sp.diags_array([-1.0, 4.0, -1.0], offsets=[-1, 0, 1], shape=(300, 300)).tocsr()
     A[3, 2] *= 1 + wrong
     library.core.io.write_matrix(tmp_path / "A.mtx", A)
@@ -360,12 +363,11 @@ def test_where_a_system_is_solved(
 
     def spai(*given: Any, backend: str, **options: Any) -> Any:
         seen.append(backend)
-        return preconditioners.spai(*given, backend="cpu", **options)
+        return made(*given, backend="cpu", **options)
 
-    solve = library.solvers.solve
-    made = SimpleNamespace(spai=spai)
+    solve, made = library.solvers.solve, preconditioners.spai
     monkeypatch.setattr(library.solvers, "solve", stand_in)
-    monkeypatch.setattr(solve_command, "import_module", lambda name: made)
+    monkeypatch.setattr(preconditioners, "spai", spai)
     monkeypatch.setattr(choose, "is_usable", lambda backend: there)
     monkeypatch.setattr(choose, "device_of", lambda backend: SimpleNamespace(name="a GPU"))
     monkeypatch.setattr(CudaBackend, "solving_entries", entries)
@@ -392,9 +394,8 @@ def test_what_is_too_much_for_the_gpu_is_solved_by_the_host(
 
         return run
 
-    made = SimpleNamespace(spai=refusing("spai", preconditioners.spai))
+    monkeypatch.setattr(preconditioners, "spai", refusing("spai", preconditioners.spai))
     monkeypatch.setattr(library.solvers, "solve", refusing("solve", library.solvers.solve))
-    monkeypatch.setattr(solve_command, "import_module", lambda name: made)
     monkeypatch.setattr(choose, "is_usable", lambda backend: True)
     monkeypatch.setattr(choose, "device_of", lambda backend: SimpleNamespace(name="a GPU"))
     monkeypatch.setattr(CudaBackend, "solving_entries", 1000)
@@ -440,3 +441,28 @@ def test_a_plan_server_that_does_not_answer_stops_no_solve(
     assert "xyzzy" not in ran.err + ran.out
     ran = akx("tune", convection, "--db", nowhere)
     assert (ran.code, "cannot be reached" in ran.error) == (2, True)
+
+
+def test_errors_and_advice_are_in_options(akx: Callable[..., Ran], tmp_path: Path) -> None:
+    line = sp.diags_array([-1.0, 0.5, -1.0], offsets=[-1, 0, 1], shape=(300, 300))
+    library.core.io.write_matrix(tmp_path / "A.mtx", sp.csr_array(line))
+    ran = akx("solve", tmp_path / "A.mtx", "--method", "cg", "--precond", "chebyshev")
+    assert ran.code == 2
+    assert "interval=" not in ran.err + ran.error
+    assert "try --precond jacobi or spai" in ran.err + ran.error
+    ran = akx("solve", tmp_path / "A.mtx", "--method", "minres", "--precond", "block-jacobi")
+    assert "symmetric=True" not in ran.err
+    shifted = sp.csr_array(line + 3 * sp.eye_array(300))
+    library.core.io.write_matrix(tmp_path / "B.mtx", shifted)
+    for method in ("minres", "ca_minres", "cg", "ca_cg"):
+        assert akx("solve", tmp_path / "B.mtx", "--method", method, "--precond", "spai").code == 0
+    for wrong in (["--restart", 0], ["--tau", 2], ["--method", "cg", "--s", -1]):
+        assert akx("solve", tmp_path / "B.mtx", *wrong).code == 2
+
+
+def test_what_was_done_is_not_advised() -> None:
+    matrix = library.Matrix.from_any(sp.eye_array(3))
+    scaled = ["auto: scaled by the diagonal first, as the scales of its rows differ by a factor of 1e+08"]
+    stats = SolveStats("bicgstab", reason="breakdown", residuals=[1.0], residual=1.0, target=1e-9, notes=scaled)
+    asked: dict[str, Any] = {"method": "auto", "precond": None, "tau": 0.9, "rtol": 1e-8, "atol": 0.0}
+    assert "jacobi" not in next_options(matrix, stats, -1, **asked, maxiter=None, restart=None)
