@@ -9,6 +9,7 @@ from typing import Any
 from akx.backends.base import Backend
 from akx.backends.device import Device
 from akx.core.arguments import unknown_name
+from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.core.plugins import Registered
 from akx.core.process import resolve_threads
 
@@ -64,7 +65,10 @@ def resolve_backend(backend: str) -> str:
     """The backend a name stands for: ``"auto"`` is the first one registered."""
     if backend == "auto":
         return next(iter(BACKENDS.own))
-    return backend_of(backend).name
+    try:
+        return backend_of(backend).name
+    except (ArgumentError, ArgumentTypeError):
+        raise unknown_name("backend", backend, ("auto", *BACKENDS.names())) from None
 
 
 def device_of(backend: str) -> Device:

@@ -37,7 +37,7 @@ def basis_from_ritz(kind: str, ritz: ArrayLike, s: int, *, real: bool = True) ->
     kind : str
         ``"newton"`` or ``"auto"``, ``"chebyshev"``, ``"monomial"``; with one step they are the same but for a factor.
     ritz : array_like, shape (m,)
-        Approximate eigenvalues, as of H[:-1] of Arnoldi's process; none, and such as are not finite, say nothing.
+        Approximate eigenvalues, as of H[:-1] of Arnoldi's process: one at the least, all finite.
     s : int
         Steps, at least 1.
     real : bool
@@ -48,6 +48,15 @@ def basis_from_ritz(kind: str, ritz: ArrayLike, s: int, *, real: bool = True) ->
     ------
     ArgumentError, ArgumentTypeError
     """
+    points = numbers_of(ritz, "ritz")
+    if not points.size or not np.isfinite(points).all():
+        found = "no value" if not points.size else f"{points.size - int(np.isfinite(points).sum())} that are not"
+        raise ArgumentError("ritz has no eigenvalues to go by", expected="one or more, all finite", found=found)
+    return basis_of(kind, points, s, real=real)
+
+
+def basis_of(kind: str, ritz: ArrayLike, s: int, *, real: bool = True) -> Basis:
+    """The same for solvers: no eigenvalues, and such as are not finite, say nothing."""
     check_basis(kind)
     s = check_count("s", s)
     points = numbers_of(ritz, "ritz").astype(complex).reshape(-1)

@@ -85,7 +85,7 @@ def orthonormalize(
 
     block = matrix_of(V, "V")
     held = np.empty((len(block), 0), dtype=block.dtype) if Q is None else matrix_of(Q, "Q")
-    loss = check_number("loss", loss, "a number >= 0", lambda number: 0 <= number < np.inf)
+    loss = check_number("loss", loss, "a number, 0 <= loss < 1", lambda number: 0 <= number < 1)
     if len(held) != len(block):
         expected, found = f"({len(block)}, k)", str(held.shape)
         raise ArgumentError("Q does not fit V", expected=expected, found=found)

@@ -44,6 +44,7 @@ __all__ = [
     "makes_new_arrays",
     "misfit",
     "named",
+    "not_finite",
     "place_of",
     "real_if_told",
 ]
@@ -157,9 +158,18 @@ class GivenVector:
         if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say
             host = work.to_host(held)
             if not np.isfinite(host).all():
-                raise ArgumentError(f"{self.name} is not finite", expected="no NaN or Inf", found=f"in {work.dtype}")
+                raise not_finite(self.name, host)
             exponent, norm = exponent_of(host), checked_norm(work, norm, held)
         return held, exponent, norm
+
+
+def not_finite(name: str, v: NDArray[Any]) -> ArgumentError:
+    """The error for a vector, or several, that are not finite: which entry is not, the first one."""
+    at = np.unravel_index(int(np.argmin(np.isfinite(v))), v.shape)
+    place = ", ".join(str(int(i)) for i in at)
+    return ArgumentError(
+        f"{name} is not finite", expected="no NaN or Inf", found=f"{name}[{place}] = {v[at]} in {v.dtype}"
+    )
 
 
 def _tolerance(name: str, value: Any) -> float:

@@ -45,7 +45,7 @@ from akx.backends.vectors import MOST_ROWS
 from akx.core.basis import Basis
 from akx.core.errors import PlanError
 from akx.core.plan import Plan, check_plan
-from akx.krylov.bases import basis_from_ritz, check_basis
+from akx.krylov.bases import basis_of, check_basis
 from akx.solvers.arguments import check_count
 from akx.solvers.bicgstab_steps import NOISE, Recurrence, iterate
 from akx.solvers.forms import solve_with
@@ -274,7 +274,7 @@ class _Blocks:
                 self.ritz = found
             if self.ritz is None or not self.ritz.size:
                 self.ritz = np.array([self.norm_A])
-            basis = basis_from_ritz(self.kind, self.ritz, 2 * self.s, real=system.dtype.kind != "c")
+            basis = basis_of(self.kind, self.ritz, 2 * self.s, real=system.dtype.kind != "c")
         self.bases = {self.s: basis}
         self.stale = False
         system.stats.basis = basis.kind

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from akx.core.basis import Basis
 from akx.core.numba_jit import jit_later
-from akx.krylov.bases import basis_from_ritz
+from akx.krylov.bases import basis_of
 from akx.solvers.stats import SolveStats
 
 __all__ = ["PIVOT", "TRUST", "Block", "Pace", "Shifts", "block_steps", "local_recurrences", "ritz_of"]
@@ -267,10 +267,10 @@ class Shifts:
             self.largest = float(values[-1])
             if newton:
                 far = self.largest + values[0]  # its mirror image begins with the largest, as Leja order does
-                mirrored = basis_from_ritz("newton", far - values, s, real=self._real)
+                mirrored = basis_of("newton", far - values, s, real=self._real)
                 self._bases[s, low] = Basis(self.kind, -mirrored.a, mirrored.b + far * mirrored.a, mirrored.c)
             else:
-                self._bases[s, low] = basis_from_ritz(self.kind, values, s, real=self._real)
+                self._bases[s, low] = basis_of(self.kind, values, s, real=self._real)
         return self._bases[s, low]
 
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from akx.core.basis import Basis
 from akx.core.plan import Plan, check_plan
-from akx.krylov.bases import basis_from_ritz, check_basis
+from akx.krylov.bases import basis_of, check_basis
 from akx.krylov.hessenberg import HessenbergQR, new_columns
 from akx.krylov.orthogonalize import Block, condition_of_block
 from akx.operator.lookup import derived
@@ -270,7 +270,7 @@ class _Steps:
             assert self._ritz is not None
             with self.system.stats.phase("small"):
                 real = self.system.dtype.kind != "c"
-                self._bases[s] = basis_from_ritz(self._kind, self._ritz, s, real=real)
+                self._bases[s] = basis_of(self._kind, self._ritz, s, real=real)
                 self._matrices[s] = self._bases[s].matrix()
         return self._bases[s]
 

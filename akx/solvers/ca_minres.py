@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from akx.core.basis import Basis
 from akx.core.plan import Plan
-from akx.krylov.bases import basis_from_ritz, check_basis
+from akx.krylov.bases import basis_of, check_basis
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.ca_cg import steps_of
 from akx.solvers.ca_cg_block import Pace
@@ -205,7 +205,7 @@ class Blocks(Steps):
             self._ritz = np.linalg.eigvalsh(np.diag(self._alphas[:count]) + below)  # looks at the lower triangle
             self._known, self._bases = count, {}
         if s not in self._bases:
-            found = basis_from_ritz(self._kind, self._ritz, s, real=self.system.dtype.kind != "c")
+            found = basis_of(self._kind, self._ritz, s, real=self.system.dtype.kind != "c")
             self._bases[s] = found, found.matrix()
         return self._bases[s]
 

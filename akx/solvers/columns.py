@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from akx.backends.cpu.vectors.numpy_vectors import NumpyVectors
 from akx.backends.selection import array_backend, backend_of
 from akx.core.arguments import numbers_of
-from akx.core.errors import AkxError, ArgumentError, ArgumentTypeError
+from akx.core.errors import AkxError, ArgumentTypeError
 from akx.operator.lookup import canonical
 from akx.operator.start_vectors import is_on_device
-from akx.solvers.arguments import GivenVector, misfit
+from akx.solvers.arguments import GivenVector, misfit, not_finite
 from akx.solvers.scaling import norm_of
 
 __all__ = ["Columns", "Solved", "columns_in", "read_once", "worst"]
@@ -62,7 +62,7 @@ class Columns(GivenVector):
         self.given = v
         if not self.on_device:
             if not np.isfinite(self.v).all():
-                raise ArgumentError(f"{name} is not finite", expected="no NaN or Inf", found=f"in {self.dtype}")
+                raise not_finite(name, self.v)
             return
         if self.shape[1]:
             interchange = backend_of(array_backend()).interchange()

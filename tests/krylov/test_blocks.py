@@ -156,6 +156,12 @@ def test_what_is_refused() -> None:
         basis_from_ritz("bernstein", [1.0], 3)
     with pytest.raises(ArgumentError, match="s is out of range"):
         basis_from_ritz("newton", [1.0], 0)
+    for ritz in ([], [np.nan], [1.0, np.inf]):
+        with pytest.raises(ArgumentError, match="ritz has no eigenvalues to go by"):
+            basis_from_ritz("newton", ritz, 4)
+    for loss in (1.0, 2.0, -1e-3, np.nan):
+        with pytest.raises(ArgumentError, match="loss is out of range"):
+            orthonormalize(np.eye(3, 2), loss=loss)
 
 
 def test_a_single_complex_value_makes_a_basis() -> None:

@@ -84,7 +84,7 @@ def test_what_cannot_be_solved_for_is_told(name: str) -> None:
         (several(3, 40), r"b does not fit A[\s\S]*\(40, m\)[\s\S]*b\.T"),
         (several(40, 6).reshape(40, 3, 2), "b does not fit A"),
         (sp.csr_array(several(40, 3)), "b is sparse"),
-        (bad, "b is not finite"),
+        (bad, r"b is not finite[\s\S]*b\[7, 2\] = nan"),
     ]
     for b, words in cases:
         with pytest.raises((ArgumentError, ArgumentTypeError), match=words):

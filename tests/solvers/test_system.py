@@ -11,7 +11,8 @@ from scipy.sparse.linalg import aslinearoperator
 
 import akx
 from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError
-from akx.krylov.bases import basis_from_ritz
+from akx.krylov.bases import basis_of
+from akx.solvers import cg
 from akx.solvers.system import make_system
 
 
@@ -90,7 +91,17 @@ def test_an_unconverged_answer_is_never_called_converged() -> None:
 @pytest.mark.parametrize("kind", ["auto", "newton", "chebyshev", "monomial"])
 @pytest.mark.parametrize("ritz", [[2.0], [1.0, 3.0, 2.0], [1 + 1j, 1 - 1j, 0.5], [0.0], [2j, -2j]])
 def test_bases_from_ritz_values_are_real_and_bounded(kind: str, ritz: list[complex]) -> None:
-    basis = basis_from_ritz(kind, np.array(ritz), 6, real=True)
+    basis = basis_of(kind, np.array(ritz), 6, real=True)
     assert basis.k == 6
     assert basis.is_real
     assert np.isfinite(basis.matrix()).all()
+
+
+def test_errors_say_where_and_what_else() -> None:
+    A, b = sp.eye_array(5, format="csr"), np.array([1.0, 2.0, np.inf, np.nan, 5.0])
+    with pytest.raises(ArgumentError, match=r"b is not finite.*found b\[2\] = inf in float64"):
+        cg(A, b)
+    with pytest.raises(ArgumentError, match=r"x0 is not finite.*found x0\[3\] = nan in float64"):
+        cg(A, np.ones(5), x0=np.array([1.0, 2.0, 3.0, np.nan, 5.0]))
+    with pytest.raises(ArgumentError, match="unknown backend, expected 'auto' or 'cpu' or 'cuda'"):
+        cg(A, np.ones(5), backend="gpu")
