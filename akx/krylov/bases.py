@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from akx.core.arguments import check_count, numbers_of, unknown_name
 from akx.core.basis import Basis, chebyshev, newton
+from akx.core.errors import ArgumentError
 from akx.core.spectrum import Ellipse
 
 __all__ = ["CHOICES", "basis_from_ritz", "check_basis"]

@@ -105,8 +105,8 @@ def solve(
         Of the communication-avoiding solvers; the basis of ``"auto"`` is each solver's own choice.
     precision : str
         ``"mixed"``: steps on A and vectors in single precision, residuals and x in double (:mod:`akx.solvers.mixed`),
-        where these take 4 MiB and more, 256 MiB on a GPU; what it is no good for goes on in double. x and the tolerance are as with
-        ``"double"``. With ``"auto"`` each correction is a solve by what suits.
+        where these take 4 MiB and more, 256 MiB on a GPU; what it is no good for goes on in double. x and the tolerance
+        are as with ``"double"``. With ``"auto"`` each correction is a solve by what suits.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too; its notes say why the method was taken.
 
