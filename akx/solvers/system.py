@@ -272,11 +272,11 @@ class System(Products):
         if grown or (info < 0 and stats.residual > self.target):
             least, best, of_best = self._best(of_all=grown)
             may_descend = info > 0 and descends is not None and stats.residual <= first * eps_of(self.dtype) ** -0.5
-            stays = may_descend and is_lower(self.work, x, r, best, of_best) and descends()  # type: ignore[misc]
+            both = self.work, self.rows(2), x, r, best, of_best
+            stays = may_descend and is_lower(*both) and descends()  # type: ignore[misc]
             if not (stays or stats.residual <= least):
-                if grown:
-                    last = units.norm(stats.residual)
-                    stats.notes.append(f"x had blown up to a residual of {last:.1e}: the best one before is taken")
+                last = units.norm(stats.residual)
+                stats.notes += [f"x had blown up to a residual of {last:.1e}: the best one before is taken"] * grown
                 x, stats.residual = best, least
         stats.converged, stats.iterations = bool(stats.residual <= self.target), iterations
         if info == 0 and not stats.converged:

@@ -68,9 +68,8 @@ def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None, *
     return backend_of(backend).vectors(dtype, n, threads)
 
 
-def is_lower(work: Vectors, x: Any, r: Any, y: Any, of_y: Any) -> bool:
-    """Whether <x, A x> - 2 Re <b, x> is less for x than for y, by their residuals, where A is Hermitian."""
-    W = work.rows(2, x.size)
+def is_lower(work: Vectors, W: Any, x: Any, r: Any, y: Any, of_y: Any) -> bool:
+    """Whether <x, A x> - 2 Re <b, x> is less for x than for y, by their residuals, for a Hermitian A; W: two rows."""
     W[0], W[1] = x, r
     work.add(W[0], -1.0, y)
     work.add(W[1], 1.0, of_y)
