@@ -9,10 +9,9 @@ The family:
     any other                                               bicgstab, then gmres
 
 Hermitian is meant up to rounding errors (:mod:`akx.solvers.symmetry`). A method that does not get there hands its x on
-to the next one: cg after its own 10 n steps, bicgstab, which may wander about, after 10,000. One that finds the system
-to have no solution is the last. Which of a family's solvers has the shorter step is kept in the plan database, by all
-that a step depends on. Where it is not known the classic solver begins, and finds it out on the way where that pays, as
-:mod:`akx.solvers.pilot` says.
+to the next one: cg after its own 10 n steps, bicgstab after 10,000, or 24 where its residual does not fall, as for many
+non-normal matrices. A system without a solution is tried by no other. Which of a family's solvers has the shorter step
+is kept in the plan database; where it is not known it is found out on the way (:mod:`akx.solvers.pilot`).
 """
 
 from __future__ import annotations
@@ -246,7 +245,9 @@ class Auto(Climb):
         self.notes.append(f"auto: {why}")
         self.choosing = time.perf_counter() - self.begun
         is_done = self._climb_as_before() or self._climb_at_once(families[0])
-        for family in families:
+        self.others = {"bicgstab": "gmres", "gmres": "bicgstab"} if families == ["bicgstab", "gmres"] else {}
+        for family in (in_turn := [*families]):
+            self.rung = ""
             if is_done or (self.total is not None and self._is_over()):
                 break
             if self.total is not None:
@@ -254,7 +255,9 @@ class Auto(Climb):
                 self.notes.append(f"auto: {family} goes on after {self.total.iterations} steps")
             limit = min(10 * self.matrix.n, _PATIENCE if family == "bicgstab" else 10 * self.matrix.n)
             is_done = self._family(family, limit)
-            while self.rung and not (is_done or self._is_over()):
+            if self.rung == "bicgstab":  # gmres does no better
+                in_turn += families
+            while self.rung and self.rung not in families and not (is_done or self._is_over()):
                 is_done = self._climb(self.rung)
                 if not (is_done or self.rung or self._is_over()):
                     is_done = self._family(family, limit)
@@ -335,7 +338,8 @@ class Auto(Climb):
             most = (
                 MOST_PRODUCTS - (0 if self.total is None else self.total.products) if self.maxiter is None else np.inf
             )
-            progress = Progress(self.ladder, name, most, M=rung[0] if rung else "")
+            other = "" if rung else self.others.pop(name.removeprefix("ca_"), "")
+            progress = Progress(self.ladder, name, most, M=rung[0] if rung else "", other=other)
             watch = progress if pilot is None else Both(progress, pilot)
         say = self.callback if watch is None else Watched(self.callback, watch)
         if rung is not None and rung[0] == "direct":

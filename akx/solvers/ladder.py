@@ -54,6 +54,8 @@ _BLINK, _LOOKING = 60.0, 8.0
 #: The same share for incomplete factors, of which nobody knows before what they take and whether they help; and what
 #: that makes of their price.
 _UNSURE, _RISK = 2.0, 2.0
+#: Steps after which a method that leaves more than this part of its first residual gives way to the other family.
+_PATIENCE, _NOWHERE = {"bicgstab": 24, "gmres": 120}, 0.5
 #: Steps between two looks, at least, and with an M of the ladder; the part of all steps that the rate is taken over.
 _LOOK, _LOOK_WITH, _WINDOW = 8, 4, 0.5
 _WON = "akx.solvers.ladder.won"
@@ -165,14 +167,16 @@ def kept_bytes(matrix: Matrix) -> int:
 class Progress(Watch):
     """The watch of a method that may be left for a rung of the ladder: `rung` is the one, once it has been left.
 
-    It looks at the residuals alone. It ends the method too where all has taken `most` products.
+    It looks at the residuals alone. It ends the method too where all has taken `most` products, and one that gets
+    nowhere for the `other` family, whose name `rung` is then.
     """
 
     is_of_prepared = False
     looks_at_plain = True
 
-    def __init__(self, ladder: Ladder, method: str, most: float, M: str = "") -> None:
-        self._ladder, self._most = ladder, most
+    def __init__(self, ladder: Ladder, method: str, most: float, M: str = "", other: str = "") -> None:
+        self._ladder, self._most, self._other = ladder, most, other
+        self._patience = _PATIENCE.get(method.removeprefix("ca_"), math.inf)
         self._step = ladder.step(method) + {"": 0.0, "direct": 0.0, "ilu": _ILU_USE, "amg": _AMG_USE}[M]
         self._apart = _LOOK_WITH if M else _LOOK
         self._seen, self.rung, self.is_spent, self.why = 0, "", False, ""
@@ -188,11 +192,14 @@ class Progress(Watch):
         if stats.products >= self._most:
             self.is_spent, self.why = True, f"as {MOST_PRODUCTS} products are enough: give an M, or a maxiter"
             return True
-        if not self._ladder.left:
-            return False
         before, new = self._least[-1:], stats.residuals[len(self._least) :]
         self._least += np.minimum.accumulate([*before, *new])[len(before) :].tolist()
         left, done = steps_left(self._least, target), stats.iterations
+        if self._other and done >= self._patience and self._least[-1] > _NOWHERE * self._least[0]:
+            self.rung, self.why = self._other, "as its residual does not fall"
+            return True
+        if not self._ladder.left:
+            return False
         self.rung = self._ladder.next_for(left * self._step, done * self._step) or ""
         if self.rung:
             needed = "its residual falls no more" if left == float("inf") else f"it needs about {left:.0f} more"

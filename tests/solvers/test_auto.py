@@ -19,8 +19,9 @@ import akx.solvers
 import akx.solvers.system
 from akx.core.errors import ArgumentError, ArgumentTypeError, BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.core.matrix import Matrix
-from akx.solvers import SOLVERS, SolveStats, auto, host_fallback, pilot, solve, solver_pair
+from akx.solvers import SOLVERS, SolveStats, auto, host_fallback, ladder, pilot, solve, solver_pair
 from akx.solvers.arguments import BY_STEPS
+from akx.solvers.ladder import Ladder
 from akx.solvers.monitor import ENDED, Watched
 from akx.solvers.preconditioners import jacobi, spai
 
@@ -603,8 +604,9 @@ def test_what_is_out_of_range_is_refused_where_it_is_not_used_too(method: str, w
     assert solve(A, np.ones(50), method=method, s=3, restart=7, basis="newton")[1] == 0
 
 
-def test_notes_are_in_order_of_time_and_say_whose_they_are() -> None:
+def test_notes_are_in_order_of_time_and_say_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one method alone without its name; those that come again and again are counted."""
+    monkeypatch.setattr(ladder, "_PATIENCE", {})  # for bicgstab to have something to say
     rng = np.random.default_rng(0)
     A = sp.csr_array(sp.random_array((3000, 3000), density=0.002, rng=rng)) + 0.1 * sp.eye_array(3000)
     b = rng.random(3000)
@@ -631,3 +633,26 @@ def test_the_scaling_of_solve_is_not_called_M(monkeypatch: pytest.MonkeyPatch) -
     notes = solve(A, A @ np.ones(400), return_stats=True)[2].notes  # type: ignore[misc]
     assert "the scaling made part of the matrix" in notes
     assert not any("jacobi" in note or "M made" in note for note in notes)
+
+
+@pytest.mark.usefixtures("methods_first")
+def test_where_bicgstab_gets_nowhere_gmres_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grcar's matrix is far from normal: bicgstab breaks down on it."""
+    monkeypatch.setattr(Ladder, "next_for", lambda *_: None)
+    A = sp.csr_array(sp.diags_array([-1.0, 1, 1, 1, 1], offsets=[-1, 0, 1, 2, 3], shape=(1000, 1000)))
+    b = rhs(1000)
+    x, info, stats = solve(A, b, rtol=1e-8, return_stats=True)
+    assert (info, stats.method) == (0, "gmres")
+    assert relative(A, x, b) <= 1e-8
+    assert any("bicgstab left after 24 steps, as its residual does not fall" in note for note in stats.notes)
+    alone = solve(A, b, rtol=1e-8, method="gmres", return_stats=True)[2]
+    assert stats.products <= 1.5 * alone.products + 60
+
+
+@pytest.mark.usefixtures("methods_first")
+def test_where_gmres_gets_nowhere_either_bicgstab_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ladder, "next_for", lambda *_: None)
+    cyclic = sp.csr_array(np.roll(np.eye(400), 1, axis=1) + 1e-3 * np.eye(400))
+    _, _, stats = solve(cyclic, rhs(400), rtol=1e-8, maxiter=2000, return_stats=True)
+    left = [note.split()[1] for note in stats.notes if "does not fall" in note]
+    assert left == ["bicgstab", "gmres"]
