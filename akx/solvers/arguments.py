@@ -294,7 +294,7 @@ def _operator_of(M: Any) -> LinearOperator:
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(
             "M is no matrix and no operator",
-            expected="a sparse matrix, an array, a LinearOperator or what akx.solvers.preconditioners makes",
+            expected="a sparse matrix, an array, a LinearOperator, what akx.solvers.preconditioners makes or its name",
             found=type(M).__name__,
             hint="pass scipy.sparse.linalg.LinearOperator(A.shape, matvec=M)" if callable(M) else None,
         ) from error

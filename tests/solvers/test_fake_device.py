@@ -537,7 +537,7 @@ def test_several_right_hand_sides(name: str, monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_allclose(y, x, rtol=1e-6, atol=1e-7 * np.abs(x).max())
 
 
-@pytest.mark.parametrize("maxiter", [40, 150])
+@pytest.mark.parametrize("maxiter", [60])
 def test_an_x_that_has_blown_up_is_not_returned(name: str, maxiter: int) -> None:
     """On the matrix of a rotation, and a singular one in single precision."""
     S, one = sp.diags_array([-1.0, 0.0, 1.0], offsets=[-1, 0, 1], shape=(20, 20)), sp.eye_array(20)
@@ -546,7 +546,8 @@ def test_an_x_that_has_blown_up_is_not_returned(name: str, maxiter: int) -> None
     b = np.random.default_rng(0).random(400)
     for A in (sp.csr_array(sp.kron(1e4 * S, one) + sp.eye_array(400)), singular):
         right = b.astype(A.dtype)
-        x, _, stats = solve(name, A, right, rtol=1e-6, maxiter=maxiter)
+        options = {"restart": 5} if name.endswith("gmres") else {}
+        x, _, stats = solve(name, A, right, rtol=1e-6, maxiter=maxiter, **options)
         if not (name.endswith("cg") and A is singular):
             assert relative(A, x, right) <= 1 + 1e-6
         assert stats.residual == pytest.approx(np.linalg.norm(right - A @ x), rel=1e-3)

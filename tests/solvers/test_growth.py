@@ -37,7 +37,7 @@ SYSTEMS = {
 }
 
 
-@pytest.mark.parametrize("maxiter", [40, 250])
+@pytest.mark.parametrize("maxiter", [40, 150])
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("name", SOLVERS)
 def test_x_is_no_worse_than_the_first_guess(name: str, system: str, maxiter: int) -> None:
@@ -53,7 +53,8 @@ def test_x_is_no_worse_than_the_first_guess(name: str, system: str, maxiter: int
 @pytest.mark.parametrize("name", SOLVERS)
 def test_so_it_is_with_columns(name: str) -> None:
     A, b = SYSTEMS["random"]
-    x = SOLVERS[name](A, b[:, None] * [1, 2], rtol=1e-6, maxiter=50)[0]
+    options = {"restart": 10} if name.endswith("gmres") else {}
+    x = SOLVERS[name](A, b[:, None] * [1, 2], rtol=1e-6, maxiter=50, **options)[0]
     assert all(relative(A, x[:, j], (j + 1) * b) <= 1 + 1e-6 for j in range(2))
 
 
@@ -98,7 +99,7 @@ def test_conjugate_gradients_may_raise_the_residual_on_the_way(name: str, with_M
 def test_the_first_guess_of_the_caller_is_what_is_returned(name: str) -> None:
     A, b = SYSTEMS["random"]
     x0 = spla.spsolve(sp.csc_array(A), b) * (1 + 1e-3)
-    x = SOLVERS[name](A, b, x0, rtol=1e-12, maxiter=30)[0]
+    x = SOLVERS[name](A, b, x0, rtol=1e-12, maxiter=5)[0]
     assert np.linalg.norm(b - A @ x) <= np.linalg.norm(b - A @ x0) * (1 + 1e-9)
 
 
