@@ -38,6 +38,7 @@ __all__ = [
     "check_count",
     "check_device_backend",
     "check_hermitian",
+    "cycle_of",
     "diagonal_of",
     "given_matrix",
     "is_ours",
@@ -226,6 +227,12 @@ def check_hermitian(M: Any, method: str) -> None:
             found=type(M).__name__,
             hint=f"{classic}spai(A, symmetric=True), or another method: gmres, bicgstab",
         )
+
+
+def cycle_of(method: str, n: int, restart: int | None, callback_type: str | None, callback: Any) -> int:
+    """Steps that `maxiter` counts as one: those of a cycle of gmres, but for a type of callback that counts steps."""
+    in_steps = callback_type == BY_STEPS or (callback_type in (None, "legacy") and callback is not None)
+    return min(restart or RESTART, n) if method.endswith("gmres") and not in_steps else 1
 
 
 # ------------------------------------------------------------------------------------------------- preconditioners

@@ -46,8 +46,8 @@ from akx.solvers.system import Answer
 
 __all__ = ["Auto", "answer_by", "check_precision", "families_for", "solve"]
 
-#: In the cache of a matrix, what :func:`families_for` has found, and whether it is Hermitian.
-_FAMILIES, _HERMITIAN = "akx.solvers.families", "akx.solvers.hermitian"
+#: In the cache of a matrix, what :func:`families_for` has found.
+_FAMILIES = "akx.solvers.families"
 #: Steps without an answer after which bicgstab gives way to gmres, where there is no `maxiter`.
 _PATIENCE = 10_000
 
@@ -176,7 +176,8 @@ def answer_by(
     def mixed(A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Any) -> tuple[Any, int, SolveStats]:
         from akx.solvers.mixed import solve_mixed
 
-        return solve_mixed(method, by, A, b, x0, options, callback, restart=special["restart"])
+        of_cycles = {name: special[name] for name in ("restart", "callback_type") if name in special}
+        return solve_mixed(method, by, A, b, x0, options, callback, **of_cycles)
 
     on = by if precision == "double" or check_precision(precision) == "double" else mixed
     try:
@@ -226,7 +227,7 @@ class Auto(Climb):
         """Where rows differ in size, scale by a diagonal; whether that is left to us, as the caller has no M."""
         if self.options["M"] is not None:
             return False
-        found = equilibration(self.matrix, hermitian=_hermitian(self.matrix))
+        found = equilibration(self.matrix, hermitian=is_hermitian(self.matrix))
         if found is not None:
             self.options["M"], why = found
             self.scale = found[0].diagonal.real ** -0.5 if found[0].side == "symmetric" else None
@@ -280,7 +281,7 @@ class Auto(Climb):
         """The families to try, best first, and why."""
         families, why = families_for(self.matrix)
         M = self.options["M"]
-        if M is not None and not _hermitian(self.matrix) and (shift := skew_shift(self.matrix)) is not None:
+        if M is not None and not is_hermitian(self.matrix) and (shift := skew_shift(self.matrix)) is not None:
             if shift or getattr(M, "hermitian", None) is not True:
                 why = "the matrix with this M is not known to be skew-symmetric"
                 return ["bicgstab", "gmres"] if shift else ["gmres"], why
@@ -381,15 +382,9 @@ def families_for(matrix: Matrix) -> tuple[list[str], str]:
     return found
 
 
-def _hermitian(matrix: Matrix) -> bool:
-    if _HERMITIAN not in matrix.cache:
-        matrix.cache[_HERMITIAN] = is_hermitian(matrix)
-    return bool(matrix.cache[_HERMITIAN])
-
-
 def _families_for(matrix: Matrix) -> tuple[list[str], str]:
     diagonal = matrix.diagonal()
-    if _hermitian(matrix):
+    if is_hermitian(matrix):
         if diagonal.real.min() > 0:
             return ["cg", "minres", "gmres"], "the matrix is Hermitian with a positive diagonal"
         return ["minres", "gmres"], "the matrix is Hermitian, but not positive definite"

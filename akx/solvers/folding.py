@@ -23,7 +23,7 @@ from akx.core.device_arrays import is_on_device
 from akx.core.errors import ArgumentError
 from akx.core.matrix import Matrix
 from akx.operator.lookup import derived
-from akx.solvers.arguments import RESTART, check_device_backend, is_ours
+from akx.solvers.arguments import check_device_backend, cycle_of, is_ours
 from akx.solvers.host_fallback import answer_in_kind, of_host
 from akx.solvers.monitor import ENDED, Watched
 from akx.solvers.scaling import norm_of
@@ -92,9 +92,9 @@ def solve_folded(
     if system.norm_b == 0:
         system.x[:] = 0
     by_folded = _by_folded(solver, system, M, callback, like, options)
-    in_cycles = getattr(solver, "__name__", "").endswith("gmres")
-    cycle = min(options.get("restart") or RESTART, system.n) if in_cycles else 1
-    may_grow = getattr(solver, "__name__", "").endswith("cg")  # which looks at the error's norm in A
+    name, told = getattr(solver, "__name__", ""), callback.callback if isinstance(callback, Watched) else callback
+    cycle = cycle_of(name, system.n, options.get("restart"), options.get("callback_type", "pr_norm"), told)
+    may_grow = name.endswith("cg")  # which looks at the error's norm in A
     said = {"cycle": cycle, "of": "of the unscaled system ", "may_grow": may_grow}
     x, total, info, reason = corrected(system, by_folded, maxiter, **said)  # type: ignore[arg-type]
     norm = system.stats.residual

@@ -34,7 +34,7 @@ from akx.backends.selection import backend_of
 from akx.core.errors import MatrixError
 from akx.core.matrix import Matrix
 from akx.operator.lookup import derived
-from akx.solvers.arguments import RESTART, check_count, place_of
+from akx.solvers.arguments import RESTART, check_count, cycle_of, place_of
 from akx.solvers.corrections import CalledSolver, OfBiCGStab, OfCG, Solve
 from akx.solvers.equilibration import equilibration
 from akx.solvers.folding import corrected
@@ -65,6 +65,7 @@ def solve_mixed(
     callback: Callable[[Any], object] | None,
     *,
     restart: int | None = None,
+    callback_type: str | None = "pr_norm",
 ) -> tuple[Any, int, SolveStats]:
     """x, info and record of a solve that may do its steps in single precision.
 
@@ -76,8 +77,8 @@ def solve_mixed(
         Solves with it in the precision of what it is given.
     A, b, x0, options, callback
         As for :func:`akx.solvers.solve`.
-    restart : int, optional
-        Steps of a cycle of gmres and ca_gmres.
+    restart, callback_type
+        Of gmres and ca_gmres.
     """
     asked = {one: options[one] for one in ("rtol", "atol", "M", "threads", "backend")}
     matrix, place = place_of(A, b, x0, callback=callback, **asked)
@@ -92,8 +93,7 @@ def solve_mixed(
         stats.notes.insert(0, f"solved in {matrix.dtype}, as {why}")
         return x, info, stats
     maker = {"cg": OfCG, "bicgstab": OfBiCGStab}.get(name, CalledSolver)
-    in_cycles = name.endswith("gmres")
-    cycle = min(restart or RESTART, matrix.n) if in_cycles else 1  # steps that maxiter counts as one
+    cycle = cycle_of(name, matrix.n, restart, callback_type, callback)
     corrections = maker(system, single, solve, options, callback, cycle)
     limit = None if options["maxiter"] is None else check_count("maxiter", options["maxiter"], least=0)
     x, total, _, reason = corrected(

@@ -287,8 +287,8 @@ class System(Products):
         if units:
             stats.residuals = [*map(units.norm, stats.residuals)]
         stats.residuals.append(stats.residual)
-        if stats.converged:
-            info = 0
+        if stats.converged and info:  # a method broke down, or came to its end, with the answer in its hands
+            info, reason = 0, "converged: the residual is below the tolerance"
         stats.reason = reason
         stats.seconds["total"] = time.perf_counter() - self.begun
         answer = self._answer(x, self.shape)

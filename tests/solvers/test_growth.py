@@ -10,6 +10,7 @@ from solvers.systems import is_of_hermitian, relative, rhs, spd
 
 from akx.solvers import SOLVERS, minres
 from akx.solvers.preconditioners import jacobi
+from akx.solvers.system import make_system
 
 
 def neumann(m: int) -> sp.csr_array:
@@ -116,3 +117,12 @@ def test_a_matrix_or_M_that_is_not_hermitian_is_named(name: str) -> None:
     assert stats.reason.startswith("M is not Hermitian")
     *_, info, stats = SOLVERS[name](A, b, rtol=1e-10, maxiter=3, M=spla.aslinearoperator(A), return_stats=True)
     assert (info, stats.reason) == (3, "the steps ran out")
+
+
+def test_a_breakdown_with_the_answer_at_hand_has_converged() -> None:
+    A, b = spd(400), rhs(400)
+    x = spla.spsolve(sp.csc_array(A), b)
+    said = {"info": -1, "reason": "breakdown: of a test", "iterations": 3, "return_stats": True}
+    *_, info, stats = make_system("cg", A, b).finish(x, **said)  # type: ignore[arg-type]
+    assert (info, stats.converged) == (0, True)
+    assert stats.reason.startswith("converged")

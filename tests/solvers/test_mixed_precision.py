@@ -205,6 +205,13 @@ def test_a_limit_of_cycles_is_one_of_all_corrections(method: str, diagonal: floa
     assert 0 < info <= 90
 
 
+def test_a_callback_of_the_type_legacy_makes_it_one_of_steps() -> None:
+    A, b = grid(), rhs(_N)
+    solver = Solver(A, "gmres", callback_type="legacy", precision="mixed")
+    _, info, stats = solver(b, rtol=1e-10, maxiter=7, callback=lambda _: None, return_stats=True)
+    assert (info, stats.iterations) == (7, 7)
+
+
 def test_the_reason_has_the_steps_of_both_precisions() -> None:
     stats = mixed(grid(), rhs(_N), "bicgstab", rtol=1e-12, maxiter=40)[2]
     assert (stats.iterations, stats.reason) == (40, "not converged after 40 steps")
