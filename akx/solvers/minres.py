@@ -93,7 +93,7 @@ def minres(
 ) -> Answer:
     """Solve A x = b for a Hermitian (real symmetric) A, which may be indefinite or singular.
 
-    Or a real one that is skew-symmetric but for a multiple of the identity: of the identity without `M` alone.
+    Or a real one that is skew-symmetric but for a multiple of the identity. Where that is not zero, `M` has to be None.
 
     Parameters
     ----------
@@ -190,8 +190,6 @@ class Steps:
         self.system, self.work = system, system.work
         self.is_plain = system.M is None
         self.alpha = skew_shift(system.matrix)  # of all steps
-        if self.alpha and not self.is_plain:
-            self.alpha = None
         self._keep, self._rows = keep, 2 + keep + most
         self.W = system.rows(self._rows + (0 if self.is_plain else 3))
         self._y = self._rows  # the row of y_j, where it is not z_j
@@ -216,6 +214,8 @@ class Steps:
     def begin(self, norm: float) -> str:
         """Begin at the residual, whose norm is known; why that cannot be, or nothing."""
         W, self.norm = self.W, norm
+        if self.alpha and not self.is_plain:
+            return "A is skew-symmetric but for a multiple of I, where minres takes no M; gmres and bicgstab do"
         if not self.system.stats.iterations:
             self._best.norm = norm  # of the first guess, which is there
         W[0][:] = 0

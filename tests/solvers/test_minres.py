@@ -188,9 +188,21 @@ def test_a_preconditioner_of_a_skew_symmetric_one() -> None:
     assert (info, said) == (0, 2000)
     assert relative(A, x, b) <= 1e-8
     assert stats.residuals[-1] == pytest.approx(stats.residuals[-2], rel=0.1)
+    x, info, stats = solve(A, b, rtol=1e-8, M=M, return_stats=True)  # a positive diagonal, as it shows
+    assert (info, stats.method) == (0, "minres")
+    assert relative(A, x, b) <= 1e-8
     x, info, stats = solve(A, b, rtol=1e-8, M=sla.aslinearoperator(M), return_stats=True)  # of which nothing is known
     assert "not known to be skew-symmetric" in " ".join(stats.notes)
     assert (info == 0) == (relative(A, x, b) <= 1e-8)
+
+
+@pytest.mark.parametrize("name", ["minres", "ca_minres"])
+def test_a_shifted_skew_symmetric_one_takes_no_preconditioner(name: str) -> None:
+    A, b = chain(200, 0.5), rhs(200)
+    M = sla.LinearOperator(A.shape, matvec=lambda r: 2 * r, dtype=float)
+    x, info, stats = SOLVERS[name](A, b, M=M, return_stats=True)
+    assert (info, stats.iterations, np.linalg.norm(x)) == (-1, 0, 0)
+    assert "where minres takes no M" in stats.reason
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
