@@ -41,6 +41,7 @@ __all__ = [
     "cycle_of",
     "diagonal_of",
     "given_matrix",
+    "is_known_hermitian",
     "is_ours",
     "makes_new_arrays",
     "misfit",
@@ -278,6 +279,14 @@ def diagonal_of(M: Any) -> NDArray[Any] | None:
         return None
     found = M.tocoo()
     return np.asarray(M.diagonal()) if np.array_equal(found.row, found.col) else None
+
+
+def is_known_hermitian(M: Any) -> bool:
+    """Whether a preconditioner of akx says that it is Hermitian, or M shows a positive diagonal and nothing else."""
+    if is_ours(M):
+        return bool(M.hermitian)
+    diagonal = diagonal_of(M)
+    return diagonal is not None and bool(np.isreal(diagonal).all() and (diagonal.real > 0).all())
 
 
 def _is_operator(A: Any) -> bool:

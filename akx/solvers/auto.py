@@ -26,7 +26,7 @@ from akx.backends.selection import HOST
 from akx.core.arguments import unknown_name
 from akx.core.matrix import Matrix
 from akx.operator.start_vectors import is_matrix_there, is_on_device
-from akx.solvers.arguments import check_count, diagonal_of, named, place_of
+from akx.solvers.arguments import check_count, is_known_hermitian, named, place_of
 from akx.solvers.ca_cg import MOST
 from akx.solvers.climb import Climb
 from akx.solvers.columns import columns_in
@@ -282,7 +282,7 @@ class Auto(Climb):
         families, why = families_for(self.matrix)
         M = self.options["M"]
         if M is not None and not is_hermitian(self.matrix) and (shift := skew_shift(self.matrix)) is not None:
-            if shift or not _known_hermitian(M):
+            if shift or not is_known_hermitian(M):
                 why = "the matrix with this M is not known to be skew-symmetric"
                 return ["bicgstab", "gmres"] if shift else ["gmres"], why
         elif "minres" in families and getattr(M, "hermitian", True) is False:
@@ -380,14 +380,6 @@ def families_for(matrix: Matrix) -> tuple[list[str], str]:
         matrix.cache[_FAMILIES] = _families_for(matrix)
     found: tuple[list[str], str] = matrix.cache[_FAMILIES]
     return found
-
-
-def _known_hermitian(M: Any) -> bool:
-    """Whether M is known to be Hermitian: as one of akx's says so, or a positive diagonal shows."""
-    if getattr(M, "hermitian", None) is True:
-        return True
-    diagonal = diagonal_of(M)
-    return diagonal is not None and bool(np.isreal(diagonal).all() and (diagonal.real > 0).all())
 
 
 def _families_for(matrix: Matrix) -> tuple[list[str], str]:
