@@ -55,8 +55,6 @@ _WIDE, _LONG = 0.16, 10.0
 _FEW = 100
 #: Rounds in which columns find rows.
 _MATCHINGS = 6
-#: Where the diagonal is no safe pivot, SuperLU's fill is so many times as large.
-_PIVOTING = 1.5
 #: The most entries of L + U that are thought of, and flops.
 MOST_FILL, _MOST_FLOPS = 2e8, 2e11
 #: Incomplete factors have so many times the entries of A at most.
@@ -89,7 +87,7 @@ class Forecast:
     degree : bool
         Whether minimum degree suits the pattern.
     graph : pair of arrays or None
-        The pattern of A + A^T without its diagonal, for the next look: where each row begins, and columns.
+        Where each row begins, and columns, for the next look: of A + A^T without its diagonal, or A with columns moved.
     """
 
     fill: float
@@ -105,10 +103,9 @@ class Forecast:
     @property
     def seconds(self) -> float:
         """Of the factorisation, on one machine; Inf where that is out of the question."""
-        times = 1.0 if self.pivots else _PIVOTING
-        if not (times * self.fill <= MOST_FILL and times * self.flops <= _MOST_FLOPS):
+        if not (self.fill <= MOST_FILL and self.flops <= _MOST_FLOPS):
             return float("inf")
-        return float(times * _FILL * self.fill + _FLOP * self.flops + self.base)
+        return float(_FILL * self.fill + _FLOP * self.flops + self.base)
 
 
 def forecast(matrix: Matrix) -> Forecast:
@@ -181,8 +178,7 @@ def _as_it_stands(matrix: Matrix) -> Forecast:
 
 def _is_narrow(matrix: Matrix, found: Forecast) -> bool:
     """Whether a better order would cost more than it may save."""
-    seconds = replace(found, pivots=True).seconds
-    return found.flops > 0 and seconds < 2 * _seconds(matrix, _MINIMUM_DEGREE) + found.base
+    return found.flops > 0 and found.seconds < 2 * _seconds(matrix, _MINIMUM_DEGREE) + found.base
 
 
 def _strong(matrix: Matrix, scale: NDArray[Any] | None) -> NDArray[Any]:
@@ -205,7 +201,8 @@ def _narrowed(matrix: Matrix, first: Forecast, column: NDArray[Any] | None) -> F
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
     there = sp.csr_array((np.ones(matrix.nnz, np.float32), matrix.indices, matrix.indptr), shape=(n, n))
-    pointer, columns = graph = _graph(there if column is None else sp.csr_array(there[:, column]))
+    there = there if column is None else sp.csr_array(there[:, column])
+    pointer, columns = graph = _graph(there)
     edges = sp.csr_array((np.ones(columns.size, np.int8), columns, pointer), shape=(n, n))
     place = _inverse(np.asarray(reverse_cuthill_mckee(edges, symmetric_mode=True), dtype=np.int64))
     widths, rows = np.ones(n), np.repeat(np.arange(n), np.diff(pointer))
@@ -216,7 +213,7 @@ def _narrowed(matrix: Matrix, first: Forecast, column: NDArray[Any] | None) -> F
     if _is_narrow(matrix, found) and (degree or not pivots):
         return found
     price = _seconds(matrix, _MINIMUM_DEGREE if degree else _METIS if pivots else _COLAMD)
-    known = replace(found, next=price, graph=graph)
+    known = replace(found, next=price, graph=graph if pivots else (there.indptr, there.indices))
     return known if pivots and not degree else replace(known, fill=min(first.fill, found.fill), flops=0.0)
 
 
@@ -262,7 +259,10 @@ def _counted_fill(matrix: Matrix, found: Forecast) -> Forecast:
     assert found.graph is not None
     pointer, columns = found.graph
     if not found.pivots:
-        order = _by_superlu(pointer, columns, "COLAMD")
+        there = sp.csr_array((np.ones(columns.size, np.float32), columns, pointer), shape=matrix.shape)
+        pointer, columns = _graph(there)
+        there = there.tocsc()
+        order = _by_superlu(there.indptr, there.indices, "COLAMD")
     else:
         order = _by_superlu(pointer, columns, "MMD_AT_PLUS_A") if found.degree else _dissected(pointer, columns)
     counts = _column_counts(pointer, columns, order, MOST_FILL)
@@ -272,7 +272,7 @@ def _counted_fill(matrix: Matrix, found: Forecast) -> Forecast:
 
 
 def _by_superlu(pointer: NDArray[Any], columns: NDArray[Any], name: str) -> NDArray[Any]:
-    """An order of SuperLU's: that of incomplete factors of a matrix that is all diagonal, to rounding."""
+    """An order of SuperLU's for a pattern by columns: that of incomplete factors of what is a diagonal, to rounding."""
     from scipy.sparse.linalg import spilu
 
     n = pointer.size - 1

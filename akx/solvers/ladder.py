@@ -49,8 +49,8 @@ _ILU_STEPS, _ILU_USE, _AMG_STEPS, _AMG_USE = 15, 12.0, 15, 35.0
 _SHARE, _LEAST = 0.2, 0.05
 #: It has to have so much more to do than the rung: rates of a method grow on its way.
 _MORE = 1.5
-#: Steps of a method that a direct one may take before any is done, and those that finding that out may take.
-_BLINK, _LOOKING = 60.0, 8.0
+#: Steps of a method that a direct one may take before any is done; finding that out may take so many, or such seconds.
+_BLINK, _LOOKING = 80.0, (3.0, 1e-3)
 #: The same share for incomplete factors, of which nobody knows before what they take and whether they help; and what
 #: that makes of their price.
 _UNSURE, _RISK = 2.0, 2.0
@@ -136,9 +136,10 @@ class Ladder:
     def is_done_in_a_blink(self, method: str) -> bool:
         """Whether a direct one takes no longer than a few steps of a method, which nobody needs to try then."""
         step = self.step(method)
+        most = max(_LOOKING[0] * step * self.product, _LOOKING[1])
         while self.cost("direct") <= _BLINK * step:
             price = direct.forecast(self.matrix).next
-            if not 0 < price <= _LOOKING * step * self.product:
+            if not 0 < price <= most:
                 return not price
             direct.look_closer(self.matrix, self.scale)
         return False
