@@ -19,9 +19,8 @@ from akx.core import checksum
 from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError
 from akx.operator import freshness
 from akx.operator.cache import CACHE
-from akx.solvers import SOLVERS, Solver, auto, cg, solve, solver_pair
+from akx.solvers import SOLVERS, Solver, auto, cg, solve, solver_pair, symmetry
 from akx.solvers.preconditioners import jacobi
-from akx.solvers.symmetry import is_hermitian
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(akx.MatrixPowers, "update_values", noted("update", akx.MatrixPowers.update_values))
     monkeypatch.setattr(akx.Matrix, "with_values", noted("values", akx.Matrix.with_values))
     monkeypatch.setattr(checksum, "checksums", noted("read", checksum.checksums))
-    monkeypatch.setattr(auto, "is_hermitian", noted("symmetry", is_hermitian))
+    monkeypatch.setattr(symmetry, "_is_so", noted("symmetry", symmetry._is_so))
     return done
 
 
