@@ -56,6 +56,7 @@ def next_options(
 ) -> str:
     """What to try next, by what was tried and what became of it: the most promising first."""
     from akx.solvers.stopping import NO_SOLUTION
+    from akx.solvers.symmetry import skew_shift
 
     if info == NO_SOLUTION:
         return "b less what no A x can be: b - mean(b), where A is symmetric and sends constants to zero"
@@ -69,12 +70,13 @@ def next_options(
         found.append(f"--dtype {'float64' if matrix.dtype.kind == 'f' else 'complex128'}")
     if method != "auto":
         found.append("--method auto")
+    takes_M = not (method.endswith("minres") and skew_shift(matrix))
     was_scaled = any("scaled by the diagonal" in line for line in stats.notes)
-    if precond is None and not was_scaled and _has_jacobi(matrix):
+    if precond is None and takes_M and not was_scaled and _has_jacobi(matrix):
         found.append("--precond jacobi")
-    if precond != "spai":
+    if precond != "spai" and takes_M:
         found.append("--precond spai")
-    elif tau < 1:
+    elif precond == "spai" and tau < 1:
         found.append("--tau 1")
     if "gmres" in stats.method and restart is not None:
         found.append(f"--restart {2 * restart}")

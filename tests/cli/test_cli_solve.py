@@ -451,6 +451,7 @@ def test_errors_and_advice_are_in_options(akx: Callable[..., Ran], tmp_path: Pat
     assert "interval=" not in ran.err + ran.error
     assert "try --precond jacobi or spai" in ran.err + ran.error
     ran = akx("solve", tmp_path / "A.mtx", "--method", "minres", "--precond", "block-jacobi")
+    assert ran.code in (0, 3)
     assert "symmetric=True" not in ran.err
     shifted = sp.csr_array(line + 3 * sp.eye_array(300))
     library.core.io.write_matrix(tmp_path / "B.mtx", shifted)
@@ -466,3 +467,11 @@ def test_what_was_done_is_not_advised() -> None:
     stats = SolveStats("bicgstab", reason="breakdown", residuals=[1.0], residual=1.0, target=1e-9, notes=scaled)
     asked: dict[str, Any] = {"method": "auto", "precond": None, "tau": 0.9, "rtol": 1e-8, "atol": 0.0}
     assert "jacobi" not in next_options(matrix, stats, -1, **asked, maxiter=None, restart=None)
+
+
+@pytest.mark.parametrize("precond", [None, "jacobi"])
+def test_no_preconditioner_is_advised_where_minres_takes_none(precond: str | None) -> None:
+    skew = library.Matrix.from_any(sp.diags_array([-1.0, 0.5, 1.0], offsets=[-1, 0, 1], shape=(9, 9)))
+    stats = SolveStats("minres", reason="the steps ran out", residuals=[1.0], residual=1.0, target=1e-9)
+    asked: dict[str, Any] = {"method": "minres", "precond": precond, "tau": 0.9, "rtol": 1e-8, "atol": 0.0}
+    assert next_options(skew, stats, 9, **asked, maxiter=9, restart=None) == "--maxiter 90, or --method auto"
