@@ -95,9 +95,10 @@ def solve_by_factors(
         with stats.phase("precondition"), np.errstate(all="ignore"):
             update = factors.solve(work.to_host(r))  # of the caller's A
             better = work.to_host(x) + (scaled(update, system.units.matrix) if system.units else update)
+            better = np.ascontiguousarray(better, dtype=system.dtype)
         is_finite = bool(np.isfinite(better).all())
         if is_finite:
-            system.x = work.from_host(np.ascontiguousarray(better, dtype=system.dtype))
+            system.x = work.from_host(better)
             before, norm = norm, system.residual(system.x, r)
         if not is_finite or not norm < _BETTER * before:
             norm, system.x = (norm, system.x) if is_finite and norm < before else (before, x)

@@ -267,14 +267,14 @@ class System(Products):
         r = x if is_known else self.rows(1)[0]
         stats.residual = residual if is_known else self.residual(x, r)  # type: ignore[assignment]
         first = max(stats.residuals[0] if stats.residuals else self.norm_b, self.target)
-        grown = not stats.residual <= min(first, max(_FAR * self.kept, self.target))
-        grown = grown or (info != 0 and not np.isfinite(self.work.norm(x)))  # b - A x is, with an empty column of A
+        no_number = info != 0 and not np.isfinite(self.work.norm(x))  # b - A x is one, with an empty column of A
+        grown = no_number or not stats.residual <= min(first, max(_FAR * self.kept, self.target))
         if grown or (info < 0 and stats.residual > self.target):
             least, best, of_best = self._best(of_all=grown)
             may_descend = info > 0 and descends is not None and stats.residual <= first * eps_of(self.dtype) ** -0.5
             both = self.work, self.rows(2), x, r, best, of_best
             stays = may_descend and is_lower(*both) and descends()  # type: ignore[misc]
-            if not (stays or stats.residual <= least):
+            if no_number or not (stays or stats.residual <= least):
                 last = units.norm(stats.residual)
                 stats.notes += [f"x had blown up to a residual of {last:.1e}: the best one before is taken"] * grown
                 x, stats.residual = best, least

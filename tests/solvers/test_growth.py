@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from solvers.systems import is_of_hermitian, relative, rhs, spd
 
-from akx.solvers import SOLVERS, minres
+from akx.solvers import SOLVERS, bicgstab, minres, solve
 from akx.solvers.preconditioners import jacobi
 from akx.solvers.system import make_system
 
@@ -126,3 +128,20 @@ def test_a_breakdown_with_the_answer_at_hand_has_converged() -> None:
     *_, info, stats = make_system("cg", A, b).finish(x, **said)  # type: ignore[arg-type]
     assert (info, stats.converged) == (0, True)
     assert stats.reason.startswith("converged")
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize("has_solution", [True, False])
+@pytest.mark.parametrize("n", [3, 4])
+def test_what_an_empty_column_hides_is_a_number_too(n: int, has_solution: bool, dtype: Any) -> None:
+    """Its part of x may grow beyond all range, and no residual sees that."""
+    random = np.random.default_rng(n)
+    for _ in range(6):
+        entries = np.exp(1j * random.uniform(0, 6, n - 1))
+        A = sp.csr_array(sp.diags_array([entries.astype(dtype)], offsets=[1], shape=(n, n)))
+        b = random.standard_normal(n).astype(dtype)
+        b = A @ b if has_solution else b
+        for found in (solve, bicgstab):
+            x, info = found(A, b)
+            assert np.isfinite(x).all()
+            assert has_solution or info != 0
