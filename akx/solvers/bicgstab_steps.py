@@ -100,7 +100,7 @@ class Recurrence:
         self.rho = G[0, 1]
 
     def replace(self) -> float:
-        """r = b - A x; its norm. What is no number in x, which A does not see where a column of it is empty, is made 0."""
+        """r = b - A x; its norm. What is no number in x becomes 0: A does not see it where a column is empty."""
         if not np.isfinite(self.work.norm(self.x)):
             x = self.work.to_host(self.x)
             self.W[_X] = self.work.from_host(np.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0))
