@@ -21,6 +21,7 @@ from akx.core.errors import ArgumentError, MatrixError
 from akx.core.fork_safety import ForkSafeLock
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.core.process import resolve_threads
 from akx.operator.cache import Cache
 from akx.operator.lookup import kept_by
 from akx.operator.matrix_values import same_pattern
@@ -143,6 +144,7 @@ class Solver:
         given = {name: value for name, value in special.items() if value != _USUAL[name]}
         _check_options(method, given)
         check_special(special)
+        resolve_threads(threads)
         if recycle:
             if method not in ("auto", "gmres"):
                 raise ArgumentError(

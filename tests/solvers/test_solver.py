@@ -309,3 +309,10 @@ def test_it_shows_itself_while_another_thread_settles_a_choice() -> None:
 
     solver._settled["cg", solver.dtype, "cpu"] = Adds(("cg", "", None))  # type: ignore[assignment]
     assert repr(solver).endswith("cg (cg)>")
+
+
+def test_threads_out_of_range_are_refused_where_none_are_needed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AKX_PREPARE")
+    for method in ("auto", "cg", "gmres", "bicgstab", "ca_gmres"):
+        with pytest.raises(ArgumentError, match="threads is out of range"):
+            Solver(spd(300), method, threads=0)
