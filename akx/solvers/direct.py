@@ -91,6 +91,8 @@ class Forecast:
         Whether SuperLU is to keep to the diagonal.
     times : float
         SuperLU's fill over that: 1 but where it keeps to a diagonal that is not safe.
+    scale : (n,) array or None
+        What both sides of A are scaled by, where its diagonal was looked at.
     degree : bool
         Whether minimum degree suits the pattern.
     graph : pair of arrays or None
@@ -105,6 +107,7 @@ class Forecast:
     order: NDArray[Any] | None = None
     pivots: bool = False
     times: float = 1.0
+    scale: NDArray[Any] | None = None
     degree: bool = False
     graph: tuple[NDArray[Any], NDArray[Any]] | None = None
 
@@ -127,6 +130,8 @@ def forecast(matrix: Matrix) -> Forecast:
 def look_closer(matrix: Matrix, scale: NDArray[Any] | None) -> Forecast:
     """Take the next look, of A scaled on both sides by `scale`; once for a pattern as long as its diagonal is safe."""
     now = forecast(matrix)
+    if not now.next:  # another thread has taken it
+        return now
     if now.graph is not None:
         found = _counted_fill(matrix, now)
         if found.pivots and found.times == 1:
@@ -135,7 +140,7 @@ def look_closer(matrix: Matrix, scale: NDArray[Any] | None) -> Forecast:
         is_strong = _strong(matrix, scale)
         weak = 1 - np.count_nonzero(is_strong) / matrix.n
         known = None if weak else matrix.pattern_cache.get(_KEY)
-        found = known or _narrowed(matrix, now, weak, is_strong)
+        found = replace(known or _narrowed(matrix, now, weak, is_strong), scale=scale)
     matrix.cache[_KEY] = found
     return found
 

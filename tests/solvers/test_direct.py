@@ -211,6 +211,25 @@ def test_a_singular_matrix_is_known_by_its_factors(monkeypatch: pytest.MonkeyPat
     assert relative(A, x, b) <= 1.01e-8
 
 
+def test_a_scaled_singular_matrix_is_looked_at_with_little_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its diagonal is a safe pivot only where it is scaled."""
+    G = grid(60)
+    d = 10.0 ** np.random.default_rng(0).uniform(-3, 3, 3600)
+    G = shuffled(G - sp.diags_array(G.sum(axis=1)))
+    matrix = Matrix.from_any(sp.csr_array(sp.diags_array(d) @ G @ sp.diags_array(d)))
+    found = direct.foreseen(matrix, np.abs(matrix.diagonal()) ** -0.5)
+    made: list[Any] = []
+    real = direct.factors_of
+    monkeypatch.setattr(direct, "factors_of", lambda *given: made.append(real(*given)) or made[-1])
+    eps = np.finfo(float).eps * abs(matrix.to_scipy()).sum(axis=1)
+    solves = singular._factorised(matrix, matrix.to_scipy(), eps, 10**6)
+    assert solves is not None
+    assert made[0].lu.nnz <= 1.05 * found.fill + matrix.n
+    b = rhs(3600)
+    left = (matrix.to_scipy() + sp.diags_array(eps)).conj().T @ solves(b) - b
+    assert np.linalg.norm(left / d) <= 1e-2 * np.linalg.norm(b / d)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 def test_factors_solve_with_the_adjoint_too(dtype: Any) -> None:
     matrix = Matrix.from_any(
