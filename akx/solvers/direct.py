@@ -12,8 +12,8 @@
    the entries of row i of A span (Liu 1990, sec. 4), which takes a pass over L's pattern and no memory.
 
 SuperLU keeps to that order as long as the diagonal is not too small to be a pivot. Where it is, or zero, rows change
-places as their values ask for, and SuperLU's COLAMD is right for any such change. Its fill is reckoned as that of A with
-columns moved so that there are large entries on the diagonal. Not so with a long row, as of a circuit: where that
+places as their values ask for, and SuperLU's COLAMD is right for any such change. Its fill is reckoned as that of A
+with columns moved so that there are large entries on the diagonal. Not so with a long row, as of a circuit: where that
 changes places early it fills all (of 20,000 rows 6 s, by nested dissection 0.05 s).
 
 Work: O(n log n) for the order, sum of c_j^2 for c_j entries in column j of L; memory: L and U.
