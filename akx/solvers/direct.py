@@ -63,9 +63,11 @@ _SWAPPED = 10.0
 MOST_FILL, _MOST_FLOPS = 2e8, 2e11
 #: Incomplete factors have so many times the entries of A at most.
 ILU_FILL = 10
-#: The diagonal is the pivot where it is more than this part of the largest in its column. SuperLU keeps to the order of
-#: a matrix with a long row where it is not in so many columns.
-_THRESHOLD, _WEAK_LONG = 0.05, 0.25
+#: The diagonal is the pivot where it is more than this part of the largest in its column. SuperLU keeps to an order
+#: where it is not in so many columns, of a matrix with a long row in so many.
+_THRESHOLD, _WEAK, _WEAK_LONG = 0.05, 0.05, 0.25
+#: In so few it is no matter.
+_SURE = 0.01
 #: Entries of L that Python counts.
 _BY_PYTHON = 1e6
 _KEY, _DOUBT = "akx.solvers.direct.forecast", "akx.solvers.direct.doubt"
@@ -209,8 +211,8 @@ def _narrowed(matrix: Matrix, first: Forecast, weak: float, is_strong: NDArray[A
     n = matrix.n
     longest = max(int(lengths.max(initial=0)) for lengths in (np.bincount(matrix.indices), np.diff(matrix.indptr)))
     is_short = longest <= _LONG * n**0.5
-    pivots = weak <= (0 if is_short else _WEAK_LONG)
-    first = replace(first, pivots=pivots, times=_SWAPPED if pivots and weak else 1.0)
+    pivots = weak <= (_WEAK if is_short else _WEAK_LONG)
+    first = replace(first, pivots=pivots, times=_SWAPPED if pivots and weak > _SURE else 1.0)
     column = None if pivots else _moved(matrix, is_strong)
     if _is_narrow(matrix, first) and (is_short or not pivots):
         return replace(first, next=0.0, degree=pivots)
