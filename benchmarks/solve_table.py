@@ -40,9 +40,11 @@ from scipy.sparse import linalg
 os.environ.setdefault("AKX_PREPARE", "auto")  # as users have it
 
 import akx.solvers
+from akx.backends.host import default_threads
 from akx.core.matrix import Matrix
 from akx.solvers import SOLVERS, direct, preconditioners
 from benchmarks import markdown, parity, planned, record, solving
+from benchmarks.gpu_receipt import device
 from benchmarks.solve_systems import SYSTEMS
 
 __all__ = ["RESULTS", "contenders", "main", "table"]
@@ -373,8 +375,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.output = options.output or usual
     document = planned.known(options.output, "systems")
     if not options.table:
-        origin = dict(record.provenance(1))
+        origin = dict(record.provenance(default_threads() if options.gpu else 1))
         if options.gpu:
+            origin["machine"] |= {"gpu": (device() or {}).get("name", "a GPU")}
             warm_up_gpu()
         else:
             warm_up()
