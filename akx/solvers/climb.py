@@ -14,7 +14,7 @@ from akx.solvers.solver_pair import SolverPair
 __all__ = ["Climb"]
 
 #: The method that takes what a rung has made.
-_BY = {"direct": "direct", "ilu": "gmres", "amg": "cg"}
+_BY = {"direct": "direct", "ilu": "gmres", "spai": "gmres", "amg": "cg"}
 
 
 class Climb(SolverPair):
@@ -79,7 +79,9 @@ class Climb(SolverPair):
         ladder, self.rung, begun = self.ladder, "", time.perf_counter()
         assert ladder is not None
         ladder.left, definite = [one for one in ladder.left if one != rung], ladder.definite
-        made = make_rung(rung, self.matrix, ladder.scale, definite=definite) if made is None else made
+        if made is None:
+            threads = self.options["threads"]
+            made = make_rung(rung, self.matrix, ladder.scale, definite=definite, threads=threads)
         self.choosing += time.perf_counter() - begun
         if isinstance(made, str):
             self.notes.append(f"auto: no {rung}: {made}")

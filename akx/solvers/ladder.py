@@ -9,6 +9,7 @@ Costs come from sizes and from constants of one machine, never from a clock, and
     direct     L U of A, in an order whose fill is counted first (:mod:`akx.solvers.direct`)
     amg        PyAMG's smoothed aggregation, where it can be imported and A is Hermitian with a positive diagonal
     ilu        SciPy's incomplete factors, of ten times the entries of A at the most, for gmres
+    spai       a sparse approximate inverse of akx's, for gmres, where A is no such matrix
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ MOST_PRODUCTS = 20_000
 #: Products of a step of a method; seconds on one machine of what else it does, and of each row of that.
 _STEP = {"cg": (1.0, 1.2e-5, 2e-9), "minres": (1.0, 6e-5, 5e-9), "bicgstab": (2.0, 6e-5, 1.4e-8)}
 _STEP |= {"gmres": (1.0, 3e-5, 1.2e-8)}
-#: Of incomplete factors and of multigrid: at all, and for each entry of A; of factors for each entry and each column
-#: that the envelope of A is wide. How often they are used, and the products that each use is worth.
+#: Of incomplete factors, of multigrid, and below of an approximate inverse: at all, and for each entry of A; of factors
+#: for each entry and each column that the envelope of A is wide. How often they are used, and the products that each
+#: use is worth; of a direct one all of them.
 _ILU, _AMG = (1e-3, 4e-7), (1e-2, 2.5e-7)
 _ILU_WIDTH = 6e-9
 _REFINED = 3.0
 _ILU_STEPS, _ILU_USE, _AMG_STEPS, _AMG_USE = 15, 12.0, 15, 35.0
+_SPAI, _SPAI_STEPS, _SPAI_USE = (1e-3, 4e-7), 100, 1.0
+_USES = {"": 0.0, "direct": 0.0, "ilu": _ILU_USE, "amg": _AMG_USE, "spai": _SPAI_USE}
 #: A method is left where what it has done, times what it has to do, is this part of what the rung costs, squared; and
 #: not before it has done the second part of that, however long it seems to take.
 _SHARE, _LEAST = 0.2, 0.05
@@ -51,9 +55,9 @@ _SHARE, _LEAST = 0.2, 0.05
 _MORE = 1.5
 #: Steps of a method that a direct one may take before any is done; finding that out may take so many, or such seconds.
 _BLINK, _LOOKING = 80.0, (3.0, 1e-3)
-#: The same share for incomplete factors, of which nobody knows before what they take and whether they help; and what
-#: that makes of their price.
-_UNSURE, _RISK = 2.0, 2.0
+#: The same share for incomplete factors and approximate inverses, of which nobody knows before what they take, nor
+#: whether they help; and what that makes of their price.
+_SHARES, _RISK = {"ilu": 2.0, "spai": 0.4}, 2.0
 #: Steps after which a method that leaves more than this part of its first residual gives way to the other family.
 _PATIENCE, _NOWHERE = {"bicgstab": 24, "gmres": 120}, 0.5
 #: Steps between two looks, at least, and with an M of the ladder; the part of all steps that the rate is taken over.
@@ -90,7 +94,7 @@ class Ladder:
 
     def __init__(self, matrix: Matrix, *, definite: bool, scale: Any = None, call: Call | None = None) -> None:
         self.matrix, self.definite, self.scale, self.call = matrix, definite, scale, call or Call()
-        self.left = ["direct", "ilu"] + ["amg"] * (definite and _has_pyamg())
+        self.left = ["direct", "ilu", *(["amg"] * _has_pyamg() if definite else ["spai"])]
         self.product = direct.product_seconds(matrix)
 
     @property
@@ -125,6 +129,9 @@ class Ladder:
         if rung == "direct":
             known = direct.forecast(self.matrix)
             return (known.next + known.seconds * scale) / self.product / self.call.columns + _REFINED
+        if rung == "spai":
+            making = (_SPAI[0] + scale * _SPAI[1] * nnz) / self.call.columns
+            return _RISK * (making / self.product + _SPAI_STEPS * (self.step("gmres") + _SPAI_USE))
         (least, entry), steps, use = (_ILU, _ILU_STEPS, _ILU_USE) if rung == "ilu" else (_AMG, _AMG_STEPS, _AMG_USE)
         if rung == "ilu" and direct.ILU_FILL * nnz > direct.MOST_FILL:
             return math.inf
@@ -151,7 +158,7 @@ class Ladder:
             if not costs:
                 return None
             rung = min(costs, key=lambda one: costs[one])
-            least, share = _LEAST * costs[rung], (_UNSURE if rung == "ilu" else _SHARE) * costs[rung] ** 2
+            least, share = _LEAST * costs[rung], _SHARES.get(rung, _SHARE) * costs[rung] ** 2
             if not (left > _MORE * costs[rung] and left * done > share and done > least):
                 return None
             if rung != "direct" or not direct.forecast(self.matrix).next:
@@ -178,7 +185,7 @@ class Progress(Watch):
     def __init__(self, ladder: Ladder, method: str, most: float, M: str = "", other: str = "") -> None:
         self._ladder, self._most, self._other = ladder, most, other
         self._patience = _PATIENCE.get(method.removeprefix("ca_"), math.inf)
-        self._step = ladder.step(method) + {"": 0.0, "direct": 0.0, "ilu": _ILU_USE, "amg": _AMG_USE}[M]
+        self._step = ladder.step(method) + _USES[M]
         self._apart = _LOOK_WITH if M else _LOOK
         self._seen, self.rung, self.is_spent, self.why = 0, "", False, ""
         self._least: list[float] = []  # of the residuals up to each step

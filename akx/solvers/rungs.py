@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from akx.backends.selection import HOST
+from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.solvers.direct import ILU_FILL, Factors, factorise, foreseen
 from akx.solvers.scaling import scaled
@@ -28,11 +30,13 @@ _ROUNDS, _BETTER = 6, 0.5
 _DROP = 1e-4
 #: Units of rounding that b - A x may be off by, over the target, before x says nothing; and that no x takes off.
 _ROUNDING, _ATTAINED = 4, 10
+#: Entries of a column of an approximate inverse, so that no local problem is large.
+_LONGEST = 40
 #: PyAMG's way to smooth prolongations.
 _SMOOTH = ("jacobi", {"omega": 4.0 / 3.0, "weighting": "local"})
 
 
-def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool) -> Any:
+def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool, threads: int | None = None) -> Any:
     """What a rung needs: factors, or a preconditioner; or, as text, why there is none.
 
     `scale` is the diagonal by which a Hermitian A is scaled on both sides, or None.
@@ -43,6 +47,14 @@ def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool) -> Any:
             return "its factors would be too large"
         found = factorise(matrix, known, scale)
         return "a pivot is zero, or there is no memory for the factors" if found is None else found
+    if rung == "spai":
+        from akx.solvers.preconditioners.spai import spai
+
+        try:
+            inverse = spai(matrix, most=_LONGEST, threads=threads, backend=HOST)
+        except AkxError as error:
+            return str(error)[:80]
+        return _sized(inverse, inverse.M.nnz)
     from scipy.sparse.linalg import LinearOperator, spilu
 
     A = matrix.to_scipy()
@@ -51,14 +63,16 @@ def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool) -> Any:
         warnings.simplefilter("ignore")
         try:
             if rung == "ilu":
-                made = spilu(sp.csc_array(A), drop_tol=_DROP, fill_factor=ILU_FILL)
-                return _sized(LinearOperator(A.shape, matvec=made.solve, dtype=A.dtype), made.nnz)
+                factors = spilu(sp.csc_array(A), drop_tol=_DROP, fill_factor=ILU_FILL)
+                return _sized(LinearOperator(A.shape, matvec=factors.solve, dtype=A.dtype), factors.nnz)
             from pyamg import smoothed_aggregation_solver
 
             kind = "hermitian" if definite else "nonsymmetric"
             # By default it estimates a spectral radius from random vectors, of a generator that the user may draw from.
             levels = smoothed_aggregation_solver(sp.csr_array(A), symmetry=kind, smooth=_SMOOTH)
-            return _sized(levels.aspreconditioner(), 2 * sum(level.A.nnz for level in levels.levels))
+            cycle = np.errstate(all="ignore")(levels.aspreconditioner().matvec)
+            made = LinearOperator(A.shape, matvec=cycle, dtype=A.dtype)
+            return _sized(made, 2 * sum(level.A.nnz for level in levels.levels))
         except (RuntimeError, ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError, ImportError) as error:
             text = " ".join(str(error).split())
             return "the factors are singular" if "singular" in text else text[:80] or type(error).__name__

@@ -611,7 +611,7 @@ def test_notes_are_in_order_of_time_and_say_whose_they_are(monkeypatch: pytest.M
     A = sp.csr_array(sp.random_array((3000, 3000), density=0.002, rng=rng)) + 0.1 * sp.eye_array(3000)
     b = rng.random(3000)
     notes = solve(A, b, return_stats=True)[2].notes  # type: ignore[misc]
-    assert all(note.startswith(("auto: ", "direct: ", *(f"{name}: " for name in SOLVERS))) for note in notes)
+    assert all(note.startswith(("auto: ", "direct: ", "spai: ", *(f"{name}: " for name in SOLVERS))) for note in notes)
     left = next(i for i, note in enumerate(notes) if "left after" in note)
     assert any(re.match("(ca_)?bicgstab: step ", note) for note in notes[:left])
     assert notes[-1].startswith("auto: solved by ")

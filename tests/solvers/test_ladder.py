@@ -119,7 +119,7 @@ def test_a_long_line_is_factorised_and_remembered(skew: float, dtype: Any) -> No
         assert stats.products <= products
 
 
-@pytest.mark.parametrize(("rung", "method"), [("ilu", "gmres"), ("amg", "cg"), ("direct", "direct")])
+@pytest.mark.parametrize(("rung", "method"), [("ilu", "gmres"), ("spai", "gmres"), ("amg", "cg"), ("direct", "direct")])
 def test_every_rung_solves(rung: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if rung == "amg":
         pytest.importorskip("pyamg")
