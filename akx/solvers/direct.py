@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded, jit_later
 
-__all__ = ["ILU_FILL", "MOST_FILL", "Factors", "Forecast", "doubt", "factorise", "factors_of", "forecast", "foreseen"]
+__all__ = ["ILU_FILL", "MOST_FILL", "Factors", "Forecast", "doubt", "factors_of", "forecast", "foreseen"]
 __all__ += ["is_doubtful", "look_closer", "product_seconds"]
 
 #: Seconds on one machine, for each row and entry: of a look at the diagonal, of an envelope in a better order, and of
@@ -355,7 +355,7 @@ _count = jit_later(_counted)
 
 
 class Factors:
-    """(D A E)^-1 in the order of its factorisation, as :func:`factorise` makes it; for refinement and as an M."""
+    """(D A E)^-1 in the order of its factorisation, as :func:`factors_of` makes it; for refinement and as an M."""
 
     def __init__(self, lu: Any, order: NDArray[Any] | None, scale: NDArray[Any] | None) -> None:
         self.lu, self.order, self.scale = lu, order, scale
@@ -373,26 +373,22 @@ class Factors:
         return x if self.scale is None else self.scale * x
 
 
-def factorise(matrix: Matrix, found: Forecast, scale: NDArray[Any] | None) -> Factors | None:
-    """The factors of A, scaled on both sides by `scale`; None where a pivot is zero or memory short."""
-    n, data = matrix.n, matrix.data.astype(np.result_type(matrix.dtype, np.float64), copy=False)
-    if scale is not None:
-        data = data * np.repeat(scale, np.diff(matrix.indptr)) * scale[matrix.indices]
-    return factors_of(sp.csr_array((data, matrix.indices, matrix.indptr), shape=(n, n)), found, scale)
-
-
-def factors_of(A: Any, found: Forecast, scale: NDArray[Any] | None = None) -> Factors | None:
-    """As :func:`factorise`, of entries that are scaled already."""
+def factors_of(A: Any, known: Forecast) -> Factors | None:
+    """The factors of A, scaled on both sides as is `known`; None where a pivot is zero or memory short."""
     from scipy.sparse.linalg import splu
 
-    options: dict[str, Any] = {"panel_size": _PANEL} if found.flops < _FULL * found.fill else {}
-    if found.pivots and (found.degree or found.order is not None):
-        A = A if found.order is None else sp.csr_array(A[found.order])[:, found.order]
-        options |= {"permc_spec": "MMD_AT_PLUS_A" if found.order is None else "NATURAL"}
+    data = A.data.astype(np.result_type(A.dtype, np.float64), copy=False)
+    if known.scale is not None:  # without, its diagonal may be no safe pivot
+        data = data * np.repeat(known.scale, np.diff(A.indptr)) * known.scale[A.indices]
+    A = sp.csr_array((data, A.indices, A.indptr), shape=A.shape)
+    options: dict[str, Any] = {"panel_size": _PANEL} if known.flops < _FULL * known.fill else {}
+    if known.pivots and (known.degree or known.order is not None):
+        A = A if known.order is None else sp.csr_array(A[known.order])[:, known.order]
+        options |= {"permc_spec": "MMD_AT_PLUS_A" if known.order is None else "NATURAL"}
         options |= {"diag_pivot_thresh": _THRESHOLD, "options": {"SymmetricMode": True}}
         if A.diagonal().all():  # else it may fail, and say so on the terminal
             options["relax"] = 1  # by itself it takes columns together that are of no one subtree: ten times the fill
     try:
-        return Factors(splu(sp.csc_array(A), **options), found.order, scale)
+        return Factors(splu(sp.csc_array(A), **options), known.order, known.scale)
     except (RuntimeError, MemoryError):  # "Factor is exactly singular"
         return None

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from akx.backends.selection import HOST
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
-from akx.solvers.direct import ILU_FILL, Factors, factorise, foreseen
+from akx.solvers.direct import ILU_FILL, Factors, factors_of, foreseen
 from akx.solvers.scaling import scaled
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import make_system
@@ -45,7 +45,7 @@ def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool, threads:
         known = foreseen(matrix, scale)
         if not known.seconds < float("inf"):
             return "its factors would be too large"
-        found = factorise(matrix, known, scale)
+        found = factors_of(matrix.to_scipy(), known)
         return "a pivot is zero, or there is no memory for the factors" if found is None else found
     if rung == "spai":
         from akx.solvers.preconditioners.spai import spai

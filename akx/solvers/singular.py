@@ -146,10 +146,7 @@ def _factorised(
         known = direct.look_closer(matrix, None)
     if known.next or not known.seconds < min(limit, float("inf")):
         return None
-    A = sp.csr_array(A + sp.diags_array(shift))
-    if known.scale is not None:  # without, its diagonal may be no safe pivot
-        A = sp.csr_array(sp.diags_array(known.scale) @ A @ sp.diags_array(known.scale))
-    factors = direct.factors_of(A, known, known.scale)
+    factors = direct.factors_of(sp.csr_array(A + sp.diags_array(shift)), known)
     return None if factors is None else lambda b: factors.solve(b, adjoint=True)
 
 

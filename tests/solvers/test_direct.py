@@ -54,7 +54,7 @@ def test_the_fill_is_what_was_forecast(name: str) -> None:
     assert first.next > 0
     found = direct.foreseen(matrix, None)
     assert (found.pivots, found.degree, found.next) == (pivots, degree, 0)
-    factors = direct.factorise(matrix, found, None)
+    factors = direct.factors_of(matrix.to_scipy(), found)
     assert factors is not None
     if found.order is not None:
         least = 0.5 if name == "random" else 0.95  # the pattern of A + A^T is more than that of A
@@ -116,7 +116,7 @@ def test_a_long_row_fills_little_where_some_of_the_diagonal_is_zero() -> None:
     found = direct.foreseen(matrix, None)
     assert (found.pivots, found.degree) == (True, False)
     assert direct._KEY not in matrix.pattern_cache  # for other values it may be no good
-    factors = direct.factorise(matrix, found, None)
+    factors = direct.factors_of(matrix.to_scipy(), found)
     assert factors is not None
     assert factors.lu.nnz <= found.times * found.fill <= 1e6
     assert relative(A, factors.solve(A @ rhs(n)), A @ rhs(n)) <= 1e-8
@@ -186,8 +186,8 @@ def test_many_columns_share_what_factors_cost(monkeypatch: pytest.MonkeyPatch) -
     assert shared.cost("direct") < 0.2 * single.cost("direct")
     monkeypatch.setattr(ladder, "KEPT_BYTES", 0)  # too much to be kept for another call
     made: list[int] = []
-    real = direct.factorise
-    monkeypatch.setattr("akx.solvers.rungs.factorise", lambda *given: made.append(1) or real(*given))
+    real = direct.factors_of
+    monkeypatch.setattr("akx.solvers.rungs.factors_of", lambda *given: made.append(1) or real(*given))
     for calls in (1, 2):
         X, info, stats = solve(A, B, rtol=1e-10, return_stats=True)
         assert (info, stats.method, len(made)) == (0, "direct", calls)
@@ -236,7 +236,7 @@ def test_factors_solve_with_the_adjoint_too(dtype: Any) -> None:
         sp.csr_array(shuffled(grid(60)).astype(dtype) + sp.diags_array([0.3], offsets=[1], shape=(3600,) * 2))
     )
     found, b = direct.foreseen(matrix, None), rhs(3600, dtype)
-    factors = direct.factorise(matrix, found, None)
+    factors = direct.factors_of(matrix.to_scipy(), found)
     assert factors is not None
     assert found.order is not None
     assert relative(matrix.to_scipy().conj().T, factors.solve(b, adjoint=True), b) <= 1e-10
@@ -249,6 +249,6 @@ def test_factors_hold_what_was_counted() -> None:
     matrix = Matrix.from_any(A)
     known = direct.Forecast(1.0, 1.0, pivots=True, degree=True, graph=direct._graph(A))
     found = direct._counted_fill(matrix, known)
-    factors = direct.factorise(matrix, found, None)
+    factors = direct.factors_of(matrix.to_scipy(), found)
     assert factors is not None
     assert factors.lu.nnz == found.fill
