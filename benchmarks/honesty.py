@@ -15,7 +15,8 @@ residual that a solver computes in the precision u of x (Higham 2002, sec. 3.5):
 
     (p_i + 2) u (|A| |x| + |b|)_i,    p_i entries in row i,
 
-and n u t for the norms. Where e is above t any answer would pass: those are counted apart, as *not told*. A refusal
+and n u t for the norms; more than 2 t is false whatever e is. Where e is above t the residual that is computed in u can
+tell nothing: those are counted apart, as *not told*. A refusal
 ("no solution", ``info == -2``) is false where the least-squares solution of a dense matrix meets half of t. Anything
 raised but a typed error is a fault.
 """
@@ -335,7 +336,7 @@ def judge(system: System) -> Verdict:
     measured = [_residual(system, *column) for column in columns]
     ratio = max(residual / target if target else float(residual > 0) for residual, target, _ in measured)
     if info == 0:
-        is_false = any(residual > target + rounding for residual, target, rounding in measured)
+        is_false = any(residual > target + min(rounding, target) for residual, target, rounding in measured)
         false = f"info = 0, and the residual is {ratio:.3g} times the tolerance" if is_false else ""
         return Verdict("solved", 0, ratio, false, all(rounding <= target for _, target, rounding in measured))
     if info == -2:

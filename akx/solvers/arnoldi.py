@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from akx.core.basis import Basis
 from akx.core.plan import Plan
 from akx.krylov.orthogonalize import Block, Orthogonalizer
+from akx.solvers.rounding import confirmed
 from akx.solvers.system import Rows, System
 
 __all__ = ["Arnoldi", "arnoldi_of"]
@@ -110,8 +111,9 @@ class ArnoldiAhead(Arnoldi):
         return self._residual
 
     def _residual(self) -> float:
-        with self.system.stats.phase("device"):
-            return self.system.checked_norm(self._queue.residual(), self.W[1])
+        system, r = self.system, self.W[1]
+        with system.stats.phase("device"):
+            return confirmed(system, system.checked_norm(self._queue.residual(), r), system.x, r)
 
     def step(self, j: int, stop: int) -> tuple[NDArray[Any], float]:
         found = self._take((j, 1, 1, None), stop)

@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 from akx.core.basis import monomial
 from akx.solvers.arguments import is_ours, real_if_told
+from akx.solvers.rounding import confirmed
 from akx.solvers.scaling import eps_of
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import Rows, System
@@ -131,6 +132,9 @@ class BlockCG:
             self.system.powers(self.X, pair.reshape(2, m, self.system.n), _PRODUCT)
             work.combine(-np.eye(m), pair[m:], R, add=True)
         self.norms = np.array([self.system.checked_norm(float(work.norm(R[j])), R[j]) for j in range(m)])
+        for j in range(0 if zero_guess else m):
+            given = float(self.norms[j]), self.X[j], R[j], self.B[j], float(self.targets[j])
+            self.norms[j] = confirmed(self.system, *given)
 
     def _begin(self, columns: NDArray[np.int64]) -> str:
         """W, sigma and S of the residuals of these columns; why that cannot be, or nothing."""

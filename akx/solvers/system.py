@@ -40,6 +40,7 @@ from akx.solvers.arguments import (
 )
 from akx.solvers.monitor import Watch, Watched
 from akx.solvers.products import Products, Rows
+from akx.solvers.rounding import confirmed
 from akx.solvers.scaling import Units, eps_of, exponent_of, scaled, units_of
 from akx.solvers.stats import SolveStats
 from akx.solvers.vector_work import checked_norm, is_compiled, is_lower, make_work, scaled_in
@@ -162,7 +163,7 @@ class System(Products):
         """out = b - A x, by a product that is counted; its norm, which is right for entries of any size."""
         self.product(x, out, apart=True)
         begin = time.perf_counter()
-        found = self.checked_norm(float(self.work.remain(self.b, out)), out)
+        found = confirmed(self, self.checked_norm(float(self.work.remain(self.b, out)), out), x, out)
         self.stats.add("vectors", begin)
         return found
 
@@ -284,9 +285,7 @@ class System(Products):
                 raise AssertionError(f"{stats.method} took an unconverged answer for a converged one")
             info, reason = max(1, iterations), f"x cannot be represented in {self.dtype} to the accuracy asked for"
         stats.residual = units.norm(stats.residual)
-        if units:
-            stats.residuals = [*map(units.norm, stats.residuals)]
-        stats.residuals.append(stats.residual)
+        stats.residuals = [*(map(units.norm, stats.residuals) if units else stats.residuals), stats.residual]
         if stats.converged and info:  # a method broke down, or came to its end, with the answer in its hands
             info, reason = 0, "converged: the residual is below the tolerance"
         stats.reason = reason

@@ -196,3 +196,26 @@ def test_graded_systems_have_solutions() -> None:
     x, info = akx.solvers.cg(A, np.eye(24)[23], rtol=1e-8)
     assert info == 0
     np.testing.assert_allclose(x[23], 1e23)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_residual_that_is_small_by_rounding_errors_is_no_success(name: str, dtype: Any) -> None:
+    """For a condition of 1 / eps x is so large that what is computed for b - A x may be anything, zero too."""
+    for seed in range(30):
+        random, n = np.random.default_rng(seed), 2 + seed % 3
+        Q, d = np.linalg.qr(random.standard_normal((n, n)))[0], np.ones(n)
+        d[-1] = np.finfo(dtype).eps * 10 ** random.uniform(0, 3)
+        A, b = sp.csr_array(((Q * d) @ Q.T).astype(dtype)), random.standard_normal(n).astype(dtype)
+        A = sp.csr_array((A + A.T) / 2)
+        x, info = METHODS[name](A, b, rtol=1e-4, maxiter=100)
+        wide = [sp.csr_array(A.astype(np.longdouble)), *(v.astype(np.longdouble) for v in (x, b))]
+        assert info != 0 or relative(*wide) < 1.01e-4, seed
+
+
+@pytest.mark.parametrize("name", ["cg", "gmres", "bicgstab"])
+def test_an_accuracy_just_above_rounding_errors_is_attained(name: str) -> None:
+    """Where these leave a doubt wider arithmetic confirms what is right: for rtol = 20 eps."""
+    A, b = laplacian(grid(12)) + sp.eye_array(144), rhs(144)
+    _, info, stats = METHODS[name](A, b, rtol=20 * np.finfo(float).eps, return_stats=True)
+    assert info == 0, stats.reason
