@@ -31,6 +31,7 @@ from akx.solvers.ca_cg import MOST
 from akx.solvers.climb import Climb
 from akx.solvers.columns import columns_in
 from akx.solvers.equilibration import equilibration
+from akx.solvers.few_rows import solve_few_rows
 from akx.solvers.host_fallback import TOO_MUCH, answer_in_kind, callback_in_kind, of_host
 from akx.solvers.ladder import MOST_PRODUCTS, Both, Call, Ladder, Progress
 from akx.solvers.many import by_columns
@@ -171,6 +172,9 @@ def answer_by(
     def by(A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Any) -> tuple[Any, int, SolveStats]:
         if method != "auto":
             return call_solver(method, A, b, x0, options, special, callback)
+        is_new = x0 is None and callback is None and settled is None and call is None
+        if is_new and (found := solve_few_rows(A, b, options, special)) is not None:
+            return found
         return Auto(A, b, x0, options, special, callback, settled, call).solve()
 
     def mixed(A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Any) -> tuple[Any, int, SolveStats]:

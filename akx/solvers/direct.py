@@ -98,7 +98,7 @@ class Forecast:
     degree : bool
         Whether minimum degree suits the pattern.
     graph : pair of arrays or None
-        Where each row begins, and columns, for the next look: of A + A^T without its diagonal, or A with columns moved.
+        Where each row begins, and columns, for the next look: of A + A^T, or A with columns moved.
     """
 
     fill: float
@@ -220,18 +220,18 @@ def _narrowed(matrix: Matrix, first: Forecast, weak: float, is_strong: NDArray[A
 
     there = sp.csr_array((np.ones(matrix.nnz, np.float32), matrix.indices, matrix.indptr), shape=(n, n))
     there = there if column is None else sp.csr_array(there[:, column])
-    pointer, columns = graph = _graph(there)
-    edges = sp.csr_array((np.ones(columns.size, np.int8), columns, pointer), shape=(n, n))
-    place = _inverse(np.asarray(reverse_cuthill_mckee(edges, symmetric_mode=True), dtype=np.int64))
-    widths, rows = np.ones(n), np.repeat(np.arange(n), np.diff(pointer))
-    np.maximum.at(widths, place[rows], place[rows] - place[columns] + 1.0)
+    both = sp.csr_array(there + there.T)
+    place = _inverse(np.asarray(reverse_cuthill_mckee(both, symmetric_mode=True), dtype=np.int64))
+    widths, rows = np.ones(n), place[np.repeat(np.arange(n), np.diff(both.indptr))]
+    np.maximum.at(widths, rows, rows - place[both.indices] + 1.0)
     width = float(widths.mean())
     degree = pivots and is_short and width <= min(max(_WIDE * n, _FEW), _MANY)
     found = Forecast(*_filled(widths), first.base, width, pivots=pivots, times=first.times, degree=degree)
     if _is_narrow(matrix, found) and (degree or not pivots):
         return found
     price = _seconds(matrix, _MINIMUM_DEGREE if degree else _METIS if pivots else _COLAMD)
-    known = replace(found, next=price, graph=graph if pivots else (there.indptr, there.indices))
+    graph = both if pivots else there
+    known = replace(found, next=price, graph=(graph.indptr, graph.indices))
     return known if pivots and not degree else replace(known, fill=min(first.fill, found.fill), flops=0.0)
 
 
@@ -258,14 +258,6 @@ def _moved(matrix: Matrix, is_strong: NDArray[Any]) -> NDArray[Any]:
     return column
 
 
-def _graph(there: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Of A + A^T without its diagonal: where each row begins, and columns."""
-    both = sp.csr_array(there + there.T)
-    rows = np.repeat(np.arange(both.shape[0]), np.diff(both.indptr))
-    is_off = rows != both.indices
-    return np.concatenate(([0], np.cumsum(np.bincount(rows[is_off], minlength=both.shape[0])))), both.indices[is_off]
-
-
 def _inverse(order: NDArray[Any]) -> NDArray[Any]:
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
@@ -278,8 +270,8 @@ def _counted_fill(matrix: Matrix, found: Forecast) -> Forecast:
     pointer, columns = found.graph
     if not found.pivots:
         there = sp.csr_array((np.ones(columns.size, np.float32), columns, pointer), shape=matrix.shape)
-        pointer, columns = _graph(there)
-        there = there.tocsc()
+        both = sp.csr_array(there + there.T)
+        pointer, columns, there = both.indptr, both.indices, there.tocsc()
         order = _by_superlu(there.indptr, there.indices, "COLAMD")
     else:
         order = _by_superlu(pointer, columns, "MMD_AT_PLUS_A") if found.degree else _dissected(pointer, columns)
@@ -303,8 +295,11 @@ def _dissected(pointer: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
     """METIS's nested dissection."""
     import pymetis
 
-    index = np.dtype(pymetis.zero_copy_dtype())
-    adjacency = pymetis.CSRAdjacency(pointer.astype(index), columns.astype(index))
+    index, n = np.dtype(pymetis.zero_copy_dtype()), pointer.size - 1
+    rows = np.repeat(np.arange(n), np.diff(pointer))
+    is_off = rows != columns
+    pointer = np.concatenate(([0], np.cumsum(np.bincount(rows[is_off], minlength=n))))
+    adjacency = pymetis.CSRAdjacency(pointer.astype(index), columns[is_off].astype(index))
     found = pymetis.nested_dissection(adjacency, options=pymetis.Options(seed=0, numbering=0))
     return np.asarray(found[0], dtype=np.int64)
 

@@ -62,7 +62,7 @@ def _is_so(matrix: Matrix) -> bool:
 def skew_shift(matrix: Matrix) -> float | None:
     """c of a real matrix c I + S, S = -S^T up to rounding errors and not zero; None of any other.
 
-    Most are told by their diagonal, or by one pair of entries; else A is transposed, once.
+    Most are told by their diagonal, by one pair of entries or by one product; else A is transposed, once.
     """
     if _SHIFT not in matrix.cache:
         matrix.cache[_SHIFT] = _skew_shift(matrix)
@@ -84,6 +84,9 @@ def _skew_shift(matrix: Matrix) -> float | None:
     if not beside.size and np.array_equal(A.indices, np.repeat(np.arange(matrix.n), np.diff(A.indptr))):
         return None  # c I, which is Hermitian
     if beside.size and A.data[of_row][beside[0]] * np.sign(A[A.indices[of_row][beside[0]], i]) > 0:
+        return None
+    x = np.cos(np.arange(matrix.n))  # x^T S x = 0
+    if abs(x @ (A @ x) - c * (x @ x)) > np.sqrt(tolerance) * np.abs(A.data).sum():
         return None
     other = -A.T.tocsr()
     if c:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from akx.backends.cuda.device.facts import cuda_missing
-from akx.solvers import SOLVERS
+from akx.solvers import SOLVERS, few_rows
 from akx.solvers.ladder import Ladder
 
 
@@ -57,4 +57,5 @@ def named(solver: Callable[..., Any], backend: str) -> Callable[..., Any]:
 @pytest.fixture
 def methods_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """No system is so small that ``solve`` factorises it before it tries a method."""
+    monkeypatch.setattr(few_rows, "MOST_ROWS", 0)
     monkeypatch.setattr(Ladder, "is_done_in_a_blink", lambda self, method: False)

@@ -101,7 +101,7 @@ class _Fake:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> _Fake:
+def fake(methods_first: None, monkeypatch: pytest.MonkeyPatch) -> _Fake:
     made = _Fake()
     clock = SimpleNamespace(perf_counter=lambda: made.now)
     monkeypatch.setattr(auto, "time", clock)

@@ -80,7 +80,8 @@ def test_the_fill_of_an_order_is_that_of_a_factorisation_of_the_pattern(monkeypa
 
 
 def test_minimum_degree_fills_a_grid_about_as_nested_dissection_does() -> None:
-    pointer, columns = direct._graph(shuffled(grid(50)))
+    A = shuffled(grid(50))
+    pointer, columns = A.indptr, A.indices
     by_degree, dissected = (
         direct._column_counts(pointer, columns, order, 1e9).sum()
         for order in (direct._by_superlu(pointer, columns, "MMD_AT_PLUS_A"), direct._dissected(pointer, columns))
@@ -247,7 +248,7 @@ def test_factors_hold_what_was_counted() -> None:
     holes = np.random.default_rng(5).random(10000) > 0.2
     A = sp.csr_array(sp.csr_array(grid(100)[holes])[:, holes])
     matrix = Matrix.from_any(A)
-    known = direct.Forecast(1.0, 1.0, pivots=True, degree=True, graph=direct._graph(A))
+    known = direct.Forecast(1.0, 1.0, pivots=True, degree=True, graph=(A.indptr, A.indices))
     found = direct._counted_fill(matrix, known)
     factors = direct.factors_of(matrix.to_scipy(), found)
     assert factors is not None

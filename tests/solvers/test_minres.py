@@ -220,6 +220,7 @@ def test_a_skew_symmetric_one_of_odd_order_is_singular(how: Any, dtype: Any) -> 
     assert stats.products < 1000
 
 
+@pytest.mark.usefixtures("methods_first")
 def test_solve_takes_it_for_skew_symmetric_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto.Auto, "_ladder", lambda self, call: None)
     b = rhs(200)

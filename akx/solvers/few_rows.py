@@ -1,0 +1,89 @@
+"""Systems of few rows: SuperLU at once, as finding out anything about A takes longer than to factorise it.
+
+    A = L U,    x = U^-1 L^-1 b,    and once more for b - A x where that is not small enough
+
+No more than that: with any argument that asks for more, an x that rounding errors might flatter or a pivot of zero,
+:func:`akx.solvers.auto.solve` goes its usual way from the beginning.
+
+Work: (2/3) n^3 at the most; memory 2 n^2.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from akx.backends.selection import HOST
+from akx.core.matrix import Matrix
+from akx.core.process import resolve_threads
+from akx.operator.tiers import CSR
+from akx.solvers.scaling import eps_of
+from akx.solvers.stats import SolveStats
+
+__all__ = ["MOST_ROWS", "solve_few_rows"]
+
+#: Rows that are few.
+MOST_ROWS = 256
+#: Rounding errors of b - A x are to be below this part of the tolerance: :mod:`akx.solvers.rounding` looks at others.
+_NOISE = 0.1
+#: Norms outside of these may have squares that overflow or underflow on the way.
+_LEAST, _LARGEST = 1e-100, 1e100
+_PLAIN = {"restart": None, "s": "auto", "basis": "auto"}
+
+
+def solve_few_rows(
+    A: Any, b: Any, options: dict[str, Any], special: dict[str, Any]
+) -> tuple[Any, int, SolveStats] | None:
+    """x, 0 and the record; None where that is not for this system.
+
+    `options` and `special` as for :func:`akx.solvers.auto.answer_by`; raises what is wrong with A and the threads.
+    """
+    begun = time.perf_counter()
+    rtol, atol = options["rtol"], options["atol"]
+    if not (
+        type(A) in CSR
+        and 0 < A.shape[0] <= MOST_ROWS
+        and type(b) is np.ndarray
+        and b.shape in ((A.shape[0],), (A.shape[0], 1))
+        and A.dtype.char in "dD"
+        and b.dtype.char in "dD"
+        and type(rtol) is type(atol) is float
+        and min(rtol, atol) >= 0
+        and options["maxiter"] is options["M"] is options["db"] is None
+        and options["backend"] in ("auto", HOST)
+        and special == _PLAIN
+    ):
+        return None
+    resolve_threads(options["threads"])
+    matrix = Matrix.from_any(A)
+    norm_b = float(np.linalg.norm(b))
+    if not (_LEAST < norm_b < _LARGEST and _LEAST < matrix.largest < _LARGEST):
+        return None
+    from scipy.sparse.linalg import splu
+
+    stats = SolveStats("direct", target=max(rtol * norm_b, atol), residuals=[norm_b], reason="converged")
+    right = b.reshape(-1).astype(np.result_type(A, b), copy=False)
+    entries = matrix.to_scipy().astype(right.dtype, copy=False)
+    x, r = np.zeros_like(right), right
+    try:
+        factors = splu(sp.csc_array(entries))
+    except (RuntimeError, MemoryError):  # "Factor is exactly singular"
+        return None
+    with np.errstate(all="ignore"):
+        while stats.iterations < 2 and not stats.converged:
+            x = x + factors.solve(r)
+            r = right - entries @ x
+            stats.residual = float(np.linalg.norm(r))
+            stats.residuals.append(stats.residual)
+            stats.iterations += 1
+            stats.converged = stats.residual <= stats.target
+        noise = eps_of(right.dtype) * float(np.linalg.norm(matrix.data) * np.linalg.norm(x))
+    if not (stats.converged and noise <= _NOISE * stats.target):
+        return None
+    stats.products = stats.matrix_passes = stats.iterations
+    stats.notes.append(f"auto: direct at once, as {matrix.n} rows are few")
+    stats.seconds = {"choose": 0.0, "total": time.perf_counter() - begun}
+    return x.reshape(b.shape), 0, stats

@@ -1,0 +1,92 @@
+"""Systems of few rows are factorised before anything is found out about them; the unusual goes the usual way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from akx.core.errors import AkxError
+from akx.solvers import few_rows, solve
+from tests.solvers.systems import rhs
+
+NOTE = "auto: direct at once, as 120 rows are few"
+
+
+def system(dtype: Any = float, n: int = 120) -> Any:
+    A = sp.random_array((n, n), density=0.05, rng=np.random.default_rng(4), format="csr") + 4 * sp.eye_array(n)
+    return sp.csr_array(A * (1 + 0.5j) if np.dtype(dtype).kind == "c" else A)
+
+
+@pytest.mark.parametrize("kind", [float, complex])
+@pytest.mark.parametrize("of_b", [float, complex])
+@pytest.mark.parametrize("shape", [(120,), (120, 1)])
+def test_the_answer_is_superlus(kind: Any, of_b: Any, shape: tuple[int, ...]) -> None:
+    A, b = system(kind), rhs(120, of_b).reshape(shape)
+    before = b.copy()
+    x, info, stats = solve(A, b, rtol=1e-10, return_stats=True)
+    assert (info, stats.method, stats.converged, stats.notes) == (0, "direct", True, [NOTE])
+    assert (x.shape, x.dtype) == (shape, np.result_type(kind, of_b))
+    np.testing.assert_allclose(x, np.linalg.solve(A.toarray(), b), rtol=1e-10)
+    np.testing.assert_array_equal(b, before)
+    r = b - A @ x.reshape(shape)
+    assert stats.residual == stats.residuals[-1] == pytest.approx(np.linalg.norm(r), abs=1e-15)
+    assert stats.residual <= stats.target == pytest.approx(1e-10 * np.linalg.norm(b))
+    assert (stats.iterations, stats.products) == (1, 1)
+
+
+def is_usual(A: Any, b: Any, **options: Any) -> bool:
+    _, _, stats = solve(A, b, **options, return_stats=True)
+    return not any("rows are few" in note for note in stats.notes)
+
+
+def test_what_asks_for_more_goes_the_usual_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    A, b = system(), rhs(120)
+    assert not is_usual(A, b)
+    assert not is_usual(sp.csr_matrix(A), b, rtol=1e-9, atol=1e-12, threads=1, backend="cpu")
+    for options in (
+        {"x0": b},
+        {"M": "jacobi"},
+        {"maxiter": 10},
+        {"callback": lambda x: None},
+        {"restart": 5},
+        {"s": 2},
+        {"rtol": 0},
+        {"method": "gmres"},
+    ):
+        assert is_usual(A, b, **options), options
+    assert is_usual(A.tocsc(), b)
+    assert is_usual(A.astype(np.float32), b.astype(np.float32))
+    assert is_usual(1e200 * A, b)
+    assert is_usual(A, 1e-200 * b)
+    assert is_usual(A, 0 * b)
+    monkeypatch.setattr(few_rows, "MOST_ROWS", 119)
+    assert is_usual(A, b)
+
+
+def test_what_has_no_sure_answer_goes_the_usual_way() -> None:
+    A, b = system().tolil(), rhs(120)
+    A[7] = A[8]
+    _, info, stats = solve(sp.csr_array(A), b, return_stats=True)
+    assert info != 0
+    assert "rows are few" not in stats.notes[0]
+    steep = sp.diags_array(np.logspace(0, -17, 120), format="csr")
+    steep = sp.csr_array(steep + 1e-3 * sp.eye_array(120, k=1) @ steep)
+    assert is_usual(steep, b, rtol=1e-12)
+
+
+def test_what_is_wrong_is_told() -> None:
+    A, b = system(), rhs(120)
+    for given, options in (
+        ((A, b), {"threads": 0}),
+        ((A, b), {"rtol": -1.0}),
+        ((A, b), {"backend": "no"}),
+        ((A, b[:-1]), {}),
+        ((A[:, :-1], b), {}),
+        ((A, np.where(b == b[3], np.nan, b)), {}),
+        ((A * np.inf, b), {}),
+    ):
+        with np.errstate(all="ignore"), pytest.raises(AkxError):
+            solve(*given, **options)
