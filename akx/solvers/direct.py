@@ -359,12 +359,13 @@ class Factors:
     def solve(self, r: NDArray[Any], *, adjoint: bool = False) -> NDArray[Any]:
         """A^-1 r, about, or A^-H r; (n,)."""
         right = r if self.scale is None else self.scale * r
-        x = np.empty(r.size, dtype=np.result_type(r, np.float64))
+        right = right.astype(np.result_type(r, np.float64), copy=False)
         trans = "H" if adjoint else "N"
         if self.order is None:
-            x[:] = self.lu.solve(right.astype(x.dtype), trans)
+            x: NDArray[Any] = self.lu.solve(right, trans)
         else:
-            x[self.order] = self.lu.solve(right[self.order].astype(x.dtype), trans)
+            x = np.empty_like(right)
+            x[self.order] = self.lu.solve(right[self.order], trans)
         return x if self.scale is None else self.scale * x
 
 

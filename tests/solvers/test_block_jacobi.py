@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.sparse.linalg import splu
 from solvers.systems import fitting, nonsymmetric, relative, rhs, spd
 
 from akx.core.errors import AkxError
@@ -109,6 +110,40 @@ def test_singular_blocks_are_left_to_their_diagonals(size: int) -> None:
     np.testing.assert_allclose(found[size : 2 * size], r[size : 2 * size])
     rest = slice(2 * size, 3 * size)
     np.testing.assert_allclose(found[rest], np.linalg.solve(A[rest, rest].toarray(), r[rest]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+def test_large_blocks_are_factorised_once_in_the_order_of_minimum_degree(
+    dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+    monkeypatch.setattr("scipy.sparse.linalg.splu", lambda *args, **options: done.append(1) or splu(*args, **options))
+    line = sp.diags_array([-1.0, 2.5, -1.2], offsets=[-1, 0, 1], shape=(60, 60))
+    A = sp.csr_array((sp.kron(line, sp.eye_array(60)) + sp.kron(sp.eye_array(60), line)).astype(dtype))
+    side = np.arange(60) // 30
+    labels = (side[:, None] * 2 + side).reshape(-1)
+    M, r = block_jacobi(A, labels), rhs(3600, dtype)
+    found = M @ r
+    assert len(done) == 1
+    K = sp.csc_array(A.multiply(np.equal.outer(labels, labels)))
+    wide = K.astype(np.result_type(dtype, np.float64))
+    own = splu(wide)
+    assert M.nnz < 0.75 * own.nnz
+    want = own.solve(r.astype(wide.dtype))
+    assert np.linalg.norm(found - want) <= 100 * np.finfo(dtype).eps * np.linalg.norm(want)
+
+
+def test_a_diagonal_of_zeros_does_not_matter_to_large_blocks() -> None:
+    """Rows change places, as no diagonal is safe."""
+    A = sp.lil_array(nonsymmetric(120))
+    A.setdiag(0)
+    A = sp.csr_array(A)
+    A.eliminate_zeros()
+    M, r = block_jacobi(A, 40), rhs(120)
+    assert M.notes == ()
+    want = dense(A, np.arange(120) // 40) @ r
+    np.testing.assert_allclose(M @ r, want, atol=1e-10 * np.abs(want).max())
+    np.testing.assert_allclose((M @ (1j * r)).imag, want, atol=1e-10 * np.abs(want).max())
 
 
 def test_blocks_of_extreme_scale_are_not_singular() -> None:

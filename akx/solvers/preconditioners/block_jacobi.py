@@ -8,7 +8,8 @@ ghost zone of s steps of A, and no more.
 small blocks    each inverted, dense: M is a sparse matrix that folds (:mod:`akx.solvers.preconditioners.sparse`), and
                 where A is Hermitian and the blocks are definite symmetrically too: with K_i^-1 = C_i C_i^H, C_i lower
                 triangular, A' = C^H A C, b' = C^H b, x = C y.
-large blocks    K factorised (SuperLU), scaled to a diagonal of ones: M is used between products.
+large blocks    K factorised by :mod:`akx.solvers.direct` (SuperLU), scaled to a diagonal of ones, in the order of
+                minimum degree where its diagonal is safe to eliminate with: M is used between products.
 
 Words moved by an application: of small blocks the sum of their squared sizes, with an index each, and 2 n; of large
 ones the factors. Folded, A' has all entries of a pair of blocks where A has one.
@@ -107,9 +108,10 @@ class BlockLU(Preconditioner):
     name = "block_jacobi"
     _factors: list[Any]
 
-    def __init__(self, K: Matrix, *, hermitian: bool, notes: tuple[str, ...]) -> None:
+    def __init__(self, K: Matrix, factors: Any = None, *, hermitian: bool, notes: tuple[str, ...]) -> None:
         super().__init__(K.n, K.dtype, notes)
         self.matrix, self.hermitian = K, hermitian
+        self._factors += [] if factors is None else [factors]
 
     def _unprepared(self) -> dict[str, Any]:
         return {"_factors": []}
@@ -117,27 +119,29 @@ class BlockLU(Preconditioner):
     @property
     def nnz(self) -> int:
         """Entries of the factors."""
-        factors, _ = self._factorised()
-        return int(factors.L.nnz + factors.U.nnz)
+        return int(self._factorised().lu.nnz)
 
     def _factorised(self) -> Any:
-        """The factors of S K S, and S, (n,), which makes its diagonal one of ones."""
+        """The :class:`akx.solvers.direct.Factors` of K."""
         if not self._factors:
-            self._factors.append(_factors(self.matrix.to_scipy()))
+            self._factors.append(_factors(self.matrix))
+        if self._factors[0] is None:
+            raise ArgumentError("the blocks have no factors: they do not fit the memory", hint="take smaller blocks")
         return self._factors[0]
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        return self._solve(x, "N")
+        return self._solve(x, adjoint=False)
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        return self._solve(x, "H")
+        return self._solve(x, adjoint=True)
 
-    def _solve(self, x: NDArray[Any], which: str) -> NDArray[Any]:
-        (factors, roots), vector = self._factorised(), np.asarray(x).reshape(-1)
+    def _solve(self, x: NDArray[Any], *, adjoint: bool) -> NDArray[Any]:
+        factors, vector = self._factorised(), np.asarray(x).reshape(-1)
         kind = np.result_type(self.matrix.dtype, np.float64)
         if vector.dtype.kind == "c" and kind.kind != "c":
-            return np.asarray(self._solve(vector.real, which) + 1j * self._solve(vector.imag, which))
-        return np.asarray(roots * factors.solve((roots * vector).astype(kind, copy=False), which))
+            real, imaginary = (self._solve(part, adjoint=adjoint) for part in (vector.real, vector.imag))
+            return np.asarray(real + 1j * imaginary)
+        return np.asarray(factors.solve(vector.astype(kind, copy=False), adjoint=adjoint))
 
 
 def block_jacobi(A: Any, blocks: Any = 8, *, underlap: int = 0) -> BlockJacobi | BlockLU:
@@ -190,8 +194,9 @@ def block_jacobi(A: Any, blocks: Any = 8, *, underlap: int = 0) -> BlockJacobi |
     hermitian = is_hermitian(matrix)
     sizes = np.bincount(labels)
     if sizes.max(initial=0) > _DENSE:
-        K, bad = _nonsingular(K, labels)
-        return BlockLU(Matrix.from_any(K).in_type(matrix.dtype), hermitian=hermitian, notes=_notes(bad, sizes.size))
+        K, factors, bad = _nonsingular(K, labels)
+        stored = Matrix.from_any(K).in_type(matrix.dtype)
+        return BlockLU(stored, factors, hermitian=hermitian, notes=_notes(bad, sizes.size))
     order = np.argsort(labels, kind="stable")
     first = np.cumsum(sizes) - sizes
     groups = [order[first[sizes == size][:, None] + np.arange(size)] for size in np.unique(sizes)]
@@ -288,26 +293,26 @@ def _inverted(blocks: NDArray[Any]) -> tuple[NDArray[Any], int]:
     return inverse, int(np.count_nonzero(singular))
 
 
-def _factors(K: Any) -> tuple[Any, NDArray[np.float64]]:
-    """SuperLU's factors of S K S, in double precision, and the diagonal of S = |diag K|^-1/2."""
-    from scipy.sparse.linalg import splu
+def _factors(K: Matrix) -> Any:
+    """Factors of K, in double precision, scaled by |diag K|^-1/2; None where a pivot is zero or memory short."""
+    from akx.solvers.direct import factors_of, foreseen
 
-    roots = np.abs(K.diagonal()).astype(np.float64)
+    K = K.in_type(np.result_type(K.dtype, np.float64))
+    roots = np.abs(K.diagonal())
     roots[roots == 0] = 1
-    roots **= -0.5
-    scaling = sp.diags_array(roots)
-    return splu(sp.csc_array(scaling @ K @ scaling)), roots
+    return factors_of(K.to_scipy(), foreseen(K, roots**-0.5))
 
 
-def _nonsingular(K: Any, labels: NDArray[np.int64]) -> tuple[Any, int]:
-    """K with the diagonals of singular blocks for these, where 1 stands for zeros; how many there are."""
-    if _is_regular(K):
-        return K, 0
+def _nonsingular(K: Any, labels: NDArray[np.int64]) -> tuple[Any, Any, int]:
+    """K with the diagonals of singular blocks for these, where 1 stands for zeros; its factors; how many there are."""
+    factors = _regular(K)
+    if factors is not None:
+        return K, factors, 0
     bad = np.zeros(labels.size, dtype=bool)
     order = np.argsort(labels, kind="stable")
     count = 0
     for rows in np.split(order, np.cumsum(np.bincount(labels))[:-1]):
-        if not _is_regular(K[rows][:, rows]):
+        if _regular(K[rows][:, rows]) is None:
             bad[rows] = True
             count += 1
     entries = K.tocoo()
@@ -315,17 +320,18 @@ def _nonsingular(K: Any, labels: NDArray[np.int64]) -> tuple[Any, int]:
     kept = ~bad[i] | (i == j)
     K = sp.csr_array((entries.data[kept], (i[kept], j[kept])), shape=K.shape)
     zeros = bad & (K.diagonal() == 0)
-    return sp.csr_array(K + sp.diags_array(zeros.astype(K.dtype))), count
+    K = sp.csr_array(K + sp.diags_array(zeros.astype(K.dtype)))
+    return K, _factors(Matrix.from_any(K)), count
 
 
-def _is_regular(K: Any) -> bool:
-    """Whether K is factorised with no pivot that is only rounding errors of its column."""
-    try:
-        upper = _factors(K)[0].U
-    except RuntimeError:
-        return False
+def _regular(K: Any) -> Any:
+    """The factors of K; None where a pivot is zero, or only rounding errors of its column."""
+    factors = _factors(Matrix.from_any(K))
+    if factors is None:
+        return None
+    upper = factors.lu.U
     pivots, largest = np.abs(upper.diagonal()), abs(upper).max(axis=0).toarray().reshape(-1)
-    return bool(np.all(pivots > 10 * np.finfo(float).eps * largest))
+    return factors if np.all(pivots > 10 * np.finfo(float).eps * largest) else None
 
 
 def _notes(bad: int, count: int) -> tuple[str, ...]:
