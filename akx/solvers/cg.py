@@ -122,6 +122,9 @@ class Recurrence(Protocol):
     def failed(self, why: str, otherwise: tuple[int, str]) -> tuple[int, str]:
         """info and reason of a solve that ended without an answer: after a breakdown, or as `otherwise` says."""
 
+    def recover(self) -> None:
+        """Where the steps ran out at an x that is far from the best: make that again, where it was not kept."""
+
     def descends(self) -> bool:
         """Whether an x whose residual has grown may be nearer to the solution all the same."""
 
@@ -171,6 +174,8 @@ def iterate(system: System, V: Rows, limit: int, return_stats: bool, make_iterat
             why = "" if is_lost else steps.begin(claims.true)
     else:
         settle()  # x is to be that of the last step counted
+        if not why:
+            steps.recover()
     if is_lost:
         info, reason = max(stats.iterations, 1), "stagnation: the square of a smaller residual would vanish"
     elif why or claims.is_futile:

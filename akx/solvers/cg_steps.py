@@ -27,6 +27,8 @@ __all__ = ["AheadSteps", "Steps"]
 _SLACK, _DOUBLE = 16, np.dtype(float)
 #: How often the directions may begin anew where <p, A p> is not positive.
 _RESTARTS = 3
+#: Over the least residual, what tells that the last one is no answer.
+_FAR = 10
 #: A Rayleigh quotient of so many units of rounding of the largest one is zero.
 _ZERO = 4
 
@@ -197,6 +199,9 @@ class Steps:
             return NO_SOLUTION, self._why
         return (-1, "breakdown: " + why) if why else otherwise
 
+    def recover(self) -> None:
+        """Nothing: the best x was kept."""
+
     def descends(self) -> bool:
         """Whether A is Hermitian: then the error's norm in A falls with each step, while the residual may grow."""
         return is_hermitian(self.system.matrix)
@@ -319,18 +324,28 @@ class AheadSteps(Steps):
 
     def failed(self, why: str, otherwise: tuple[int, str]) -> tuple[int, str]:
         """See :meth:`Steps.failed`. x of the least residual, which the device has long left, is made again."""
-        system, stats, V = self.system, self.system.stats, self.V
         said = super().failed(why, otherwise)
-        is_lost = said[0] == NO_SOLUTION or (said[0] < 0 and 2 * self.best.norm < self.norm)
-        if is_lost and self._steps_to_best:
-            steps, residuals, callback = stats.iterations, list(stats.residuals), system.callback
-            system.callback, again = None, Steps(system, V)
-            V[3] = system.x
-            again.begin(system.residual(V[3], V[2]))
-            for _ in range(self._steps_to_best):
-                if again.step():
-                    break
-            again.best.take(V[3], again.norm)
-            system.callback, stats.iterations, stats.residuals = callback, steps, residuals
-            stats.notes.append(f"the {self._steps_to_best} steps to the least residual were done again")
+        if said[0] == NO_SOLUTION or (said[0] < 0 and 2 * self.best.norm < self.norm):
+            self._repeat()
         return said
+
+    def recover(self) -> None:
+        """See :class:`akx.solvers.cg.Recurrence`. Not where A is Hermitian: the error falls, whatever the residual."""
+        if self.norm > min(self._most, _FAR * self.best.norm) and not self.descends():
+            self._repeat()
+
+    def _repeat(self) -> None:
+        """The steps to the least residual, once more."""
+        system, stats, V = self.system, self.system.stats, self.V
+        if not self._steps_to_best:
+            return
+        steps, residuals, callback = stats.iterations, list(stats.residuals), system.callback
+        system.callback, again = None, Steps(system, V)
+        V[3] = system.x
+        again.begin(system.residual(V[3], V[2]))
+        for _ in range(self._steps_to_best):
+            if again.step():
+                break
+        again.best.take(V[3], again.norm)
+        system.callback, stats.iterations, stats.residuals = callback, steps, residuals
+        stats.notes.append(f"the {self._steps_to_best} steps to the least residual were done again")

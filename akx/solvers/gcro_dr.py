@@ -110,7 +110,7 @@ def gcro_dr(
         space.take(U, C if of == version and not system.units else None)  # M may be of another scale in those
     while cycles.goes_on(space.row):
         if space.size and (cycles.taken_back or cycles.idle):
-            space.forget(f"cycle {cycles.done} made no progress: recycled vectors are given up")
+            space.forget(cycles.done)
         space.fit(cycles.restart)
         qr = space.problem(cycles.norm)
         cycles.broken, cycles.plain = "", space.size == 0
@@ -181,9 +181,11 @@ class _Space(Arnoldi):
         U[:], C[:] = self._tail, self.W[: self.size]
         return U, C
 
-    def forget(self, why: str) -> None:
+    def forget(self, cycle: int) -> None:
         """Be without recycled vectors; the residual stays at hand."""
-        self.system.stats.notes.append(why)
+        notes, why = self.system.stats.notes, "made no progress: recycled vectors are given up"
+        if not any(why in note for note in notes):  # as may be again and again
+            notes.append(f"cycle {cycle} {why}")
         self.W[0] = self.row
         self.size = 0
 

@@ -373,6 +373,9 @@ class Steps:
             return NO_SOLUTION, self._why
         return (-1, "breakdown: " + why) if why else otherwise
 
+    def recover(self) -> None:
+        """Nothing: what is worth it was kept."""
+
     def descends(self) -> bool:
         """Never: the residual is what is minimised."""
         return False

@@ -551,3 +551,16 @@ def test_an_x_that_has_blown_up_is_not_returned(name: str, maxiter: int) -> None
         if not (name.endswith("cg") and A is singular):
             assert relative(A, x, right) <= 1 + 1e-6
         assert stats.residual == pytest.approx(np.linalg.norm(right - A @ x), rel=1e-3)
+
+
+@pytest.mark.parametrize("method", ["cg", "ca_cg"])
+@pytest.mark.parametrize("maxiter", [20, 100])
+def test_the_best_x_is_made_again_where_the_steps_run_out_at_a_worse_one(method: str, maxiter: int) -> None:
+    random = np.random.default_rng(0)
+    beside = sp.random_array((200, 200), density=0.03, rng=random) + sp.diags_array(np.ones(199), offsets=1)
+    A, b = sp.csr_array(beside + 3 * sp.eye_array(200)), random.standard_normal(200)  # not symmetric
+    x, info, stats = solve(method, A, b, rtol=1e-8, maxiter=maxiter)
+    assert info > 0
+    assert stats.iterations == maxiter
+    assert min(stats.residuals[:-1]) < 0.6 * stats.residuals[0] < stats.residuals[-2]
+    assert relative(A, x, b) == pytest.approx(min(stats.residuals[:-1]) / np.linalg.norm(b), rel=1e-6)

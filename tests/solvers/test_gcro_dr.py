@@ -289,3 +289,11 @@ def test_no_inner_products_with_rows_that_are_not_in_use(
     U, C = space.kept()
     np.testing.assert_allclose(A @ U.T, C.T, atol=1e-10)
     np.testing.assert_allclose(C @ C.T, np.eye(4), atol=1e-12)
+
+
+def test_what_is_given_up_cycle_after_cycle_is_noted_once() -> None:
+    """A permutation in one cycle: no step but the last gains anything."""
+    A = sp.csr_array((np.ones(150), (np.arange(150), (np.arange(150) + 1) % 150)), shape=(150, 150))
+    _, info, stats = gcro_dr(A, rhs(150), recycled=Recycled(10), restart=5, maxiter=100, return_stats=True)
+    assert info > 0
+    assert sum("recycled vectors are given up" in note for note in stats.notes) == 1

@@ -11,6 +11,7 @@ import scipy.sparse.linalg as sla
 from solvers.systems import relative, rhs
 
 from akx.solvers import SOLVERS, auto, minres, solve
+from akx.solvers.preconditioners import jacobi
 from akx.solvers.stopping import NO_SOLUTION
 
 
@@ -203,6 +204,19 @@ def test_a_shifted_skew_symmetric_one_takes_no_preconditioner(name: str) -> None
     x, info, stats = SOLVERS[name](A, b, M=M, return_stats=True)
     assert (info, stats.iterations, np.linalg.norm(x)) == (-1, 0, 0)
     assert "where minres takes no M" in stats.reason
+
+
+def test_nor_one_that_would_be_made_part_of_it() -> None:
+    A, b = chain(200, 0.5), rhs(200)
+    M = sp.diags_array(np.linspace(0.5, 2, 200))
+    for one in (sp.csr_array(M), jacobi(sp.csr_array(M))):
+        _, info, stats = SOLVERS["ca_minres"](A, b, M=one, return_stats=True)
+        assert (info, stats.iterations) == (-1, 0)
+        assert "where minres takes no M" in stats.reason
+        assert stats.notes[0].startswith("minres in place of ca_minres: with this M")
+    x, info = SOLVERS["ca_minres"](A, b, M=sp.csr_array(2 * sp.eye_array(200)))  # which leaves it as it is
+    assert info == 0
+    assert relative(A, x, b) <= 1e-5
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
