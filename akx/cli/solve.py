@@ -339,7 +339,7 @@ def _print(found: _Solution, matrix: Matrix, file: str, precond: str | None) -> 
     print_solution(found.stats, f"{file}: {shape}", data_console(), device=device, preconditioner=made)
     stats = found.stats
     # why it did not converge is told anyway
-    notes = [line for line in stats.notes if not line.endswith(f"did not converge: {stats.reason}")]
+    notes = [line for line in stats.notes if line != f"not solved: {stats.reason}"]
     for line in notes[:_MOST_NOTES]:
         note(line)
     if len(notes) > _MOST_NOTES:

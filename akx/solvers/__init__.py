@@ -12,7 +12,6 @@ from akx.core.lazy_names import lazy_names
 from akx.solvers.registry import NAMES, SOLVERS
 
 if TYPE_CHECKING:
-    from akx.solvers.auto import solve
     from akx.solvers.bicgstab import bicgstab
     from akx.solvers.ca_bicgstab import ca_bicgstab
     from akx.solvers.ca_cg import ca_cg
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from akx.solvers.gmres import gmres
     from akx.solvers.minres import minres
     from akx.solvers.solver import Solver
+    from akx.solvers.solving import solve
     from akx.solvers.stats import SolveStats
     from akx.solvers.tuning import SolverTuning, tune_for
 
@@ -42,7 +42,7 @@ __all__ = [
     "tune_for",
 ]
 
-_HOMES = {"solve": "auto", "Solver": "solver", "SolveStats": "stats", "SolverTuning": "tuning", "tune_for": "tuning"}
+_HOMES = {"solve": "solving", "Solver": "solver", "SolveStats": "stats", "SolverTuning": "tuning", "tune_for": "tuning"}
 
 __getattr__ = lazy_names(
     __name__, {name: f"{__name__}.{home}" for name, home in ({name: name for name in NAMES} | _HOMES).items()}

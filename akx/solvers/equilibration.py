@@ -79,8 +79,7 @@ def _equilibration(matrix: Matrix, *, hermitian: bool) -> tuple[Any, str] | None
         return None
     from akx.solvers.preconditioners.jacobi import Jacobi  # with SciPy's operators, which few solves need
 
-    why = f"the scales of its rows differ by a factor of {ratio:.0e}"
-    why += f" ({missing} have no diagonal entry to scale by)" * bool(missing)
+    why = f"rows differ {ratio:.0e}-fold" + f" ({missing} have no diagonal entry)" * bool(missing)
     return Jacobi(diagonal, "symmetric" if hermitian else "right", ()), why
 
 

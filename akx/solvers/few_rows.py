@@ -3,7 +3,7 @@
     A = L U,    x = U^-1 L^-1 b,    and once more for b - A x where that is not small enough
 
 No more than that: with any argument that asks for more, an x that rounding errors might flatter or a pivot of zero,
-:func:`akx.solvers.auto.solve` goes its usual way from the beginning.
+:func:`akx.solvers.solve` goes its usual way from the beginning.
 
 Work: (2/3) n^3 at the most; memory 2 n^2.
 """
@@ -39,7 +39,7 @@ def solve_few_rows(
 ) -> tuple[Any, int, SolveStats] | None:
     """x, 0 and the record; None where that is not for this system.
 
-    `options` and `special` as for :func:`akx.solvers.auto.answer_by`; raises what is wrong with A and the threads.
+    `options` and `special` as for :func:`akx.solvers.solving.answer_by`; raises what is wrong with A and the threads.
     """
     begun = time.perf_counter()
     rtol, atol = options["rtol"], options["atol"]
@@ -84,6 +84,7 @@ def solve_few_rows(
     if not (stats.converged and noise <= _NOISE * stats.target):
         return None
     stats.products = stats.matrix_passes = stats.iterations
-    stats.notes.append(f"auto: direct at once, as {matrix.n} rows are few")
+    done = f"direct {stats.iterations} step{'s' * (stats.iterations > 1)}"
+    stats.notes += [f"A is of few rows: {matrix.n}", done, "solved by direct"]
     stats.seconds = {"choose": 0.0, "total": time.perf_counter() - begun}
     return x.reshape(b.shape), 0, stats

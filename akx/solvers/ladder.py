@@ -198,21 +198,23 @@ class Progress(Watch):
         """Whether the method is to be left."""
         self._seen = stats.iterations
         if stats.products >= self._most:
-            self.is_spent, self.why = True, f"as {MOST_PRODUCTS} products are enough: give an M, or a maxiter"
+            self.is_spent, self.why = True, f"{MOST_PRODUCTS} products are enough: give an M, or a maxiter"
             return True
         before, new = self._least[-1:], stats.residuals[len(self._least) :]
         self._least += np.minimum.accumulate([*before, *new])[len(before) :].tolist()
         left, done = steps_left(self._least, target), stats.iterations
         if self._other and done >= self._patience and self._least[-1] > _NOWHERE * self._least[0]:
-            self.rung, self.why = self._other, "as its residual does not fall"
+            self.rung, self.why = self._other, "residual does not fall"
             return True
         if not self._ladder.left:
             return False
         self.rung = self._ladder.next_for(left * self._step, done * self._step) or ""
         if self.rung:
-            needed = "its residual falls no more" if left == float("inf") else f"it needs about {left:.0f} more"
             cost = self._ladder.cost(self.rung) / self._step
-            self.why = f"as {needed}, and {self.rung} takes about as long as {cost:.0f}"
+            is_slow = left < MOST_PRODUCTS
+            self.why = (
+                f"about {left:.0f} to go against {cost:.0f} by {self.rung}" if is_slow else "residual falls no more"
+            )
         return bool(self.rung)
 
 

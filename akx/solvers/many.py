@@ -389,10 +389,11 @@ class _Many:
             found.s += record.s
             for phase, seconds in record.seconds.items():
                 found.seconds[phase] = found.seconds.get(phase, 0.0) + seconds
-        common = [note for note in worse.notes if all(note in record.notes for record in columns)]
-        found.notes += [note if note in common else f"column {of}: {note}" for note in worse.notes]
-        if self.scaling is not None and of:  # why the method was taken
-            found.notes += [f"column 0: {note}" for note in columns[0].notes if note not in common]
+        is_first = self.scaling is not None and self.infos[of] == 0  # which says why the method was taken
+        told = 0 if is_first else of
+        for note in columns[told].notes:
+            is_common = all(note in record.notes for record in columns)
+            found.notes.append(note if is_common else f"column {told}: {note}")
         if self.infos[of] != 0:
             found.reason = f"column {of}: {found.reason}"
         return found

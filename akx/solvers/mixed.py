@@ -94,7 +94,14 @@ def solve_mixed(
         return x, info, stats
     maker = {"cg": OfCG, "bicgstab": OfBiCGStab}.get(name, CalledSolver)
     cycle = cycle_of(name, matrix.n, restart, callback_type, callback)
-    corrections = maker(system, single, solve, options, callback, cycle)
+
+    def by(*given: Any) -> tuple[Any, int, SolveStats]:
+        d, info, stats = solve(*given)
+        if name == "auto" and corrections.cycles:  # what A is, and what was tried, is said by the first
+            stats.notes = []
+        return d, info, stats
+
+    corrections = maker(system, single, by, options, callback, cycle)
     limit = None if options["maxiter"] is None else check_count("maxiter", options["maxiter"], least=0)
     x, total, _, reason = corrected(
         system, corrections.correct, limit, rounds=0 if limit == 0 else _ROUNDS, cycle=cycle
@@ -102,7 +109,11 @@ def solve_mixed(
     corrections.end()
     total, norm = total or SolveStats(method=name), system.stats.residual
     if norm <= system.target:
-        total.notes.append(f"steps in {single.dtype}, residuals and x in {matrix.dtype}")
+        said = f"steps in {single.dtype}, residuals and x in {matrix.dtype}"
+        if name == "auto" and total.notes:
+            total.notes[0] += f"; {said}"
+        else:
+            total.notes.append(said)
         answer = system.finish(x, info=0, reason=reason, iterations=0, return_stats=True, residual=norm)
         x, info, stats = answer  # type: ignore[misc]
         seconds = stats.seconds["total"]  # which has all in it
@@ -116,6 +127,7 @@ def solve_mixed(
     if limit is not None:
         options["maxiter"] = max(0, limit - corrections.cycles)
     x, info, stats = solve(matrix, b, guess, options, callback)
+    total.notes = [] if name == "auto" else total.notes
     total.notes.append(f"{matrix.dtype} from a residual of {norm:.1e} on, as in {single.dtype} {reason}")
     ran_out = f"not converged after {stats.iterations} steps"
     stats.after(total)

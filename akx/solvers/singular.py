@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from akx.core.matrix import Matrix
 from akx.solvers import direct
+from akx.solvers.stats import Notice
 from akx.solvers.system import Rows, System, make_system
 
 __all__ = ["BOUND", "why_no_solution"]
@@ -72,7 +73,7 @@ def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_th
         bound /= float(np.linalg.norm(z))
     if not bound > attained:
         return ""
-    system.stats.notes.append(f"{BOUND} {system.units.norm(bound):.3e}")
+    system.stats.notes.append(Notice(f"{BOUND} {system.units.norm(bound):.3e}"))
     return "the system seems singular and inconsistent: it has no solution"
 
 

@@ -27,13 +27,14 @@ from akx.operator.lookup import kept_by
 from akx.operator.matrix_values import same_pattern
 from akx.operator.start_vectors import is_matrix_there
 from akx.solvers.arguments import check_count, named, place_of
-from akx.solvers.auto import Auto, answer_by, solve
+from akx.solvers.auto import Auto
 from akx.solvers.forms import form_for
 from akx.solvers.gcro_dr import Recycled
 from akx.solvers.ladder import kept_bytes
 from akx.solvers.monitor import Watch, Watched
 from akx.solvers.registry import SOLVERS
 from akx.solvers.solver_pair import Settled, call_solver, check_precision, check_special
+from akx.solvers.solving import answer_by, solve
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import Answer
 

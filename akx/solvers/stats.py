@@ -7,10 +7,16 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["SolveStats"]
+__all__ = ["Notice", "SolveStats"]
 
 #: Notes of a kind that comes again and again, before the rest of them is counted.
 _TOLD = 4
+
+
+class Notice(str):
+    """A note that a user is to see where methods are tried in turn, too, if the x returned is that of its solve."""
+
+    __slots__ = ()
 
 
 @dataclass
@@ -44,7 +50,8 @@ class SolveStats:
     basis : str
         Kind of the polynomial basis, empty for classic solvers.
     notes : list of str
-        What happened on the way: a basis too ill-conditioned, s lowered or raised, residuals replaced, restarts.
+        What happened on the way: a basis too ill-conditioned, s lowered or raised, residuals replaced, restarts. Of
+        :func:`akx.solvers.solve` without a method's name what A is, what was tried, and how it ended.
     columns : list of SolveStats
         Of several right-hand sides the record of each; empty for a single one. Those above are then sums of the work of
         all, where a pass that several share counts once, the most `iterations` of a column, and what became of the

@@ -42,7 +42,7 @@ from akx.solvers.monitor import Watch, Watched
 from akx.solvers.products import Products, Rows
 from akx.solvers.rounding import confirmed
 from akx.solvers.scaling import Units, eps_of, exponent_of, scaled, units_of
-from akx.solvers.stats import SolveStats
+from akx.solvers.stats import Notice, SolveStats
 from akx.solvers.vector_work import checked_norm, is_compiled, is_lower, make_work, scaled_in
 
 if TYPE_CHECKING:
@@ -276,8 +276,8 @@ class System(Products):
             both = self.work, self.rows(2), x, r, best, of_best
             stays = may_descend and is_lower(*both) and descends()  # type: ignore[misc]
             if no_number or not (stays or stats.residual <= least):
-                last = units.norm(stats.residual)
-                stats.notes += [f"x had blown up to a residual of {last:.1e}: the best one before is taken"] * grown
+                told = f"x had blown up to a residual of {units.norm(stats.residual):.1e}: the best one before is taken"
+                stats.notes += [Notice(told)] * grown
                 x, stats.residual = best, least
         stats.converged, stats.iterations = bool(stats.residual <= self.target), iterations
         if info == 0 and not stats.converged:
@@ -375,7 +375,7 @@ def _in_units(method: str, asked: Arguments, work: Any, x0: Any, *, scale: bool)
     matrix, target = given, max(asked.rtol * norm, asked.atol)
     stats = SolveStats(method=method, target=target)
     if units:
-        stats.notes.append(units.note())
+        stats.notes.append(Notice(units.note()))
         b = scaled_in(work, b, -units.rhs)
         x = scaled_in(work, x, 0 if of_x is None else -units.solution)
     if units.matrix:

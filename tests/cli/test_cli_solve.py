@@ -463,7 +463,7 @@ def test_errors_and_advice_are_in_options(akx: Callable[..., Ran], tmp_path: Pat
 
 def test_what_was_done_is_not_advised() -> None:
     matrix = library.Matrix.from_any(sp.eye_array(3))
-    scaled = ["auto: scaled by the diagonal first, as the scales of its rows differ by a factor of 1e+08"]
+    scaled = ["A is not Hermitian; scaled by the diagonal, as rows differ 1e+08-fold"]
     stats = SolveStats("bicgstab", reason="breakdown", residuals=[1.0], residual=1.0, target=1e-9, notes=scaled)
     asked: dict[str, Any] = {"method": "auto", "precond": None, "tau": 0.9, "rtol": 1e-8, "atol": 0.0}
     assert "jacobi" not in next_options(matrix, stats, -1, **asked, maxiter=None, restart=None)

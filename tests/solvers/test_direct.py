@@ -142,7 +142,7 @@ def test_a_small_system_is_factorised_at_once(make: Any, dtype: Any) -> None:
     x, info, stats = solve(A, b, rtol=rtol, return_stats=True)
     assert (info, stats.method, x.dtype) == (0, "direct", dtype)
     assert stats.products <= 4
-    assert any("direct first" in note for note in stats.notes)
+    assert any("no dearer than a few steps" in note for note in stats.notes)
     assert relative(A, x, b) <= 1.01 * rtol
     assert solve(A, b, rtol=rtol, maxiter=0)[1] > 0
 
@@ -151,7 +151,8 @@ def test_a_small_system_is_factorised_at_once(make: Any, dtype: Any) -> None:
 def test_what_takes_long_to_factorise_or_to_find_out_is_not(make: Any) -> None:
     found = Ladder(Matrix.from_any(make()), definite=True)
     assert not found.is_done_in_a_blink("cg")
-    assert not any("direct first" in note for note in solve(make(), rhs(make().shape[0]), return_stats=True)[2].notes)
+    notes = solve(make(), rhs(make().shape[0]), return_stats=True)[2].notes  # type: ignore[misc]
+    assert not any("no dearer than a few steps" in note for note in notes)
 
 
 def test_a_solution_beyond_the_range_of_its_type_is_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,6 @@ def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr(Ladder, "cost", lambda self, rung: 1.0)
     known = direct.Forecast(1.0, 1.0, pivots=True, degree=True)
     monkeypatch.setattr(direct, "forecast", lambda matrix: known)
-
-
-def tried(stats: SolveStats) -> list[str]:
-    return [note for note in stats.notes if note.startswith("auto: ")]
 
 
 # ------------------------------------------------------------------------------------------ when a method is left
@@ -110,7 +107,7 @@ def test_a_long_line_is_factorised_and_remembered(skew: float, dtype: Any) -> No
     if dtype == np.float32 and stats.method != "direct":  # to that accuracy it takes few steps
         return
     assert stats.method == "direct"
-    assert any("left after" in note for note in tried(stats))
+    assert re.match(r"(cg|bicgstab) \d+ steps \(.*\); direct \d+ step", stats.notes[1])
     assert told[-1].shape == (2600,)
     solver = Solver(A)
     for products in (400, 6):
@@ -166,8 +163,8 @@ def test_one_that_fails_is_told_and_the_next_is_taken(monkeypatch: pytest.Monkey
     monkeypatch.setattr("scipy.sparse.linalg.spilu", singular)
     _, info, stats = solve(grid(30), rhs(900), rtol=1e-9, return_stats=True)
     assert (info, stats.method) == (0, "direct")
-    assert any("no ilu" in note for note in tried(stats))
-    assert len(tried(stats)) <= 8
+    assert "; no ilu (the factors are singular); " in stats.notes[1]
+    assert len(stats.notes) == 3
 
 
 def test_it_ends_soon_and_says_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +174,7 @@ def test_it_ends_soon_and_says_what_would_help(monkeypatch: pytest.MonkeyPatch) 
     x, info, stats = solve(chain(3000), rhs(3000), rtol=1e-12, return_stats=True)
     assert info > 0
     assert 300 <= stats.products <= 330
-    assert any("give an M" in note for note in tried(stats))
+    assert stats.notes[2] == "not solved: ended as 300 products are enough: give an M, or a maxiter"
     assert stats.reason.startswith("ended as 300 products are enough")
     assert stats.residual == pytest.approx(float(np.linalg.norm(rhs(3000) - chain(3000) @ x)), rel=1e-3)
 
@@ -187,7 +184,7 @@ def test_with_an_m_of_the_user_there_is_no_ladder() -> None:
     M = sp.linalg.aslinearoperator(sp.diags_array(1 / A.diagonal()))
     stats = solve(A, rhs(300), M=M, rtol=1e-8, return_stats=True)[2]
     assert stats.method == "bicgstab"
-    assert not any("left" in note for note in stats.notes)
+    assert stats.notes[1] == f"bicgstab {stats.iterations} steps"
 
 
 def test_maxiter_is_steps_of_factors_too() -> None:

@@ -137,7 +137,7 @@ def test_solve_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
         x, info, stats = solve(A, b, rtol=1e-8, return_stats=True)
         assert (info, stats.method) == (0, "minres")
         assert relative(A, x, b) <= 1e-8
-        assert f"auto: {first}, " in " ".join(stats.notes)
+        assert stats.notes[1].startswith(f"{first} ")
         assert stats.products <= minres(A, b, rtol=1e-8, return_stats=True)[2].products + 100
 
 
@@ -243,7 +243,7 @@ def test_solve_takes_it_for_skew_symmetric_ones(monkeypatch: pytest.MonkeyPatch)
         assert (info, stats.method) == (0, "minres")
         assert relative(A / abs(A).max(), x * abs(A).max(), b) <= 1.01e-8
         assert stats.products <= most
-        assert any("the matrix is skew-symmetric" in note for note in stats.notes)
+        assert any("A is skew-symmetric" in note for note in stats.notes)
 
 
 @pytest.mark.parametrize("name", ["minres", "ca_minres"])

@@ -91,7 +91,7 @@ def test_solve_knows_at_once_what_was_tuned(
             monkeypatch.setattr(akx.solvers.solver_pair, "_chosen", {})
         _, info, stats = akx.solvers.solve(A, b, threads=1, db=db, return_stats=True)
         assert (info, stats.method) == (0, taken)
-        assert any(f"auto: {taken}, " in note and "us a step against" in note for note in stats.notes)
+        assert any(f"solved by {taken}, " in note and "us a step against" in note for note in stats.notes)
         assert max(stats.s, default=8) == 8
     for other in ({"basis": "newton"}, {"s": 4}):
         _, _, stats = akx.solvers.solve(A, b, threads=1, db=db, return_stats=True, **other)  # type: ignore[misc]
