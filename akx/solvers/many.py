@@ -7,19 +7,26 @@ bcsstk16, 60 entries in a row, take 123 passes and 0.4 of the time of cg for eac
 operator, 44 passes in place of 1,061, twice the time: p columns cost 7 p multiplications for each row, step and column
 beside those of the matrix. What a block leaves is solved column by column from the best x.
 
-By columns. All other solvers, and cg for short rows, solve for one column after another, with the matrix, the plans,
-layouts, compiled code and M of the first. A column whose right-hand side is near to a combination of those before
-begins at that of their x (:mod:`akx.solvers.columns`). Where the first one has taken gmres more than a cycle, the next
-keep 10 vectors that slow it down (:mod:`akx.solvers.gcro_dr`), on the host, as long as that halves the products: each
-step has 40 n multiplications more. 8 columns of sherman5 with Jacobi's M took 1,215 products in place of 4,508, and 0.4
-of the CPU time.
+In lockstep. On the host, where a matrix comes from memory for each product (32 MiB) and rows have 16 entries and more,
+4 columns and more have products in common, up to 8 of them, each with steps of its own
+(:mod:`akx.solvers.lockstep`): those of bicgstab, minres and gmres, of their communication-avoiding sisters, by the
+classic method, and of cg where there are no blocks. With 8 vectors a product takes 0.4 of what 8 products take for 59
+entries in a row of 140,000, for 20 of an unstructured 80^3, and 0.65 by diagonals (27-point 80^3); in a cache as much
+where rows are short or diagonals. With 8 powers of 4 each no product is a tenth cheaper, so that blocks of steps have
+nothing to save; but ca_gmres, for its orthogonalisation, is done by columns, as is an M of others, which takes most of
+the time, and what `solve` tries. gmres begins with one column, and has so many in lockstep that their vectors take 4
+times the room of the matrix.
 
-Why no more is done by blocks. Block GMRES (Vital 1990; Saad 2003, sec. 6.12) of m columns makes m times as many vectors
-orthogonal for each of them, and restarted it saves no steps: 4 columns of two convection-diffusion problems took 290
-and 486 block steps, where one takes 287 and 391. Methods in lockstep, each column with coefficients of its own, save
-nothing but reads of the matrix: on the host a product with 16 vectors takes 0.75 (7-point 110^3) to 2 times (7-point
-40^3) what 16 products take, and half of it only where rows have 60 entries; on a GPU each step would wait for the host,
-where the steps of single solves are queued.
+By columns. Everything else goes one column after another, with the matrix, the plans, layouts, compiled code and M of
+the first. A column whose right-hand side is near to a combination of those before begins at that of their x
+(:mod:`akx.solvers.columns`). Where the first one has taken gmres more than a cycle, the next keep 10 vectors that slow
+it down (:mod:`akx.solvers.gcro_dr`), on the host, as long as that halves the products: each step has 40 n
+multiplications more. 8 columns of sherman5 with Jacobi's M took 1,215 products in place of 4,508, and 0.4 of the CPU
+time. On a GPU steps in lockstep would wait for the host, where the steps of single solves are queued.
+
+Why no block GMRES. That (Vital 1990; Saad 2003, sec. 6.12) of m columns makes m times as many vectors orthogonal for
+each of them, and restarted it saves no steps: 4 columns of two convection-diffusion problems took 290 and 486 block
+steps, where one takes 287 and 391.
 """
 
 from __future__ import annotations
@@ -37,25 +44,17 @@ import numpy as np
 from akx.backends.selection import HOST, array_backend, backend_of
 from akx.core.errors import ArgumentError
 from akx.operator.start_vectors import is_matrix_there
-from akx.solvers.arguments import RESTART, check_count, check_hermitian, named
+from akx.solvers.arguments import RESTART, named
 from akx.solvers.columns import Columns, Solved, columns_in, read_once, worst
-from akx.solvers.host_fallback import TOO_MUCH
 from akx.solvers.registry import recycling
-from akx.solvers.scaling import exponent_of, is_extreme
+from akx.solvers.shared_passes import in_blocks, in_lockstep
 from akx.solvers.stats import SolveStats
-from akx.solvers.system import Answer, Rows, System, make_system
+from akx.solvers.system import Answer
 
 __all__ = ["by_columns", "takes_columns"]
 
 P = ParamSpec("P")
 
-#: Most columns of a block.
-_MOST = 16
-#: On the host: the fewest columns, and entries of a row, for which a block is worth its vector work.
-_LEAST, _LONG = 8, 40
-#: On a device: vectors that a step of cg moves beside the matrix, and bytes that a step of all columns has to move
-#: for a block to be worth it, whose steps wait for the host twice where those of single solves are queued.
-_MOVED, _QUEUED = 12, 1 << 31
 #: Vectors that gmres keeps from column to column, no more than a third of a cycle. A column may take this part of the
 #: products of one without them: that in which they are found, and the others.
 _KEPT, _BUILDING, _SAVES = 10, 0.75, 0.5
@@ -119,7 +118,7 @@ def by_columns(
     right, guess = Columns(b, "b", shape), x0 if x0 is None or isinstance(x0, str) else Columns(x0, "x0", shape)
     if isinstance(guess, Columns) and guess.shape != right.shape:
         raise ArgumentError("x0 does not fit b", expected=str(right.shape), found=str(guess.shape))
-    many = _Many(name, single, read_once(A, right, asked), right, guess, asked, callback, scaling)
+    many = Many(name, single, read_once(A, right, asked), right, guess, asked, callback, scaling)
     many.solve()
     found = many.record()
     found.seconds["total"] = time.perf_counter() - begun
@@ -127,7 +126,7 @@ def by_columns(
 
 
 @dataclass
-class _Many:
+class Many:
     """One solve for all columns: what is known of each so far."""
 
     name: str
@@ -141,25 +140,32 @@ class _Many:
     x: list[Any] = field(default_factory=list)  # (n,), None where nothing is known
     infos: list[int] = field(default_factory=list)
     records: list[SolveStats | None] = field(default_factory=list)
-    shared: SolveStats = field(default_factory=SolveStats)  # of blocks
-    _of_blocks: list[int] = field(default_factory=list)  # products of a column that are in `shared`
+    shared: SolveStats = field(default_factory=SolveStats)  # of blocks and of solves in lockstep
+    of_shared: list[int] = field(default_factory=list)  # products of a column that are in `shared`
+    _newest: dict[int, Any] = field(default_factory=dict)  # x of columns that are under way
 
     def solve(self) -> None:
         """Blocks, where these pay; then what is left, one column after another."""
         m = self.right.shape[1]
-        self.x, self.infos, self.records, self._of_blocks = [None] * m, [0] * m, [None] * m, [0] * m
+        self.x, self.infos, self.records, self.of_shared = [None] * m, [0] * m, [None] * m, [0] * m
         self._told, self._solved = np.ones(m), Solved(self.right.v) if m and not self.right.on_device else None
         if m == 0:
             self._none = self.single(self.A, np.zeros(self.right.shape[0], self.right.dtype), None, None, {})[0]
         left = list(range(m))
-        may_recycle = self.name == "gmres" and self.asked.get("recycled") is None and self._is_on_host
-        if self.name == "auto" and left:
+        may_recycle = self.name == "gmres" and self.asked.get("recycled") is None and self.is_on_host
+        is_auto = self.name == "auto"
+        if is_auto and left:
             self._column(left.pop(0))
             self._follow(self.records[0])
         if self.name in ("cg", "ca_cg") and len(left) > 1:
-            left = self._blocks(left)
-        plain, first, limit = self.single, 0, _BUILDING  # `first`: products of a column without what is recycled
-        for j in left:
+            left = in_blocks(self, left)
+        # `first`: products of a column without what is recycled; solve may go from one method to another
+        plain, first, limit = self.single, -1 if is_auto else 0, _BUILDING
+        while left:
+            if not may_recycle and first == 0:
+                first, left = -1, in_lockstep(self, left)
+                continue
+            j = left.pop(0)
             self._column(j)
             record = self.records[j]
             if not may_recycle or record is None:
@@ -167,13 +173,15 @@ class _Many:
             if first == 0:
                 if record.iterations > (self.asked["restart"] or RESTART):
                     first, self.single = record.products, self._recycling()
+                else:
+                    left = in_lockstep(self, left)
                 continue
             if record.products > limit * first:
-                self.single, may_recycle = plain, False
+                self.single, may_recycle, first = plain, False, 0
             limit = _SAVES
 
     @property
-    def _is_on_host(self) -> bool:
+    def is_on_host(self) -> bool:
         """Whether the work is certainly done on the host."""
         return not self.right.on_device and self.asked["backend"] in ("auto", HOST) and not is_matrix_there(self.A)
 
@@ -202,20 +210,28 @@ class _Many:
     # ------------------------------------------------------------------------------------------------ by columns
 
     def _column(self, j: int) -> None:
-        """Solve for column j, from what is known of it."""
+        """Solve for column j."""
+        self.take(j, *self.single(*self.given(j)))
+
+    def given(self, j: int) -> tuple[Any, Any, Any, Callable[[Any], object] | None, dict[str, Any]]:
+        """What a single solver is given for column j, from what is known of it."""
         before, changed = self.records[j], {}
         if before is not None and self.asked.get("maxiter") is not None:
             changed["maxiter"] = max(0, int(self.asked["maxiter"]) - before.iterations)
         x0 = self.x[j]
         if x0 is None:
             x0 = self.guess.column(j) if isinstance(self.guess, Columns) else self.guess
-        b = self.right.column(j)
         if x0 is None and self._solved is not None:
             x0 = self._solved.guess_for(j)
-        x, info, record = self.single(self.A, b, x0, self._callback_of(j), changed)
+        return self.A, self.right.column(j), x0, self._callback_of(j), changed
+
+    def take(self, j: int, x: Any, info: int, record: SolveStats) -> None:
+        """Column j has this answer."""
+        before = self.records[j]
         if info > 0 and before is not None:
             info += before.iterations
         self.x[j], self.infos[j], self.records[j] = x, info, record.after(before)
+        self._newest.pop(j, None)
         self._told[j] = 0.0 if self._told[j] == 1.0 else self._told[j]
         if info == 0 and self._solved is not None:
             self._solved.add(j, x)
@@ -230,119 +246,10 @@ class _Many:
             if np.ndim(value) == 0:
                 self._told[j] = float(value)
                 return callback(np.float64(self._told.max()))
-            return callback(self.answer({j: value}))
+            self._newest[j] = value
+            return callback(self.answer(self._newest))
 
         return say
-
-    # ------------------------------------------------------------------------------------------------- by blocks
-
-    def _blocks(self, columns: list[int]) -> list[int]:
-        """Solve for columns by block conjugate gradients, as far as that goes; those that are left."""
-        check_hermitian(self.asked.get("M"), self.name)
-        self._check_options()
-        try:
-            system = self._system()
-        except TOO_MUCH:
-            return columns  # told with the first of them
-        width = -(-len(columns) // -(-len(columns) // _MOST))  # blocks of one size
-        if not self._pays(system, width) or system.units:
-            system.release()
-            return columns
-        left: list[int] = []
-        try:
-            for first in range(0, len(columns), width):
-                left += self._block(system, columns[first : first + width])
-        except TOO_MUCH:
-            left = [j for j in columns if self.records[j] is None]
-        finally:
-            system.release()
-        self.shared = system.stats
-        return left
-
-    @staticmethod
-    def _pays(system: System, width: int) -> bool:
-        """Whether a block of so many columns takes less than a solve for each: by counts, which no clock changes."""
-        if not system.on_device:
-            return width >= _LEAST and system.matrix.nnz >= _LONG * system.n
-        step = system.matrix.nbytes + _MOVED * system.n * system.dtype.itemsize
-        return width > 1 and width * step >= _QUEUED
-
-    def _check_options(self) -> None:
-        """Have the solver refuse what it would: with a right-hand side of zeros it does nothing else."""
-        place = {"backend": array_backend()} if self.right.on_device else {}
-        self.single(self.A, np.zeros(self.right.shape[0], self.right.dtype), None, None, place)
-
-    def _system(self) -> System:
-        """The system of the first column, whose matrix, work and M are those of all."""
-        names = "rtol", "atol", "M", "threads", "db", "backend"
-        x0 = self.guess.column(0) if isinstance(self.guess, Columns) else None
-        given = {name: self.asked[name] for name in names if name in self.asked}
-        return make_system(self.name, self.A, self.right.column(0), x0, **given)
-
-    def _block(self, system: System, columns: list[int]) -> list[int]:
-        """The same for columns that make one block."""
-        from akx.solvers.block_cg import BlockCG
-
-        B, X, count = system.rows(len(columns)), system.rows(len(columns)), 0
-        begun, left, targets = [], [], []
-        for j in columns:
-            self._take(system, self.right, j, B[count])
-            size = system.checked_norm(float(system.work.norm(B[count])), B[count])
-            if size == 0 or is_extreme(exponent_of(size) or 0, system.dtype):
-                left.append(j)
-                continue
-            if isinstance(self.guess, Columns):
-                self._take(system, self.guess, j, X[count])
-            begun.append(j)
-            targets.append(max(float(self.asked["rtol"]) * size, float(self.asked["atol"])))
-            count += 1
-        if count < 2:
-            return columns
-        B, X = B[:count], X[:count]
-        most = check_count("maxiter", self.asked["maxiter"], 10 * system.n, least=0)
-        block = BlockCG(system, B, X, np.array(targets), most)
-        if not isinstance(self.guess, Columns):
-            X[:] = 0
-            if self.guess is not None:
-                block.precondition(B, X)
-        callback = self.callback
-
-        def tell(X: Rows) -> None:
-            assert callback is not None
-            callback(self.answer({j: self._found(system, X[i]) for i, j in enumerate(begun)}))
-
-        block.solve(None if callback is None else tell, zero_guess=self.guess is None)
-        for i, j in enumerate(begun):
-            record = block.record(i, self.name)
-            if not (record.converged or record.residual <= record.residuals[0]):
-                left.append(j)  # from the first guess
-                record.residuals = record.residuals[:1]
-            else:
-                self.x[j] = self._found(system, X[i])
-            self.records[j], self._of_blocks[j] = record, record.products
-            ran_out = record.iterations >= most
-            if not record.converged:
-                self.infos[j] = max(1, record.iterations)
-                left += [] if ran_out else [j]
-        span = f"columns {begun[0]} to {begun[-1]}" if len(begun) < len(self.x) else "all columns"
-        ended = f", which ended: {block.trouble}" if block.trouble else ""
-        system.stats.notes.append(f"{span}: {block.steps} steps of block conjugate gradients{ended}")
-        return sorted(set(left))
-
-    def _take(self, system: System, given: Columns, j: int, out: Rows) -> None:
-        """Column j into a row of the system's."""
-        v = given.column(j)
-        if given.on_device:
-            v = backend_of(array_backend()).interchange().vector_of(v, system.n, system.dtype, given.name)
-        out[:] = v if given.on_device else system.work.from_host(v.astype(system.dtype))
-
-    def _found(self, system: System, x: Rows) -> Any:
-        """A copy of a row of the system's, where the right-hand side is."""
-        if not self.right.on_device:
-            return np.array(system.work.to_host(x))
-        copy = system.rows(1)[0]
-        copy[:] = x
-        return copy
 
     # -------------------------------------------------------------------------------------------------- the answer
 
@@ -384,8 +291,8 @@ class _Many:
         found.iterations = max(record.iterations for record in columns)
         found.products, found.matrix_passes = shared.products, shared.matrix_passes
         for j, record in enumerate(columns):
-            found.products += record.products - self._of_blocks[j]
-            found.matrix_passes += record.matrix_passes - self._of_blocks[j]
+            found.products += record.products - self.of_shared[j]
+            found.matrix_passes += record.matrix_passes - self.of_shared[j]
             found.s += record.s
             for phase, seconds in record.seconds.items():
                 found.seconds[phase] = found.seconds.get(phase, 0.0) + seconds

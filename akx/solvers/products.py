@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +29,16 @@ if TYPE_CHECKING:
     from akx.operator.device_products import PlainOperator, PlainPowers
     from akx.operator.powers import MatrixPowers
 
-__all__ = ["Products", "Rows"]
+__all__ = ["TOGETHER", "Products", "Rows"]
 
 #: Vectors as rows: a NumPy array, or a DeviceArray.
 Rows = Any
 
 #: Seconds that a call by a plan takes beside its products, more than a plain one does.
 _OVERHEAD = 6e-6
+#: What does products of a solve, ``product(products, v, out)``, with those of others (:mod:`akx.solvers.lockstep`);
+#: False where it does not.
+TOGETHER: ContextVar[Any] = ContextVar("akx.together", default=None)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -65,6 +69,7 @@ class Products:
     _arrays: tuple[NDArray[Any], ...] = ()
     _spared: float = math.inf  # by a plan, of a plain product on the host; always plans without an end
     _is_short: bool = False  # a single product is quicker without one
+    _together: Any = field(default_factory=TOGETHER.get)
 
     @property
     def n(self) -> int:
@@ -132,6 +137,8 @@ class Products:
 
         Where `out` is the row behind `v` in one array nothing is copied; `apart`: it is not.
         """
+        if self._together is not None and self._together.product(self, v, out):
+            return out
         if self._is_short or self._is_plain(1, 1):
             return self._plain_product(v, out)
         operator = self.operator(1)
@@ -150,6 +157,8 @@ class Products:
 
     def product_in(self, V: Rows, j: int) -> None:
         """Row j + 1 of V becomes A times row j, counted and timed; :meth:`product` has to see where vectors are."""
+        if self._together is not None and self._together.product(self, V[j], V[j + 1]):
+            return
         if self._is_short or (self._rent is not None and self._is_plain(1, 1)):
             self._plain_product(V[j], V[j + 1])
             return
@@ -250,6 +259,11 @@ class Products:
             other = make_work(self.work.backend, self.dtype, self.n, self.threads)
             if not isinstance(other, NumpyVectors):
                 self.work.give_way(other)
+
+    def follow(self, other: Products) -> None:
+        """Have compiled vector work as soon as another has that."""
+        if self._rent is not None and other._rent is None:
+            self.prepare()
 
     # ------------------------------------------------------------------------------------------- queued on a device
 

@@ -55,7 +55,8 @@ class SolveStats:
     columns : list of SolveStats
         Of several right-hand sides the record of each; empty for a single one. Those above are then sums of the work of
         all, where a pass that several share counts once, the most `iterations` of a column, and what became of the
-        worst: what `info` says.
+        worst: what `info` says. In lockstep ``"total"`` of a column is from its beginning to its end, with the others'
+        work.
     """
 
     method: str = ""

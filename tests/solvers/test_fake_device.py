@@ -14,8 +14,8 @@ from solvers.test_watch import check_ends, check_looks
 
 import akx.backends.cuda.preconditioners.scaling
 import akx.solvers.corrections
-import akx.solvers.many
 import akx.solvers.mixed
+import akx.solvers.shared_passes
 import akx.solvers.solver_choice
 import akx.solvers.system
 from akx.core.basis import Basis
@@ -523,7 +523,7 @@ def test_a_watch_looks_at_what_is_queued_ahead(name: str) -> None:
 
 
 def test_several_right_hand_sides(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(akx.solvers.many, "_QUEUED", 0)
+    monkeypatch.setattr(akx.solvers.shared_passes, "_QUEUED", 0)
     A, B = fitting(name), np.stack([rhs(300, seed=seed) for seed in range(4)], axis=1)
     B[:, 2] = B[:, 0] - B[:, 1]
     x, info, stats = solve(name, A, B, rtol=1e-9, x0=np.zeros_like(B))
@@ -531,7 +531,7 @@ def test_several_right_hand_sides(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert max(relative(A, x[:, j], B[:, j]) for j in range(4)) <= 1.01e-9
     if name.endswith("cg"):
         assert stats.matrix_passes < stats.products / 2
-    monkeypatch.setattr(akx.solvers.many, "_QUEUED", 1 << 60)
+    monkeypatch.setattr(akx.solvers.shared_passes, "_QUEUED", 1 << 60)
     y, info, stats = solve(name, A, B, rtol=1e-9)
     assert info == 0
     np.testing.assert_allclose(y, x, rtol=1e-6, atol=1e-7 * np.abs(x).max())

@@ -1,0 +1,228 @@
+"""Columns that share passes over the matrix: those of block conjugate gradients, and solves in lockstep.
+
+When which is done is told with :mod:`akx.solvers.many`, whose state this works on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from akx.backends.selection import array_backend, backend_of
+from akx.core.matrix import Matrix
+from akx.solvers.arguments import RESTART, check_count, check_hermitian, is_ours
+from akx.solvers.columns import Columns, Solved
+from akx.solvers.host_fallback import TOO_MUCH
+from akx.solvers.registry import SOLVERS
+from akx.solvers.scaling import exponent_of, is_extreme
+from akx.solvers.system import Rows, System, make_system
+
+if TYPE_CHECKING:
+    from akx.solvers.many import Many, Single
+    from akx.solvers.stats import SolveStats
+
+__all__ = ["in_blocks", "in_lockstep"]
+
+#: Most columns of a block.
+_MOST = 16
+#: On the host: the fewest columns, and entries of a row, for which a block is worth its vector work.
+_LEAST, _LONG = 8, 40
+#: On a device: vectors that a step of cg moves beside the matrix, and bytes that a step of all columns has to move
+#: for a block to be worth it, whose steps wait for the host twice where those of single solves are queued.
+_MOVED, _QUEUED = 12, 1 << 31
+#: Solves in lockstep, on the host: how many at a time, and the fewest that are worth it; bytes of a matrix that comes
+#: from memory for each product, and the fewest entries of a row; and how much larger than the matrix all vectors of a
+#: method with long cycles may be.
+_AT_A_TIME, _FEWEST, _FROM_MEMORY, _ENTRIES, _LARGER = 8, 4, 32 << 20, 16, 4
+#: Methods that are done so; those with s steps for a pass by the classic ones, whose passes all columns share.
+_IN_LOCKSTEP = ("cg", "ca_cg", "minres", "ca_minres", "bicgstab", "ca_bicgstab", "gmres")
+
+
+def in_lockstep(many: Many, columns: list[int]) -> list[int]:
+    """Solve for columns in lockstep, where that pays; those that are left."""
+    most = _most_in_lockstep(many, len(columns))
+    if most < _FEWEST:
+        return columns
+    classic = many.name.removeprefix("ca_")
+    single = many.single if classic == many.name else _by(classic, many)
+    system = _system(many, classic)
+    if system.units:
+        system.release()
+        return columns
+    from akx.solvers.lockstep import Lockstep, NoThread
+
+    lockstep, begun = Lockstep(system, most), Solved(many.right.v)
+    left: list[int] = []
+
+    def solves() -> Iterator[tuple[int, Any]]:
+        for j in columns:
+            if begun.guess_for(j) is not None:
+                left.append(j)  # it waits for those that it is a combination of
+                continue
+            begun.add(j, np.zeros(1))
+            A, b, x0, say, changed = many.given(j)
+            yield j, partial(single, A, b, x0, None if say is None else partial(lockstep.call, say), changed)
+
+    try:
+        with closing(lockstep.run(solves())) as ended:
+            for j, answer, shared in ended:
+                many.take(j, *answer)
+                many.of_shared[j] += shared
+    except NoThread:
+        left = [j for j in columns if many.records[j] is None]
+    finally:
+        system.release()
+    stats = system.stats
+    stats.seconds.pop("matrix", None)  # each column has its share
+    done = f"{stats.products:,} products in {stats.matrix_passes:,} passes over the matrix"
+    instead = "" if classic == many.name else f" by {classic} in place of {many.name}, whose passes all columns share"
+    stats.notes.append(f"{len(columns) - len(left)} columns in lockstep{instead}: {done}")
+    many.shared = stats.after(many.shared)
+    return left
+
+
+def _by(classic: str, many: Many) -> Single:
+    """The classic solver in place of its communication-avoiding sister."""
+    solver = SOLVERS[classic]
+    options = {name: many.asked[name] for name in signature(solver).parameters if name in many.asked}
+
+    def single(A: Any, b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
+        return solver(A, b, x0, **{**options, **changed, "callback": callback, "return_stats": True})  # type: ignore[no-any-return]
+
+    return single
+
+
+def _most_in_lockstep(many: Many, count: int) -> int:
+    """How many columns go together, by counts, which no clock changes; 0 where a solve for each takes less."""
+    A, asked, M = many.A, many.asked, many.asked.get("M")
+    if many.name not in _IN_LOCKSTEP or not many.is_on_host or not isinstance(A, Matrix):
+        return 0
+    if A.nbytes < _FROM_MEMORY or A.nnz < _ENTRIES * A.n or not (M is None or is_ours(M) or issparse(M)):
+        return 0
+    if asked.get("plan") is not None or asked.get("s", "auto") != "auto" or asked.get("basis", "auto") != "auto":
+        return 0
+    most = _AT_A_TIME
+    if many.name == "gmres":
+        of_one = (min(asked.get("restart") or RESTART, A.n) + 1) * A.n * A.dtype.itemsize
+        most = min(most, _LARGER * A.nbytes // of_one)
+    return -(-count // -(-count // most)) if most and count else 0  # groups of one size
+
+
+def in_blocks(many: Many, columns: list[int]) -> list[int]:
+    """Solve for columns by block conjugate gradients, as far as that goes; those that are left."""
+    check_hermitian(many.asked.get("M"), many.name)
+    _check_options(many)
+    try:
+        system = _system(many, many.name)
+    except TOO_MUCH:
+        return columns  # told with the first of them
+    width = -(-len(columns) // -(-len(columns) // _MOST))  # blocks of one size
+    if not _pays(system, width) or system.units:
+        system.release()
+        return columns
+    left: list[int] = []
+    try:
+        for first in range(0, len(columns), width):
+            left += _block(many, system, columns[first : first + width])
+    except TOO_MUCH:
+        left = [j for j in columns if many.records[j] is None]
+    finally:
+        system.release()
+    many.shared = system.stats
+    return left
+
+
+def _pays(system: System, width: int) -> bool:
+    """Whether a block of so many columns takes less than a solve for each: by counts, which no clock changes."""
+    if not system.on_device:
+        return width >= _LEAST and system.matrix.nnz >= _LONG * system.n
+    step = system.matrix.nbytes + _MOVED * system.n * system.dtype.itemsize
+    return width > 1 and width * step >= _QUEUED
+
+
+def _check_options(many: Many) -> None:
+    """Have the solver refuse what it would: with a right-hand side of zeros it does nothing else."""
+    place = {"backend": array_backend()} if many.right.on_device else {}
+    many.single(many.A, np.zeros(many.right.shape[0], many.right.dtype), None, None, place)
+
+
+def _system(many: Many, name: str) -> System:
+    """The system of the first column, whose matrix, work and M are those of all."""
+    names = "rtol", "atol", "M", "threads", "db", "backend"
+    x0 = many.guess.column(0) if isinstance(many.guess, Columns) else None
+    given = {name: many.asked[name] for name in names if name in many.asked}
+    return make_system(name, many.A, many.right.column(0), x0, **given)
+
+
+def _block(many: Many, system: System, columns: list[int]) -> list[int]:
+    """The same for columns that make one block."""
+    from akx.solvers.block_cg import BlockCG
+
+    B, X, count = system.rows(len(columns)), system.rows(len(columns)), 0
+    begun, left, targets = [], [], []
+    for j in columns:
+        _into(system, many.right, j, B[count])
+        size = system.checked_norm(float(system.work.norm(B[count])), B[count])
+        if size == 0 or is_extreme(exponent_of(size) or 0, system.dtype):
+            left.append(j)
+            continue
+        if isinstance(many.guess, Columns):
+            _into(system, many.guess, j, X[count])
+        begun.append(j)
+        targets.append(max(float(many.asked["rtol"]) * size, float(many.asked["atol"])))
+        count += 1
+    if count < 2:
+        return columns
+    B, X = B[:count], X[:count]
+    most = check_count("maxiter", many.asked["maxiter"], 10 * system.n, least=0)
+    block = BlockCG(system, B, X, np.array(targets), most)
+    if not isinstance(many.guess, Columns):
+        X[:] = 0
+        if many.guess is not None:
+            block.precondition(B, X)
+    callback = many.callback
+
+    def tell(X: Rows) -> None:
+        assert callback is not None
+        callback(many.answer({j: _found(many, system, X[i]) for i, j in enumerate(begun)}))
+
+    block.solve(None if callback is None else tell, zero_guess=many.guess is None)
+    for i, j in enumerate(begun):
+        record = block.record(i, many.name)
+        if not (record.converged or record.residual <= record.residuals[0]):
+            left.append(j)  # from the first guess
+            record.residuals = record.residuals[:1]
+        else:
+            many.x[j] = _found(many, system, X[i])
+        many.records[j], many.of_shared[j] = record, record.products
+        ran_out = record.iterations >= most
+        if not record.converged:
+            many.infos[j] = max(1, record.iterations)
+            left += [] if ran_out else [j]
+    span = f"columns {begun[0]} to {begun[-1]}" if len(begun) < len(many.x) else "all columns"
+    ended = f", which ended: {block.trouble}" if block.trouble else ""
+    system.stats.notes.append(f"{span}: {block.steps} steps of block conjugate gradients{ended}")
+    return sorted(set(left))
+
+
+def _into(system: System, given: Columns, j: int, out: Rows) -> None:
+    """Column j into a row of the system's."""
+    v = given.column(j)
+    if given.on_device:
+        v = backend_of(array_backend()).interchange().vector_of(v, system.n, system.dtype, given.name)
+    out[:] = v if given.on_device else system.work.from_host(v.astype(system.dtype))
+
+
+def _found(many: Many, system: System, x: Rows) -> Any:
+    """A copy of a row of the system's, where the right-hand side is."""
+    if not many.right.on_device:
+        return np.array(system.work.to_host(x))
+    copy = system.rows(1)[0]
+    copy[:] = x
+    return copy
