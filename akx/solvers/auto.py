@@ -101,7 +101,7 @@ class Auto(SolverPair):
     def solve(self) -> tuple[Any, int, SolveStats]:
         """x, info, and the record of all methods."""
         families, why = self.families()
-        self._check(families)
+        check_special(self.special, most=MOST if "minres" in families else None)  # not when it is their turn
         self.choosing = time.perf_counter() - self.begun
         is_done = self._climb_as_before() or self._climb_at_once(families[0])
         self.others = {"bicgstab": "gmres", "gmres": "bicgstab"} if families == ["bicgstab", "gmres"] else {}
@@ -160,10 +160,6 @@ class Auto(SolverPair):
         elif "minres" in families and getattr(M, "hermitian", True) is False:
             return ["bicgstab", "gmres"], "A is Hermitian, but M is not"
         return families, why
-
-    def _check(self, families: list[str]) -> None:
-        """Refuse now what only some of the solvers would, when it is their turn."""
-        check_special(self.special, most=MOST if "minres" in families else None)
 
     def _family(self, family: str, limit: int) -> bool:
         """The solver of a family with the shorter step, or both in turn; whether x is good enough."""

@@ -169,8 +169,7 @@ class System(Products):
 
     def checked_norm(self, norm: float, v: Rows) -> float:
         """The norm of v, found as the root of a sum of squares; another way where these are extreme."""
-        with np.errstate(over="ignore"):
-            return checked_norm(self.work, norm, v)
+        return checked_norm(self.work, norm, v)
 
     def positive_diagonal(self) -> Rows | None:
         """The entries of M where it is a positive diagonal, beside the vectors; None where it is not known to be one.
