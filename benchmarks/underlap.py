@@ -247,7 +247,7 @@ def _timed(work: Callable[[], Any], steps: int) -> float:
 def _steps_of(A: Any, labels: Any, s: int) -> Json:
     """How long steps take, and what of the rows is inside; all ways are seen to do the same."""
     n = A.shape[0]
-    M = block_jacobi(A, labels, underlap=s)
+    M = block_jacobi(A, labels, underlap=s, threads=1)
     system = make_system("ca_gmres", A, np.ones(n), M=M, threads=1)
     system.prepare()
     arnoldi = FlexibleArnoldi(system, system.rows(s + 1))

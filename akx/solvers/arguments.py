@@ -251,6 +251,8 @@ def named(
     make = getattr(import_module("akx.solvers.preconditioners"), name)
     if name == "chebyshev":
         return make(A, threads=threads, db=db, **own)
+    if name == "block_jacobi":
+        return make(A, threads=threads, **own)
     if name != "spai":
         return make(A, **own)
     matrix = canonical(A, threads=threads)

@@ -146,6 +146,43 @@ def test_a_diagonal_of_zeros_does_not_matter_to_large_blocks() -> None:
     np.testing.assert_allclose((M @ (1j * r)).imag, want, atol=1e-10 * np.abs(want).max())
 
 
+@pytest.mark.parametrize("scattered", [False, True])
+def test_threads_share_out_parts_of_large_blocks(scattered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M is the same to the last bit for any number, and after a pickle."""
+    monkeypatch.setattr("akx.solvers.preconditioners.block_lu.PART", 100)
+    A = sp.lil_array(nonsymmetric(470, complex))
+    A[90:135, 90:135] = 0  # block 2, singular, as are its diagonal's zeros
+    A, labels = sp.csr_array(A), np.arange(470) // 45
+    if scattered:
+        order = np.random.default_rng(0).permutation(470)
+        A, labels = sp.csr_array(A[order][:, order]), labels[order]
+    M, r = block_jacobi(A, labels, threads=3), rhs(470, complex)
+    assert len(M._parts) == 4
+    assert M.notes == ("1 of 11 blocks are singular; their diagonals stand for them",)
+    full = np.where(np.equal.outer(labels, labels), A.toarray(), 0) + np.diag(1.0 * (labels == 2))
+    for of, found in ((full, M @ r), (full.conj().T, M.rmatvec(r))):
+        want = np.linalg.solve(of, r)
+        np.testing.assert_allclose(found, want, atol=1e-12 * np.abs(want).max())
+    for other in (block_jacobi(A, labels, threads=1), pickle.loads(pickle.dumps(M))):
+        np.testing.assert_array_equal(other @ r, M @ r)
+    assert M.nnz == other.nnz
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_pivot_of_rounding_errors_is_seen(seed: int) -> None:
+    """Of a large block whose rank is one too small, among others; an ill-conditioned one is kept."""
+    rng = np.random.default_rng(seed)
+    part = rng.standard_normal((50, 49)) @ rng.standard_normal((49, 50))
+    left, right = (np.linalg.qr(rng.standard_normal((50, 50)))[0] for _ in range(2))
+    ill = left * np.logspace(0, -11, 50) @ right
+    A = sp.csr_array(sp.block_diag([np.eye(50) + 0.1 * rng.standard_normal((50, 50)), part, ill]))
+    M, r = block_jacobi(A, 50), rng.standard_normal(150)
+    assert M.notes == ("1 of 3 blocks are singular; their diagonals stand for them",)
+    found = M @ r
+    np.testing.assert_allclose(found[50:100], r[50:100] / np.diagonal(part))
+    np.testing.assert_allclose(ill @ found[100:], r[100:], atol=1e-4)
+
+
 def test_blocks_of_extreme_scale_are_not_singular() -> None:
     scale = sp.diags_array(np.logspace(-60, 60, 90))
     A = sp.csr_array(scale @ spd(90) @ scale)
@@ -211,7 +248,7 @@ def test_by_name_it_is_made_anew_of_new_values(method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"blocks": 0}, {"blocks": np.zeros(3, int)}, {"blocks": np.zeros(60)}, {"underlap": -1}]
+    "bad", [{"blocks": 0}, {"blocks": np.zeros(3, int)}, {"blocks": np.zeros(60)}, {"underlap": -1}, {"threads": 0}]
 )
 def test_bad_arguments(bad: dict[str, Any]) -> None:
     with pytest.raises(AkxError):

@@ -8,8 +8,7 @@ ghost zone of s steps of A, and no more.
 small blocks    each inverted, dense: M is a sparse matrix that folds (:mod:`akx.solvers.preconditioners.sparse`), and
                 where A is Hermitian and the blocks are definite symmetrically too: with K_i^-1 = C_i C_i^H, C_i lower
                 triangular, A' = C^H A C, b' = C^H b, x = C y.
-large blocks    K factorised by :mod:`akx.solvers.direct` (SuperLU), scaled to a diagonal of ones, in the order of
-                minimum degree where its diagonal is safe to eliminate with: M is used between products.
+large blocks    K factorised (:mod:`akx.solvers.preconditioners.block_lu`): M is used between products.
 
 Words moved by an application: of small blocks the sum of their squared sizes, with an index each, and 2 n; of large
 ones the factors. Folded, A' has all entries of a pair of blocks where A has one.
@@ -29,7 +28,9 @@ from numpy.typing import NDArray
 from akx.core.arguments import ANY_COUNT, check_count
 from akx.core.errors import ArgumentError
 from akx.core.matrix import Matrix
+from akx.core.process import resolve_threads
 from akx.solvers.preconditioners.base import Preconditioner
+from akx.solvers.preconditioners.block_lu import BlockLU, large_blocks, notes_of
 from akx.solvers.preconditioners.sparse import SparseM
 from akx.solvers.symmetry import is_hermitian
 
@@ -102,49 +103,7 @@ class _Symmetric(Preconditioner):
         return self.solution(self.rhs(x.reshape(-1)))
 
 
-class BlockLU(Preconditioner):
-    """M of large blocks, by the factors of K, which are made anew after a pickle; made by :func:`block_jacobi`."""
-
-    name = "block_jacobi"
-    _factors: list[Any]
-
-    def __init__(self, K: Matrix, factors: Any = None, *, hermitian: bool, notes: tuple[str, ...]) -> None:
-        super().__init__(K.n, K.dtype, notes)
-        self.matrix, self.hermitian = K, hermitian
-        self._factors += [] if factors is None else [factors]
-
-    def _unprepared(self) -> dict[str, Any]:
-        return {"_factors": []}
-
-    @property
-    def nnz(self) -> int:
-        """Entries of the factors."""
-        return int(self._factorised().lu.nnz)
-
-    def _factorised(self) -> Any:
-        """The :class:`akx.solvers.direct.Factors` of K."""
-        if not self._factors:
-            self._factors.append(_factors(self.matrix))
-        if self._factors[0] is None:
-            raise ArgumentError("the blocks have no factors: they do not fit the memory", hint="take smaller blocks")
-        return self._factors[0]
-
-    def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        return self._solve(x, adjoint=False)
-
-    def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        return self._solve(x, adjoint=True)
-
-    def _solve(self, x: NDArray[Any], *, adjoint: bool) -> NDArray[Any]:
-        factors, vector = self._factorised(), np.asarray(x).reshape(-1)
-        kind = np.result_type(self.matrix.dtype, np.float64)
-        if vector.dtype.kind == "c" and kind.kind != "c":
-            real, imaginary = (self._solve(part, adjoint=adjoint) for part in (vector.real, vector.imag))
-            return np.asarray(real + 1j * imaginary)
-        return np.asarray(factors.solve(vector.astype(kind, copy=False), adjoint=adjoint))
-
-
-def block_jacobi(A: Any, blocks: Any = 8, *, underlap: int = 0) -> BlockJacobi | BlockLU:
+def block_jacobi(A: Any, blocks: Any = 8, *, underlap: int = 0, threads: int | None = None) -> BlockJacobi | BlockLU:
     """The blocks of A on its diagonal as a preconditioner.
 
     Parameters
@@ -155,6 +114,8 @@ def block_jacobi(A: Any, blocks: Any = 8, *, underlap: int = 0) -> BlockJacobi |
     underlap : int
         Rows that are so many steps or fewer from a row of another block are left to their diagonal. With
         `underlap` >= s M commutes with ghost zones of s steps.
+    threads : int, optional
+        Of an application, by default all: M is the same for any number.
 
     Returns
     -------
@@ -183,6 +144,7 @@ def block_jacobi(A: Any, blocks: Any = 8, *, underlap: int = 0) -> BlockJacobi |
     matrix = Matrix.from_any(A, value_error=0.0)
     labels = _labels(blocks, matrix.n)
     check_count("underlap", underlap, least=0, most=ANY_COUNT)
+    resolve_threads(threads)  # checks them
     rows = np.repeat(np.arange(matrix.n), np.diff(matrix.indptr))
     if underlap:
         near = _near(rows, matrix.indices, labels, int(underlap))
@@ -194,9 +156,7 @@ def block_jacobi(A: Any, blocks: Any = 8, *, underlap: int = 0) -> BlockJacobi |
     hermitian = is_hermitian(matrix)
     sizes = np.bincount(labels)
     if sizes.max(initial=0) > _DENSE:
-        K, factors, bad = _nonsingular(K, labels)
-        stored = Matrix.from_any(K).in_type(matrix.dtype)
-        return BlockLU(stored, factors, hermitian=hermitian, notes=_notes(bad, sizes.size))
+        return large_blocks(K, labels, matrix.dtype, threads=threads, hermitian=hermitian)
     order = np.argsort(labels, kind="stable")
     first = np.cumsum(sizes) - sizes
     groups = [order[first[sizes == size][:, None] + np.arange(size)] for size in np.unique(sizes)]
@@ -207,7 +167,8 @@ def block_jacobi(A: Any, blocks: Any = 8, *, underlap: int = 0) -> BlockJacobi |
         bad += singular
     made = _placed(groups, found, matrix)
     trace = float(np.abs(K.diagonal()).sum()) or 1.0
-    return BlockJacobi(made, groups, trace, hermitian=hermitian, notes=_notes(bad, sizes.size))
+    about = {"hermitian": hermitian, "notes": notes_of(bad, sizes.size)}
+    return BlockJacobi(made, groups, trace, threads=threads, **about)
 
 
 def _labels(blocks: Any, n: int) -> NDArray[np.int64]:
@@ -291,48 +252,3 @@ def _inverted(blocks: NDArray[Any]) -> tuple[NDArray[Any], int]:
             hint="scale the matrix, or use another preconditioner",
         )
     return inverse, int(np.count_nonzero(singular))
-
-
-def _factors(K: Matrix) -> Any:
-    """Factors of K, in double precision, scaled by |diag K|^-1/2; None where a pivot is zero or memory short."""
-    from akx.solvers.direct import factors_of, foreseen
-
-    K = K.in_type(np.result_type(K.dtype, np.float64))
-    roots = np.abs(K.diagonal())
-    roots[roots == 0] = 1
-    return factors_of(K.to_scipy(), foreseen(K, roots**-0.5))
-
-
-def _nonsingular(K: Any, labels: NDArray[np.int64]) -> tuple[Any, Any, int]:
-    """K with the diagonals of singular blocks for these, where 1 stands for zeros; its factors; how many there are."""
-    factors = _regular(K)
-    if factors is not None:
-        return K, factors, 0
-    bad = np.zeros(labels.size, dtype=bool)
-    order = np.argsort(labels, kind="stable")
-    count = 0
-    for rows in np.split(order, np.cumsum(np.bincount(labels))[:-1]):
-        if _regular(K[rows][:, rows]) is None:
-            bad[rows] = True
-            count += 1
-    entries = K.tocoo()
-    i, j = entries.coords
-    kept = ~bad[i] | (i == j)
-    K = sp.csr_array((entries.data[kept], (i[kept], j[kept])), shape=K.shape)
-    zeros = bad & (K.diagonal() == 0)
-    K = sp.csr_array(K + sp.diags_array(zeros.astype(K.dtype)))
-    return K, _factors(Matrix.from_any(K)), count
-
-
-def _regular(K: Any) -> Any:
-    """The factors of K; None where a pivot is zero, or only rounding errors of its column."""
-    factors = _factors(Matrix.from_any(K))
-    if factors is None:
-        return None
-    upper = factors.lu.U
-    pivots, largest = np.abs(upper.diagonal()), abs(upper).max(axis=0).toarray().reshape(-1)
-    return factors if np.all(pivots > 10 * np.finfo(float).eps * largest) else None
-
-
-def _notes(bad: int, count: int) -> tuple[str, ...]:
-    return (f"{bad} of {count} blocks are singular; their diagonals stand for them",) if bad else ()
