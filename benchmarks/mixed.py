@@ -1,15 +1,15 @@
 """Mixed precision beside double: steps, products, and time to a residual of 1e-8 of b.
 
-    python -m benchmarks.mixed                   into benchmarks/results/mixed.json, then the table (minutes)
-    python -m benchmarks.mixed --only wind       one matrix, merged into the file
+    python -m benchmarks.mixed                   five matrices, into benchmarks/results/mixed.json, then the table
+    python -m benchmarks.mixed --only shell      one matrix, merged into the file
     python -m benchmarks.mixed --gpu             on a GPU, beside CuPy (needs it), into a file of its own
     python -m benchmarks.mixed --table           the table of docs/solvers.md from the file
 
 Each solve is ``akx.solvers.Solver(A, method, precision=...)`` called with a random right-hand side, so that what is
-made once for a matrix is there. On the host seconds are of CPU time, one thread: the least of some rounds in which both
-take turns. On a GPU they are the medians of the user's clock with b on the GPU, waited for, and CuPy's solver beside.
-The `small` matrices are ill-conditioned. All are made to begin in single precision, also where solvers do not, as there
-is nothing to gain: to see what that costs.
+made once for a matrix is there. On the host, by default the few matrices of `_HOST`, seconds are of CPU time, one
+thread: the least of some rounds in which both take turns. On a GPU they are the medians of the user's clock with b on
+the GPU, waited for, and CuPy's solver beside. The `small` matrices are ill-conditioned. All are made to begin in single
+precision, also where solvers do not, as there is nothing to gain: to see what that costs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 from scipy import sparse as sp
 
 from akx.solvers import Solver, mixed
-from benchmarks import each, gallery, markdown, solving
+from benchmarks import each, elements, gallery, markdown, solving
 from benchmarks.answer import general
 from benchmarks.matrices import Case
 
@@ -82,6 +82,9 @@ _LARGE: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {
     "7-point 160^3": (("cg",), lambda: _definite(gallery.stencil((160, 160, 160), 7))),
     "7-point 160^3, skewed": (("bicgstab", "gmres"), lambda: _skewed(_definite(gallery.stencil((160,) * 3, 7)))),
     "wind 160^3": (("gmres",), lambda: _wind_in_space(160)),
+    "27-point 60^3": (("cg",), lambda: _definite(gallery.stencil((60, 60, 60), 27))),
+    "brick 27^3": (("cg",), lambda: elements.brick((27, 27, 27))),
+    "wind 600^2": (("bicgstab", "gmres"), lambda: _wind(600)),
     "27-point 50^3": (("cg", "ca_cg"), lambda: _definite(gallery.stencil((50, 50, 50), 27))),
     "5-point 500^2": (("cg",), lambda: gallery.stencil((500, 500), 5)),
     "shell": (("cg",), lambda: _definite(gallery.GALLERY["shell"]())),
@@ -98,6 +101,7 @@ _SMALL: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {
     "wind 60^2": (("bicgstab", "gmres"), lambda: _wind(60)),
 }
 _ALL = _LARGE | _SMALL
+_HOST = ("7-point 100^3", "27-point 60^3", "brick 27^3", "wind 600^2", "bcsstk16")
 
 
 def _select(names: Iterable[str] | None = None, *, reduced: bool = False) -> list[Case]:
@@ -204,6 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         [word for word in given if word != "--gpu"], partial(measured, gpu=gpu), table, name="mixed",
         description="Mixed precision beside double.", entries="mixed",
         results=RESULTS.with_stem("mixed_gpu") if gpu else RESULTS, page=_PAGE, select=_select, gpu=gpu,
+        usual=None if gpu else _HOST,
     )  # fmt: skip
 
 

@@ -46,8 +46,9 @@ from akx.solvers.system import Answer, Rows, System, make_system
 
 __all__ = ["ca_gmres"]
 
-#: The most steps per pass that "auto" takes, and the fewest where that makes a cycle a whole number of passes.
-_MOST, _FEWEST = 8, 5
+#: The most steps per pass that "auto" takes: usually, and on a host in double precision, where orthogonalisation moves
+#: fewer words the longer blocks are, and Newton's basis stays well-conditioned.
+_MOST, _LONGEST = 8, 12
 #: A block of which a smaller part than this can be used has s lowered.
 _ENOUGH = 0.75
 #: Good steps in a row after which a lowered s is doubled.
@@ -55,7 +56,8 @@ _PATIENCE = 4
 #: A cycle has fallen short where the true residual is so many times what it should be; where there was no progress,
 #: already by so much: a system may well be one whose cycles get nowhere, as their estimates then say.
 _SHORT, _SHORT_OF_ANY = 2.0, 1.01
-#: Fewest ordinary steps before the first block with M between products, which say whether blocks are of use.
+#: Ordinary steps before the first block: the fewest with M between products, which say whether blocks are of use, and
+#: those before long ones, which are of the best shifts soon enough.
 _WARM = 6
 
 
@@ -97,8 +99,9 @@ def ca_gmres(
         that of b; ``"x"``: called after each cycle with x. None is ``"legacy"``, as in SciPy.
     s : int or ``"auto"``
         The most steps per pass, fewer where the basis is too ill-conditioned, and no more than a cycle has, which is
-        `restart` or n; a note says so. ``"auto"``: as tuned for the matrix (:func:`akx.solvers.tune_for`), else from 5
-        to 8, so that a cycle is a whole number of passes where possible.
+        `restart` or n; a note says so. ``"auto"``: as tuned for the matrix (:func:`akx.solvers.tune_for`), else from 8
+        to 12, so that a cycle is a whole number of passes where possible; from 5 to 8 on a GPU, in single precision,
+        with M between products and in other bases than Newton's.
     basis : str
         ``"auto"`` (Newton), ``"newton"``, ``"chebyshev"`` or ``"monomial"``.
     plan : Plan, optional
@@ -119,13 +122,16 @@ def ca_gmres(
     )
     cycles = Cycles(system, restart, maxiter, callback_type)
     inner, to_solution, between = _with(system, M)
-    most = _most_steps(s, plan, cycles.restart)
+    is_long = s == "auto" and basis in ("auto", "newton") and not between and inner.dtype.char in "dD"
+    is_long = is_long and not inner.on_device
+    most = _most_steps(s, plan, cycles.restart, _LONGEST if is_long else _MOST)
     if s == "auto" and plan is None and not between:
         most = tuned_or(most, "ca_gmres", inner, basis)
     if plan is None and most > cycles.restart:
         system.stats.notes.append(f"s lowered from {most} to {cycles.restart}, the steps of a cycle")
         most = cycles.restart
-    steps = _Steps(inner, cycles, most, basis, plan, between)
+    warm = max(most, _WARM) if between else min(most, _WARM) if is_long else most
+    steps = _Steps(inner, cycles, most, basis, plan, between, warm)
     # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
     # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
     # cycle: as in GMRES.
@@ -143,7 +149,7 @@ class _Steps:
     """The steps of a cycle: ordinary ones, or s at a time; `system` has the matrix that powers are made of."""
 
     def __init__(
-        self, system: System, cycles: Cycles, most: int, basis: str, plan: Plan | None, between: bool = False
+        self, system: System, cycles: Cycles, most: int, basis: str, plan: Plan | None, between: bool, warm: int
     ) -> None:
         self.system, self.cycles, self.plan = system, cycles, plan
         self.most = self.s = most
@@ -152,7 +158,7 @@ class _Steps:
         self.arnoldi = self._arnoldi()
         self._kind = basis
         self._limit = eps_of(system.dtype) ** -0.5
-        self._warm = min(max(most, _WARM) if between else most, cycles.restart)
+        self._warm = min(warm, cycles.restart)
         self._bases: dict[int, Basis] = {}
         self._matrices: dict[int, NDArray[Any]] = {}  # of the bases
         self._ritz: NDArray[Any] | None = None
@@ -307,14 +313,16 @@ class _Steps:
             self.s, self._good = s, 0
 
 
-def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:
+def _most_steps(s: int | str, plan: Plan | None, restart: int, longest: int) -> int:
+    """What is asked for; for ``"auto"`` that of the plan, or at most `longest`, so that few steps are in vain."""
     check_plan(plan)
     if s == "auto":
         if plan is not None:
             return plan.k
-        if restart <= _MOST:
-            return restart
-        return next((few for few in range(_MOST, _FEWEST - 1, -1) if restart % few == 0), _MOST)
+        passes = -(-restart // longest)
+        return next(
+            (few for few in range(longest, 2 * longest // 3 - 1, -1) if restart % few == 0), -(-restart // passes)
+        )
     return check_count("s", s, auto=True)
 
 

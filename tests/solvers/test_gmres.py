@@ -105,7 +105,7 @@ def test_a_basis_that_is_no_use_has_s_lowered() -> None:
 
 def test_a_lowered_s_is_raised_after_good_steps() -> None:
     system = make_system("ca_gmres", matrix(), vector(400))
-    steps = _Steps(system, Cycles(system, 30, None, "pr_norm"), 8, "auto", None)
+    steps = _Steps(system, Cycles(system, 30, None, "pr_norm"), 8, "auto", None, False, 8)
     steps._lower(2, "test")
     for expected in (2, 2, 2, 2, 2, 2, 2, 4):
         steps._raise_later(True)
@@ -423,9 +423,19 @@ def test_a_plan_is_for_its_s() -> None:
         ca_gmres(A, b, s=4, rtol=1e-9, plan=plan)
 
 
-@pytest.mark.parametrize(("restart", "s"), [(30, 6), (20, 5), (40, 8), (32, 8), (7, 7), (31, 8), (1, 1), (12, 6)])
-def test_the_s_of_auto_divides_the_cycle(restart: int, s: int) -> None:
-    assert _most_steps("auto", None, restart) == s
+@pytest.mark.parametrize(
+    ("restart", "s", "long"),
+    [(30, 6, 10), (20, 5, 10), (40, 8, 10), (32, 8, 8), (7, 7, 7), (31, 8, 11), (1, 1, 1), (12, 6, 12), (60, 6, 12)],
+)
+def test_the_s_of_auto_divides_the_cycle(restart: int, s: int, long: int) -> None:
+    assert (_most_steps("auto", None, restart, 8), _most_steps("auto", None, restart, 12)) == (s, long)
+
+
+def test_auto_takes_long_blocks_where_they_are_of_use() -> None:
+    A, b = matrix(), vector(400)
+    for most, kind, options in ((10, "d", {}), (6, "d", {"basis": "monomial"}), (6, "f", {}), (10, "D", {})):
+        _, info, stats = ca_gmres(A.astype(kind), b.astype(kind), rtol=1e-4, restart=30, return_stats=True, **options)
+        assert (info, max(stats.s)) == (0, most)
 
 
 @BOTH
