@@ -122,8 +122,7 @@ def ca_gmres(
     )
     cycles = Cycles(system, restart, maxiter, callback_type)
     inner, to_solution, between = _with(system, M)
-    is_long = s == "auto" and basis in ("auto", "newton") and not between and inner.dtype.char in "dD"
-    is_long = is_long and not inner.on_device
+    is_long = s == "auto" and not between and _suits_long_blocks(inner, basis)
     most = _most_steps(s, plan, cycles.restart, _LONGEST if is_long else _MOST)
     if s == "auto" and plan is None and not between:
         most = tuned_or(most, "ca_gmres", inner, basis)
@@ -311,6 +310,11 @@ class _Steps:
             s = min(2 * self.s, self.most)
             self._tell(f"s raised from {self.s} to {s}")
             self.s, self._good = s, 0
+
+
+def _suits_long_blocks(system: System, basis: str) -> bool:
+    """Whether blocks of up to `_LONGEST` are quick and well-conditioned."""
+    return basis in ("auto", "newton") and system.dtype.char in "dD" and not system.on_device
 
 
 def _most_steps(s: int | str, plan: Plan | None, restart: int, longest: int) -> int:
