@@ -33,7 +33,7 @@ from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded, jit_later
 
 __all__ = ["ILU_FILL", "MOST_FILL", "Factors", "Forecast", "doubt", "factors_of", "forecast", "foreseen"]
-__all__ += ["is_doubtful", "look_closer", "product_seconds"]
+__all__ += ["is_doubtful", "look_closer", "product_seconds", "superlu"]
 
 #: Seconds on one machine, for each row and entry: of a look at the diagonal, of an envelope in a better order, and of
 #: minimum degree, COLAMD and METIS with the fill counted.
@@ -371,8 +371,6 @@ class Factors:
 
 def factors_of(A: Any, known: Forecast) -> Factors | None:
     """The factors of A, scaled on both sides as is `known`; None where a pivot is zero or memory short."""
-    from scipy.sparse.linalg import splu
-
     data = A.data.astype(np.result_type(A.dtype, np.float64), copy=False)
     if known.scale is not None:  # without, its diagonal may be no safe pivot
         data = data * np.repeat(known.scale, np.diff(A.indptr)) * known.scale[A.indices]
@@ -384,7 +382,18 @@ def factors_of(A: Any, known: Forecast) -> Factors | None:
         options |= {"diag_pivot_thresh": _THRESHOLD, "options": {"SymmetricMode": True}}
         if A.diagonal().all():  # else it may fail, and say so on the terminal
             options["relax"] = 1  # by itself it takes columns together that are of no one subtree: ten times the fill
+    lu = superlu(A, **options)
+    return None if lu is None else Factors(lu, known.order, known.scale)
+
+
+def superlu(A: Any, **options: Any) -> Any:
+    """SuperLU's factors; None as above. Of a matrix with an empty row or column it complains on the terminal, or crashes."""
+    from scipy.sparse.linalg import splu
+
+    A = sp.csc_array(A)
+    if not (np.diff(A.indptr).all() and np.bincount(A.indices, minlength=A.shape[0]).all()):
+        return None
     try:
-        return Factors(splu(sp.csc_array(A), **options), known.order, known.scale)
+        return splu(A, **options)
     except (RuntimeError, MemoryError):  # "Factor is exactly singular"
         return None

@@ -14,12 +14,12 @@ import time
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from akx.backends.selection import HOST
 from akx.core.matrix import Matrix
 from akx.core.process import resolve_threads
 from akx.operator.tiers import CSR
+from akx.solvers.direct import superlu
 from akx.solvers.scaling import eps_of
 from akx.solvers.stats import SolveStats
 
@@ -62,15 +62,11 @@ def solve_few_rows(
     norm_b = float(np.linalg.norm(b))
     if not (_LEAST < norm_b < _LARGEST and _LEAST < matrix.largest < _LARGEST):
         return None
-    from scipy.sparse.linalg import splu
-
     stats = SolveStats("direct", target=max(rtol * norm_b, atol), residuals=[norm_b], reason="converged")
     right = b.reshape(-1).astype(np.result_type(A, b), copy=False)
     entries = matrix.to_scipy().astype(right.dtype, copy=False)
     x, r = np.zeros_like(right), right
-    try:
-        factors = splu(sp.csc_array(entries))
-    except (RuntimeError, MemoryError):  # "Factor is exactly singular"
+    if (factors := superlu(entries)) is None:
         return None
     with np.errstate(all="ignore"):
         while stats.iterations < 2 and not stats.converged:

@@ -254,3 +254,19 @@ def test_factors_hold_what_was_counted() -> None:
     factors = direct.factors_of(matrix.to_scipy(), found)
     assert factors is not None
     assert factors.lu.nnz == found.fill
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_nothing_is_said_on_the_terminal_of_empty_rows_and_columns(
+    dtype: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of some of these SuperLU itself says "On entry to ZTRSV parameter number 6 had an illegal value"."""
+    for seed in range(1, 60, 5):
+        random, n = np.random.default_rng(seed), (20, 40, 300)[seed % 3]
+        A = sp.random_array((n, n), density=random.uniform(0.5, 1.5) / n, rng=random)
+        A = sp.csr_array(A + sp.diags_array(random.integers(0, 2, n).astype(float)), dtype=dtype)
+        A.eliminate_zeros()
+        assert np.diff(A.tocsc().indptr).min() == 0
+        assert direct.factors_of(A, direct.foreseen(Matrix.from_any(A), None)) is None
+        solve(A, rhs(n, dtype), maxiter=50)
+    assert capfd.readouterr() == ("", "")
