@@ -37,7 +37,7 @@ class Lockstep:
 
     def __init__(self, system: System, most: int) -> None:
         self.system, self._most = system, most
-        self._room = system.rows(2 * most)
+        self.room = system.rows(2 * most)
         self._running: list[_Solve] = []
         self.asking: list[_Solve] = []
 
@@ -79,22 +79,18 @@ class Lockstep:
         one.wait()
 
     def _multiply(self) -> None:
-        """The products that are asked for."""
-        asking, system = self.asking, self.system
-        count, n = len(asking), system.n
+        """The products of what was asked for, which whoever goes on takes: the room of all is read until then."""
+        count, n = len(self.asking), self.system.n
         if not count:
             return
         begin = time.perf_counter()
-        out = self._room.reshape(-1)[: 2 * count * n].reshape(2, count, n)
-        for i, one in enumerate(asking):
-            out[0, i] = one.v
-        system.powers(out[0], out, _PRODUCT)
-        for i, one in enumerate(asking):
-            one.out[:] = out[1, i]
+        out = self.room[: 2 * count].reshape(2, count, n)
+        self.system.powers(out[0], out, _PRODUCT)
         share = (time.perf_counter() - begin) / count
-        for one in asking:
+        for i, one in enumerate(self.asking):
+            one.found_at = count + i
             one.count(share)
-        asking.clear()
+        self.asking.clear()
 
 
 class _Solve:
@@ -110,8 +106,7 @@ class _Solve:
         self.shared = 0
         self.told: tuple[Callable[[Any], object], Any] | None = None
         self.by: Products  # of these A v is wanted
-        self.v: Rows
-        self.out: Rows
+        self.found_at = 0  # in the room of all
         context = copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="akx-column", daemon=True)
 
@@ -177,9 +172,11 @@ class _Solve:
         """out = A v with those of the others; False where it has another matrix."""
         if by.matrix is not self._lockstep.system.matrix:
             return False
-        self.by, self.v, self.out = by, v, out
-        self._lockstep.asking.append(self)
+        lockstep, self.by = self._lockstep, by
+        lockstep.room[len(lockstep.asking)] = v  # where nobody looks any more for what he has asked
+        lockstep.asking.append(self)
         self.wait()
+        out[:] = lockstep.room[self.found_at]
         by.follow(self._lockstep.system)
         return True
 

@@ -8,14 +8,14 @@ operator, 44 passes in place of 1,061, twice the time: p columns cost 7 p multip
 beside those of the matrix. What a block leaves is solved column by column from the best x.
 
 In lockstep. On the host, where a matrix comes from memory for each product (32 MiB) and rows have 16 entries and more,
-4 columns and more have products in common, up to 8 of them, each with steps of its own
-(:mod:`akx.solvers.lockstep`): those of bicgstab, minres and gmres, of their communication-avoiding sisters, by the
-classic method, and of cg where there are no blocks. With 8 vectors a product takes 0.4 of what 8 products take for 59
-entries in a row of 140,000, for 20 of an unstructured 80^3, and 0.65 by diagonals (27-point 80^3); in a cache as much
-where rows are short or diagonals. With 8 powers of 4 each no product is a tenth cheaper, so that blocks of steps have
-nothing to save; but ca_gmres, for its orthogonalisation, is done by columns, as is an M of others, which takes most of
-the time, and what `solve` tries. gmres begins with one column, and has so many in lockstep that their vectors take 4
-times the room of the matrix.
+4 columns and more have products in common, 8 of them at a time, each with steps of its own
+(:mod:`akx.solvers.lockstep`): those of bicgstab and minres, of their communication-avoiding sisters by the classic
+method, and of cg where there are no blocks. With 8 vectors a product takes 0.4 of what 8 products take for 59 entries
+in a row of 140,000, or 20 of an unstructured 80^3, 0.65 by diagonals (27-point 80^3); in a cache no less than all of it
+where rows are short or diagonals. Powers of 8 vectors cost a tenth less than products, so that blocks of steps have
+nothing to save. gmres is left out, whose orthogonalisation takes most of the time: with 57 to 76 entries in a row
+shared passes took 0.9 to 1.1 of the CPU time of single solves. So is an M of others, which takes most of it too, and what
+`solve` tries.
 
 By columns. Everything else goes one column after another, with the matrix, the plans, layouts, compiled code and M of
 the first. A column whose right-hand side is near to a combination of those before begins at that of their x
@@ -159,13 +159,10 @@ class Many:
             self._follow(self.records[0])
         if self.name in ("cg", "ca_cg") and len(left) > 1:
             left = in_blocks(self, left)
-        # `first`: products of a column without what is recycled; solve may go from one method to another
-        plain, first, limit = self.single, -1 if is_auto else 0, _BUILDING
-        while left:
-            if not may_recycle and first == 0:
-                first, left = -1, in_lockstep(self, left)
-                continue
-            j = left.pop(0)
+        if not is_auto:  # which may go from one method to another
+            left = in_lockstep(self, left)
+        plain, first, limit = self.single, 0, _BUILDING  # `first`: products of a column without what is recycled
+        for j in left:
             self._column(j)
             record = self.records[j]
             if not may_recycle or record is None:
@@ -173,11 +170,9 @@ class Many:
             if first == 0:
                 if record.iterations > (self.asked["restart"] or RESTART):
                     first, self.single = record.products, self._recycling()
-                else:
-                    left = in_lockstep(self, left)
                 continue
             if record.products > limit * first:
-                self.single, may_recycle, first = plain, False, 0
+                self.single, may_recycle = plain, False
             limit = _SAVES
 
     @property

@@ -16,7 +16,7 @@ from scipy.sparse import issparse
 
 from akx.backends.selection import array_backend, backend_of
 from akx.core.matrix import Matrix
-from akx.solvers.arguments import RESTART, check_count, check_hermitian, is_ours
+from akx.solvers.arguments import check_count, check_hermitian, is_ours
 from akx.solvers.columns import Columns, Solved
 from akx.solvers.host_fallback import TOO_MUCH
 from akx.solvers.registry import SOLVERS
@@ -37,11 +37,10 @@ _LEAST, _LONG = 8, 40
 #: for a block to be worth it, whose steps wait for the host twice where those of single solves are queued.
 _MOVED, _QUEUED = 12, 1 << 31
 #: Solves in lockstep, on the host: how many at a time, and the fewest that are worth it; bytes of a matrix that comes
-#: from memory for each product, and the fewest entries of a row; and how much larger than the matrix all vectors of a
-#: method with long cycles may be.
-_AT_A_TIME, _FEWEST, _FROM_MEMORY, _ENTRIES, _LARGER = 8, 4, 32 << 20, 16, 4
+#: from memory for each product, and the fewest entries of a row.
+_AT_A_TIME, _FEWEST, _FROM_MEMORY, _ENTRIES = 8, 4, 32 << 20, 16
 #: Methods that are done so; those with s steps for a pass by the classic ones, whose passes all columns share.
-_IN_LOCKSTEP = ("cg", "ca_cg", "minres", "ca_minres", "bicgstab", "ca_bicgstab", "gmres")
+_IN_LOCKSTEP = ("cg", "ca_cg", "minres", "ca_minres", "bicgstab", "ca_bicgstab")
 
 
 def in_lockstep(many: Many, columns: list[int]) -> list[int]:
@@ -107,11 +106,7 @@ def _most_in_lockstep(many: Many, count: int) -> int:
         return 0
     if asked.get("plan") is not None or asked.get("s", "auto") != "auto" or asked.get("basis", "auto") != "auto":
         return 0
-    most = _AT_A_TIME
-    if many.name == "gmres":
-        of_one = (min(asked.get("restart") or RESTART, A.n) + 1) * A.n * A.dtype.itemsize
-        most = min(most, _LARGER * A.nbytes // of_one)
-    return -(-count // -(-count // most)) if most and count else 0  # groups of one size
+    return -(-count // -(-count // _AT_A_TIME)) if count else 0  # groups of one size
 
 
 def in_blocks(many: Many, columns: list[int]) -> list[int]:
