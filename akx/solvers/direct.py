@@ -387,7 +387,7 @@ def factors_of(A: Any, known: Forecast) -> Factors | None:
 
 
 def superlu(A: Any, **options: Any) -> Any:
-    """SuperLU's factors; None as above. Of a matrix with an empty row or column it complains on the terminal, or crashes."""
+    """SuperLU's factors; None as above. Where a row or column is empty it complains on the terminal, or crashes."""
     from scipy.sparse.linalg import splu
 
     A = sp.csc_array(A)

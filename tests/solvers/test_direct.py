@@ -266,7 +266,8 @@ def test_nothing_is_said_on_the_terminal_of_empty_rows_and_columns(
         A = sp.random_array((n, n), density=random.uniform(0.5, 1.5) / n, rng=random)
         A = sp.csr_array(A + sp.diags_array(random.integers(0, 2, n).astype(float)), dtype=dtype)
         A.eliminate_zeros()
-        assert np.diff(A.tocsc().indptr).min() == 0
+        if np.diff(A.tocsc().indptr).all():
+            continue
         assert direct.factors_of(A, direct.foreseen(Matrix.from_any(A), None)) is None
         solve(A, rhs(n, dtype), maxiter=50)
     assert capfd.readouterr() == ("", "")
