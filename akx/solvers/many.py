@@ -14,8 +14,8 @@ method, and of cg where there are no blocks. With 8 vectors a product takes 0.4 
 in a row of 140,000, or 20 of an unstructured 80^3, 0.65 by diagonals (27-point 80^3); in a cache no less than all of it
 where rows are short or diagonals. Powers of 8 vectors cost a tenth less than products, so that blocks of steps have
 nothing to save. gmres is left out, whose orthogonalisation takes most of the time: with 57 to 76 entries in a row
-shared passes took 0.9 to 1.1 of the CPU time of single solves. So is an M of others, which takes most of it too, and what
-`solve` tries.
+shared passes took 0.9 to 1.1 of the CPU time of single solves. So is an M of others, which takes most of it too, and
+what `solve` tries.
 
 By columns. Everything else goes one column after another, with the matrix, the plans, layouts, compiled code and M of
 the first. A column whose right-hand side is near to a combination of those before begins at that of their x
