@@ -22,6 +22,8 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
+
 from akx.core.basis import monomial
 from akx.core.errors import DeviceError
 from akx.solvers.products import TOGETHER, Products, Rows
@@ -29,7 +31,7 @@ from akx.solvers.system import System
 
 __all__ = ["Lockstep", "NoThread"]
 
-_PRODUCT = monomial(1)
+_PRODUCT, _ONE = monomial(1), np.ones((1, 1))
 
 
 class Lockstep:
@@ -173,10 +175,10 @@ class _Solve:
         if by.matrix is not self._lockstep.system.matrix:
             return False
         lockstep, self.by = self._lockstep, by
-        lockstep.room[len(lockstep.asking)] = v  # where nobody looks any more for what he has asked
+        by.work.combine(_ONE, v[None], lockstep.room[len(lockstep.asking)][None])  # where nobody looks any more
         lockstep.asking.append(self)
         self.wait()
-        out[:] = lockstep.room[self.found_at]
+        by.work.combine(_ONE, lockstep.room[self.found_at][None], out[None])  # a copy, by all threads
         by.follow(self._lockstep.system)
         return True
 

@@ -16,6 +16,7 @@ from scipy.sparse import issparse
 
 from akx.backends.selection import array_backend, backend_of
 from akx.core.matrix import Matrix
+from akx.core.process import resolve_threads
 from akx.solvers.arguments import check_count, check_hermitian, is_ours
 from akx.solvers.columns import Columns, Solved
 from akx.solvers.host_fallback import TOO_MUCH
@@ -37,8 +38,8 @@ _LEAST, _LONG = 8, 40
 #: for a block to be worth it, whose steps wait for the host twice where those of single solves are queued.
 _MOVED, _QUEUED = 12, 1 << 31
 #: Solves in lockstep, on the host: how many at a time, and the fewest that are worth it; bytes of a matrix that comes
-#: from memory for each product, and the fewest entries of a row.
-_AT_A_TIME, _FEWEST, _FROM_MEMORY, _ENTRIES = 8, 4, 32 << 20, 16
+#: from memory for each product, and the fewest entries of a row; the most threads that it was measured with.
+_AT_A_TIME, _FEWEST, _FROM_MEMORY, _ENTRIES, _THREADS = 8, 4, 32 << 20, 16, 2
 #: Methods that are done so; those with s steps for a pass by the classic ones, whose passes all columns share.
 _IN_LOCKSTEP = ("cg", "ca_cg", "minres", "ca_minres", "bicgstab", "ca_bicgstab")
 
@@ -105,6 +106,8 @@ def _most_in_lockstep(many: Many, count: int) -> int:
     if A.nbytes < _FROM_MEMORY or A.nnz < _ENTRIES * A.n or not (M is None or is_ours(M) or issparse(M)):
         return 0
     if asked.get("plan") is not None or asked.get("s", "auto") != "auto" or asked.get("basis", "auto") != "auto":
+        return 0
+    if resolve_threads(asked.get("threads")) > _THREADS:
         return 0
     return -(-count // -(-count // _AT_A_TIME)) if count else 0  # groups of one size
 

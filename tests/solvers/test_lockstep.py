@@ -27,6 +27,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the size of the matrix; for fewer columns than have a block of conjugate gradients."""
     monkeypatch.setattr(rules, "_FROM_MEMORY", 0)
     monkeypatch.setattr(rules, "_ENTRIES", 0)
+    monkeypatch.setattr(rules, "_THREADS", 1000)
     yield
     assert not [one for one in threading.enumerate() if one.name == "akx-column"]
 
@@ -211,6 +212,10 @@ def test_where_columns_are_solved_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
     _, info, stats = SOLVERS["bicgstab"](1e200 * A, B, rtol=1e-9, return_stats=True)  # in units of its own
     assert (info, stats.matrix_passes) == (0, stats.products)
     assert "lockstep" not in " ".join(solve(A, B, rtol=1e-9, return_stats=True)[2].notes)
+    monkeypatch.setattr(rules, "_THREADS", 1)
+    for threads, is_shared in ((1, True), (2, False)):
+        stats = SOLVERS["bicgstab"](A, B, rtol=1e-9, threads=threads, return_stats=True)[2]
+        assert (stats.matrix_passes < stats.products) == is_shared
     monkeypatch.undo()
     stats = SOLVERS["bicgstab"](A, B, rtol=1e-9, return_stats=True)[2]
     assert stats.matrix_passes == stats.products
