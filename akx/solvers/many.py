@@ -9,13 +9,13 @@ beside those of the matrix. What a block leaves is solved column by column from 
 
 In lockstep. On the host, where a matrix comes from memory for each product (32 MiB) and rows have 16 entries and more,
 4 columns and more have products in common, 8 of them at a time, each with steps of its own
-(:mod:`akx.solvers.lockstep`), with one or two threads (with more it was not measured): those of bicgstab and minres, of their communication-avoiding sisters by the classic
-method, and of cg where there are no blocks. With 8 vectors a product takes 0.4 of what 8 products take for 59 entries
-in a row of 140,000, or 20 of an unstructured 80^3, 0.65 by diagonals (27-point 80^3); in a cache no less than all of it
-where rows are short or diagonals. Powers of 8 vectors cost a tenth less than products, so that blocks of steps have
-nothing to save. gmres is left out, whose orthogonalisation takes most of the time: with 57 to 76 entries in a row
-shared passes took 0.9 to 1.1 of the CPU time of single solves. So is an M of others, which takes most of it too, and
-what `solve` tries.
+(:mod:`akx.solvers.lockstep`), with one or two threads; with more it was not measured: those of bicgstab and minres, of
+their communication-avoiding sisters by the classic method, and of cg where there are no blocks. With 8 vectors a
+product takes 0.4 of what 8 products take for 59 entries in a row of 140,000, or 20 of an unstructured 80^3, 0.65 by
+diagonals (27-point 80^3); in a cache no less than all of it where rows are short or diagonals. Powers of 8 vectors cost
+a tenth less than products, so that blocks of steps have nothing to save. gmres is left out, whose orthogonalisation
+takes most of the time: with 57 to 76 entries in a row shared passes took 0.9 to 1.1 of the CPU time of single solves.
+So is an M of others, which takes most of it too, and what `solve` tries.
 
 By columns. Everything else goes one column after another, with the matrix, the plans, layouts, compiled code and M of
 the first. A column whose right-hand side is near to a combination of those before begins at that of their x
