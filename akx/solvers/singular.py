@@ -67,14 +67,16 @@ def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_th
         z = _left_null_vector(system, v, most, vanished, to_the_end=not on_the_way)
         if z is None:
             return ""
-        bound = float(abs(np.vdot(z, b)))
+        bound, left = float(abs(np.vdot(z, b))), float(np.linalg.norm(A.conj().T @ z))
         if is_hidden:  # <z, A x> may be part of it
-            bound -= float(np.linalg.norm(A.conj().T @ z) * np.linalg.norm(best))
+            bound -= left * float(np.linalg.norm(best))
         bound /= float(np.linalg.norm(z))
+        is_exact = left <= _VANISHED * np.finfo(float).eps * np.linalg.norm(abs(A).T @ np.abs(z))
     if not bound > attained:
         return ""
-    system.stats.notes.append(Notice(f"{BOUND} {system.units.norm(bound):.3e}"))
-    return "the system seems singular and inconsistent: it has no solution"
+    kind = "" if is_exact else " in single precision"  # a larger one may have, where A is regular in double
+    system.stats.notes.append(Notice(f"{BOUND} {system.units.norm(bound):.3e}{kind}"))
+    return f"the system seems singular and inconsistent{kind}: it has no solution"
 
 
 def _left_null_vector(

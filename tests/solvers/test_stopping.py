@@ -219,3 +219,18 @@ def test_an_accuracy_just_above_rounding_errors_is_attained(name: str) -> None:
     A, b = laplacian(grid(12)) + sp.eye_array(144), rhs(144)
     _, info, stats = METHODS[name](A, b, rtol=20 * np.finfo(float).eps, return_stats=True)
     assert info == 0, stats.reason
+
+
+@pytest.mark.parametrize("name", ["cg", "solve"])
+def test_what_is_singular_in_single_precision_alone_is_said_to_be(name: str) -> None:
+    """A path held at one end by 4e-6: in double precision there is an x, of size 5e5."""
+    random = np.random.default_rng(0)
+    A = sp.csr_array(laplacian(path(30)) + sp.diags_array(np.r_[4e-6, np.zeros(29)]), dtype=np.float32)
+    for _ in range(20):
+        b = random.standard_normal(30).astype(np.float32)
+        assert METHODS[name](A.astype(float), b.astype(float), rtol=1e-4)[1] == 0
+        _, info, stats = METHODS[name](A, b, rtol=1e-4, return_stats=True)
+        assert info != NO_SOLUTION or "inconsistent in single precision" in stats.reason
+        if info == NO_SOLUTION:
+            return
+    raise AssertionError("no such b")
