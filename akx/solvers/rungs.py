@@ -45,7 +45,12 @@ def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool, threads:
         known = foreseen(matrix, scale)
         if not known.seconds < float("inf"):
             return "its factors would be too large"
-        found = factors_of(matrix.to_scipy(), known)
+        A = matrix.to_scipy()
+        found = factors_of(A, known)
+        if found is None:  # those of A and rounding errors of it serve where A is singular and b in its range
+            sums = abs(A).sum(axis=1)
+            shift = np.where(sums > 0, np.finfo(float).eps * sums, sums.max(initial=1))
+            found = factors_of(sp.csr_array(A + sp.diags_array(shift)), known)
         return "a pivot is zero, or there is no memory for the factors" if found is None else found
     if rung == "spai":
         from akx.solvers.preconditioners.spai import spai
@@ -95,6 +100,7 @@ def solve_by_factors(
     system = make_system("direct", A, b, x0, callback=callback, **own)
     work, stats, x = system.work, system.stats, system.x
     r = system.rows(1)[0]
+    first = x
     norm, steps, reason = system.residual(x, r), 0, "converged"
     stats.residuals.append(norm)
     most = _ROUNDS if options["maxiter"] is None else min(_ROUNDS, options["maxiter"])
@@ -130,6 +136,8 @@ def solve_by_factors(
         reason, steps = "A is singular to working precision: rounding errors of A x hide b", max(1, steps)
         system.x = work.from_host(np.zeros(system.n, system.dtype))
         x = system.x
+    elif norm > system.target and steps and _is_noise(system, work.to_host(x)):
+        x = system.x = first  # along a null vector, where b is not in the range of A
     info = 0 if reason == "converged" else max(1, steps)
     answer: tuple[Any, int, SolveStats]
     answer = system.finish(x, info=info, reason=reason, iterations=steps, return_stats=True)  # type: ignore[assignment]

@@ -221,3 +221,20 @@ def test_factors_are_kept_for_right_hand_sides_of_a_wider_type() -> None:
     products = [solver(b * (1 + 1j), rtol=1e-10, return_stats=True)[2].products for _ in range(3)]
     assert products[0] > products[1] == products[2]
     assert solver.nbytes > before
+
+
+def test_a_singular_matrix_of_which_factors_say_nothing_is_solved_or_refused_soon() -> None:
+    """A grid's edges, and pairs of vertices that hang on one: columns in pairs that are multiples of each other."""
+    random, n = np.random.default_rng(0), 1600
+    W = sp.coo_array(abs(grid(40)) - 4 * sp.eye_array(n))
+    W.data *= np.ceil(np.exp(random.normal(3, 2, W.nnz)))
+    ends = np.repeat(random.choice(n, 20, replace=False), 2)
+    B = sp.coo_array((np.ceil(np.exp(random.normal(5, 2, 40))), (ends, np.arange(40))), shape=(n, 40))
+    A = sp.csr_array(sp.block_array([[sp.triu(W) + sp.triu(W).T, B], [B.T, None]]))
+    for b in (A @ rhs(n + 40), np.ones(n + 40), rhs(n + 40)):
+        x, info, stats = solve(A, b, rtol=1e-8, return_stats=True)
+        is_in_range = np.linalg.norm(b - A @ np.linalg.lstsq(A.toarray(), b, rcond=1e-13)[0]) < 1e-9 * np.linalg.norm(b)
+        assert info == (0 if is_in_range else -2), stats.reason
+        assert stats.products < 1000
+        assert relative(A, x, b) <= (1e-8 if is_in_range else 1)
+        assert np.linalg.norm(x) < 1e8 * np.linalg.norm(b)
