@@ -118,7 +118,7 @@ def _left_null_vector(
     ways: list[tuple[Callable[[NDArray[Any], int], tuple[NDArray[Any], int]], int]]
     ways = [(by_bicgstab, most), (by_lsmr, min(most, _LEAST_OF_END) // 2 if to_the_end else 0)]
     if eliminate is not None:
-        # First v itself, whose part in the null space may be orthogonal to that of D v: as of ones, where no entry is < 0.
+        # First v itself: that of D v in the null space may be zero, as of ones where A has no negative entry.
         weights = [*[shift] * (_ROUNDS - 1), shift.max(initial=0)]
         ways = [(lambda z, _: (eliminate(weights.pop() * z), 2), 2 * _ROUNDS)]
     v = v.astype(A.dtype)
