@@ -10,7 +10,8 @@ for each row and step, the least of three:
 
 between    as ca_gmres does: M by its factors, a planned product, the shift;
 pass       domain by domain, all s steps, the entries of A for a domain and its ghosts and its factors in local numbers;
-passes     the same code, s times one step: what reading A and the factors s times costs by itself.
+passes     the same code, s times one step: what reading A and the factors s times costs by itself;
+whole      M between products without underlap.
 
 Steps are those of gmres, 30 of a cycle, to 1e-6 for a random b on a smaller grid with domains of the same size: with
 Jacobi, whole blocks and underlap. OMP_NUM_THREADS=1 keeps the waiting of BLAS's own threads out of it.
@@ -244,18 +245,27 @@ def _timed(work: Callable[[], Any], steps: int) -> float:
     return 1e9 * min(seconds[1:]) / steps
 
 
-def _steps_of(A: Any, labels: Any, s: int) -> Json:
-    """How long steps take, and what of the rows is inside; all ways are seen to do the same."""
-    n = A.shape[0]
-    M = block_jacobi(A, labels, underlap=s, threads=1)
-    system = make_system("ca_gmres", A, np.ones(n), M=M, threads=1)
+def _basis(s: int) -> Basis:
+    return Basis("newton", np.full(s, 0.5), np.full(s, -0.7), np.zeros(s))
+
+
+def _arnoldi(A: Any, M: Any, s: int) -> FlexibleArnoldi:
+    """Room for s steps from a random vector."""
+    system = make_system("ca_gmres", A, np.ones(A.shape[0]), M=M, threads=1)
     system.prepare()
     arnoldi = FlexibleArnoldi(system, system.rows(s + 1))
-    basis = Basis("newton", np.full(s, 0.5), np.full(s, -0.7), np.zeros(s))
+    arnoldi.W[0] = np.random.default_rng(0).standard_normal(A.shape[0])
+    return arnoldi
+
+
+def _steps_of(A: Any, labels: Any, s: int) -> Json:
+    """How long steps take, and what of the rows is inside; all ways are seen to do the same."""
+    n, basis, one = A.shape[0], _basis(s), _basis(1)
+    M = block_jacobi(A, labels, underlap=s, threads=1)
+    arnoldi = _arnoldi(A, M, s)
     V, Z = np.zeros((s + 1, n)), np.zeros((s, n))
-    arnoldi.W[0] = V[0] = np.random.default_rng(0).standard_normal(n)
+    V[0] = arnoldi.W[0]
     at_once, single = OnePass(A, labels, s, s), OnePass(A, labels, 1, s)
-    one = Basis("newton", basis.a[:1], basis.b[:1], basis.c[:1])
     found: Json = {"s": s, "inside": at_once.inside, "redundancy": at_once.redundancy}
     found["M"] = _timed(lambda: M.matvec(V[0]), n)
     found["between"] = _timed(lambda: _between(arnoldi, basis), s * n)
@@ -268,7 +278,15 @@ def _steps_of(A: Any, labels: Any, s: int) -> Json:
         found[name] = _timed(way, s * n)
         assert np.abs(V[-1] - arnoldi.W[s]).max() <= 1e-10 * np.abs(V[-1]).max()
         assert np.abs(Z[-1] - arnoldi.Z[s - 1]).max() <= 1e-10 * np.abs(Z[-1]).max()
-    system.release()
+    arnoldi.system.release()
+    return found
+
+
+def _whole(A: Any, labels: Any) -> float:
+    """How long a step takes with M between products and no underlap."""
+    arnoldi = _arnoldi(A, block_jacobi(A, labels, threads=1), 1)
+    found = _timed(lambda: _between(arnoldi, _basis(1)), A.shape[0])
+    arnoldi.system.release()
     return found
 
 
@@ -280,12 +298,12 @@ def _solved(A: Any, M: Any) -> Json:
 
 
 def measured(name: str) -> Json:
-    """``matrix``, ``rows``, ``domains``, a list ``ways`` by s, and ``solves`` by ``"jacobi"`` and underlap."""
+    """``matrix``, ``rows``, ``domains``, ``whole``, a list ``ways`` by s, ``solves`` by ``"jacobi"`` and underlap."""
     make, domains, size, small, steps = _KINDS.get(name, _SMALL)
     A = make(size)
     labels = domains(A, size)
-    ways = [_steps_of(A, labels, s) for s in steps]
-    found: Json = {"matrix": name, "rows": A.shape[0], "domains": int(labels.max()) + 1, "ways": ways}
+    found: Json = {"matrix": name, "rows": A.shape[0], "domains": int(labels.max()) + 1}
+    found |= {"whole": _whole(A, labels), "ways": [_steps_of(A, labels, s) for s in steps]}
     A = make(small)
     labels = domains(A, small)
     found["solves"] = {str(s): _solved(A, block_jacobi(A, labels, underlap=s)) for s in (0, *steps)}
@@ -303,9 +321,9 @@ def table(document: Json) -> str:
             counts = [str(one["steps"]) if one["info"] == 0 else f"over {one['steps']}" for one in solves]
             rows = f"{entry['rows'] / entry['domains']:,.0f}"
             shares = [f"{way['inside']:.2f}", f"{way['redundancy']:.2f}"]
-            body.append([entry["matrix"], rows, str(way["s"]), *shares, *times, *counts])
+            body.append([entry["matrix"], rows, str(way["s"]), *shares, *times, f"{entry['whole']:.0f}", *counts])
     heads = ["domains", "rows of one", "s", "inside", "redundancy", "M", "between", "one pass", "s passes"]
-    heads += ["steps: Jacobi", "underlap 0", "underlap s"]
+    heads += ["underlap 0, between", "steps: Jacobi", "underlap 0", "underlap s"]
     return f"{solving.origin(document, document['underlap'])}.\n\n{markdown.rows(heads, body)}"
 
 
