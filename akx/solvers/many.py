@@ -7,15 +7,16 @@ bcsstk16, 60 entries in a row, take 123 passes and 0.4 of the time of cg for eac
 operator, 44 passes in place of 1,061, twice the time: p columns cost 7 p multiplications for each row, step and column
 beside those of the matrix. What a block leaves is solved column by column from the best x.
 
-In lockstep. On the host, where a matrix comes from memory for each product (32 MiB) and rows have 16 entries and more,
-4 columns and more have products in common, 8 of them at a time, each with steps of its own
+In lockstep. On the host, where a matrix comes from memory for each product (40 MiB) and rows have 16 entries and more,
+4 columns and more have products in common, up to 8 of them at a time, each with steps of its own
 (:mod:`akx.solvers.lockstep`), with one or two threads; with more it was not measured: those of bicgstab and minres, of
 their communication-avoiding sisters by the classic method, and of cg where there are no blocks. With 8 vectors a
 product takes 0.4 of what 8 products take for 59 entries in a row of 140,000, or 20 of an unstructured 80^3, 0.65 by
 diagonals (27-point 80^3); in a cache no less than all of it where rows are short or diagonals. Powers of 8 vectors cost
 a tenth less than products, so that blocks of steps have nothing to save. gmres is left out, whose orthogonalisation
 takes most of the time: with 57 to 76 entries in a row shared passes took 0.9 to 1.1 of the CPU time of single solves.
-So is an M of others, which takes most of it too, and what `solve` tries.
+So is an M of others, which takes most of it too. Where `solve` has solved the first column by one of these methods, the
+others may have twice its steps; who needs more goes on alone, by all that `solve` may try.
 
 By columns. Everything else goes one column after another, with the matrix, the plans, layouts, compiled code and M of
 the first. A column whose right-hand side is near to a combination of those before begins at that of their x
@@ -47,7 +48,7 @@ from akx.operator.start_vectors import is_matrix_there
 from akx.solvers.arguments import RESTART, named
 from akx.solvers.columns import Columns, Solved, columns_in, read_once, worst
 from akx.solvers.registry import recycling
-from akx.solvers.shared_passes import in_blocks, in_lockstep
+from akx.solvers.shared_passes import LOCKSTEP, in_blocks, in_lockstep
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import Answer
 
@@ -159,8 +160,8 @@ class Many:
             self._follow(self.records[0])
         if self.name in ("cg", "ca_cg") and len(left) > 1:
             left = in_blocks(self, left)
-        if not is_auto:  # which may go from one method to another
-            left = in_lockstep(self, left)
+        if not is_auto or (left and self.infos[0] == 0):
+            left = in_lockstep(self, left, self.records[0] if is_auto else None)
         plain, first, limit = self.single, 0, _BUILDING  # `first`: products of a column without what is recycled
         for j in left:
             self._column(j)
@@ -195,7 +196,7 @@ class Many:
     def _follow(self, first: SolveStats | None) -> None:
         """Take the method of the column that was solved first, and its M where that is the matrix's own diagonal."""
         assert first is not None
-        if first.method in ("cg", "ca_cg") and self.asked["M"] is None and self.scaling is not None:
+        if first.method in LOCKSTEP and self.asked["M"] is None and self.scaling is not None:
             M = self.scaling(self.A, self.right.column(0))
             if M is False or (M is None and "precondition" in first.seconds):
                 return

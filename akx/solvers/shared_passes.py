@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from akx.solvers.many import Many, Single
     from akx.solvers.stats import SolveStats
 
-__all__ = ["in_blocks", "in_lockstep"]
+__all__ = ["LOCKSTEP", "in_blocks", "in_lockstep"]
 
 #: Most columns of a block.
 _MOST = 16
@@ -39,18 +39,24 @@ _LEAST, _LONG = 8, 40
 _MOVED, _QUEUED = 12, 1 << 31
 #: Solves in lockstep, on the host: how many at a time, and the fewest that are worth it; bytes of a matrix that comes
 #: from memory for each product, and the fewest entries of a row; the most threads that it was measured with.
-_AT_A_TIME, _FEWEST, _FROM_MEMORY, _ENTRIES, _THREADS = 8, 4, 32 << 20, 16, 2
+_AT_A_TIME, _FEWEST, _FROM_MEMORY, _ENTRIES, _THREADS = 8, 4, 40 << 20, 16, 2
+#: Steps that columns may have beside twice those of the first, where `solve` has the choice.
+_MORE = 20
 #: Methods that are done so; those with s steps for a pass by the classic ones, whose passes all columns share.
-_IN_LOCKSTEP = ("cg", "ca_cg", "minres", "ca_minres", "bicgstab", "ca_bicgstab")
+LOCKSTEP = ("cg", "ca_cg", "minres", "ca_minres", "bicgstab", "ca_bicgstab")
 
 
-def in_lockstep(many: Many, columns: list[int]) -> list[int]:
-    """Solve for columns in lockstep, where that pays; those that are left."""
+def in_lockstep(many: Many, columns: list[int], first: SolveStats | None = None) -> list[int]:
+    """Solve for columns in lockstep, where that pays; those that are left.
+
+    `first`: how `solve` has solved one by itself. The others may have twice its steps; who needs more is left, for all
+    that it may try.
+    """
     most = _most_in_lockstep(many, len(columns))
     if most < _FEWEST:
         return columns
     classic = many.name.removeprefix("ca_")
-    single = many.single if classic == many.name else _by(classic, many)
+    single = many.single if classic == many.name and first is None else _by(classic, many, first)
     system = _system(many, classic)
     if system.units:
         system.release()
@@ -84,13 +90,15 @@ def in_lockstep(many: Many, columns: list[int]) -> list[int]:
     instead = "" if classic == many.name else f" by {classic} in place of {many.name}, whose passes all columns share"
     stats.notes.append(f"{len(columns) - len(left)} columns in lockstep{instead}: {done}")
     many.shared = stats.after(many.shared)
-    return left
+    return left if first is None else [j for j in columns if j in left or many.infos[j] != 0]
 
 
-def _by(classic: str, many: Many) -> Single:
-    """The classic solver in place of its communication-avoiding sister."""
+def _by(classic: str, many: Many, first: SolveStats | None) -> Single:
+    """The classic solver in place of its communication-avoiding sister, or of `solve`."""
     solver = SOLVERS[classic]
     options = {name: many.asked[name] for name in signature(solver).parameters if name in many.asked}
+    if first is not None and options["maxiter"] is None:
+        options["maxiter"] = 2 * first.iterations + _MORE
 
     def single(A: Any, b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
         return solver(A, b, x0, **{**options, **changed, "callback": callback, "return_stats": True})  # type: ignore[no-any-return]
@@ -101,7 +109,7 @@ def _by(classic: str, many: Many) -> Single:
 def _most_in_lockstep(many: Many, count: int) -> int:
     """How many columns go together, by counts, which no clock changes; 0 where a solve for each takes less."""
     A, asked, M = many.A, many.asked, many.asked.get("M")
-    if many.name not in _IN_LOCKSTEP or not many.is_on_host or not isinstance(A, Matrix):
+    if many.name not in LOCKSTEP or not many.is_on_host or not isinstance(A, Matrix):
         return 0
     if A.nbytes < _FROM_MEMORY or A.nnz < _ENTRIES * A.n or not (M is None or is_ours(M) or issparse(M)):
         return 0
