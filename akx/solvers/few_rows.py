@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from akx.backends.selection import HOST
 from akx.core.matrix import Matrix
@@ -59,6 +60,14 @@ def solve_few_rows(
         return None
     resolve_threads(options["threads"])
     matrix = Matrix.from_any(A)
+    with np.errstate(all="ignore"):
+        return _solve(A, b, matrix, rtol, atol, begun)
+
+
+def _solve(
+    A: Any, b: NDArray[Any], matrix: Matrix, rtol: float, atol: float, begun: float
+) -> tuple[Any, int, SolveStats] | None:
+    """The same, where the arguments are those for it; squares may overflow or underflow here."""
     norm_b = float(np.linalg.norm(b))
     if not (_LEAST < norm_b < _LARGEST and _LEAST < matrix.largest < _LARGEST):
         return None
@@ -68,15 +77,14 @@ def solve_few_rows(
     x, r = np.zeros_like(right), right
     if (factors := superlu(entries)) is None:
         return None
-    with np.errstate(all="ignore"):
-        while stats.iterations < 2 and not stats.converged:
-            x = x + factors.solve(r)
-            r = right - entries @ x
-            stats.residual = float(np.linalg.norm(r))
-            stats.residuals.append(stats.residual)
-            stats.iterations += 1
-            stats.converged = stats.residual <= stats.target
-        noise = eps_of(right.dtype) * float(np.linalg.norm(matrix.data) * np.linalg.norm(x))
+    while stats.iterations < 2 and not stats.converged:
+        x = x + factors.solve(r)
+        r = right - entries @ x
+        stats.residual = float(np.linalg.norm(r))
+        stats.residuals.append(stats.residual)
+        stats.iterations += 1
+        stats.converged = stats.residual <= stats.target
+    noise = eps_of(right.dtype) * float(np.linalg.norm(matrix.data) * np.linalg.norm(x))
     if not (stats.converged and noise <= _NOISE * stats.target):
         return None
     stats.products = stats.matrix_passes = stats.iterations

@@ -90,3 +90,12 @@ def test_what_is_wrong_is_told() -> None:
     ):
         with np.errstate(all="ignore"), pytest.raises(AkxError):
             solve(*given, **options)
+
+
+@pytest.mark.parametrize("size", [1e160, 1e-170, 1.0])
+def test_squares_out_of_range_are_nothing_to_warn_of(size: float) -> None:
+    A, b = system(), size * rhs(120)
+    with np.errstate(all="raise"):
+        x, info = solve(A, b)  # type: ignore[misc]
+    np.testing.assert_allclose(A @ x / size, b / size, atol=1e-4)
+    assert info == 0
