@@ -151,6 +151,7 @@ def solve(
         check_amount(option, value, example)
     if not 0 <= tau <= 1:
         raise ArgumentError("--tau is out of range", expected="a number from 0 to 1", found=f"{tau:g}")
+    _check_method(method, {"restart": restart, "s": s, "basis": None if basis.value == "auto" else basis.value})
     _check_files(output, plot, [file, *([] if rhs in ("ones", "random") else [rhs])])
     from akx.backends.selection import device_of
 
@@ -251,6 +252,16 @@ def _preconditioner(
     return named(name, matrix, method, threads=threads, db=db, backend=backend, **every.get(name, {}))
 
 
+def _check_method(method: str, given: dict[str, Any]) -> None:
+    """Refuse what the method has not."""
+    for name, value in given.items():
+        of = ["gmres", "ca_gmres"] if name == "restart" else [one for one in NAMES if one.startswith("ca_")]
+        if value is not None and method not in ("auto", *of):
+            raise ArgumentError(
+                f"{method} has no --{name}", found=f"--{name} {value}", hint=f"it is for {', '.join(of)}, or auto"
+            )
+
+
 def _check_files(output: Path | None, plot: Path | None, inputs: Sequence[str]) -> None:
     """Refuse what could not be written when all is done, before anything is computed."""
     check_target("--output", output, inputs)
@@ -339,7 +350,9 @@ def _print(found: _Solution, matrix: Matrix, file: str, precond: str | None) -> 
     print_solution(found.stats, f"{file}: {shape}", data_console(), device=device, preconditioner=made)
     stats = found.stats
     # why it did not converge is told anyway
-    notes = [line for line in stats.notes if line != f"not solved: {stats.reason}"]
+    known = stats.reason, stats.reason.partition(": ")[2]  # of one of several columns
+    told = [line.replace("not solved: ", "", 1) for line in stats.notes]
+    notes = [line for line, one in zip(stats.notes, told, strict=True) if line == one or one not in known]
     for line in notes[:_MOST_NOTES]:
         note(line)
     if len(notes) > _MOST_NOTES:

@@ -17,7 +17,7 @@ __all__ = ["as_options", "in_options", "next_options"]
 
 #: What solvers say to callers in Python, and what that is in options.
 _OPTIONS = (
-    ("give an M, or a maxiter", "give a --precond, or a --maxiter"),
+    ("pass maxiter= to go on, or an M", "give --maxiter to go on, or a --precond"),
     ("pass interval=(lo, hi) if this is not so, or use another preconditioner", "try --precond jacobi or spai"),
     ("spai(A, symmetric=True), or another method: gmres, bicgstab", "--precond spai, or --method gmres or bicgstab"),
 )
@@ -71,7 +71,7 @@ def next_options(
     if method != "auto":
         found.append("--method auto")
     takes_M = not (method.endswith("minres") and skew_shift(matrix))
-    was_scaled = any("scaled by the diagonal" in line for line in stats.notes)
+    was_scaled = any("; scaled " in line for line in stats.notes)
     if precond is None and takes_M and not was_scaled and _has_jacobi(matrix):
         found.append("--precond jacobi")
     if precond != "spai" and takes_M:

@@ -88,10 +88,10 @@ class Auto(SolverPair):
             return False
         found = equilibration(self.matrix, hermitian=is_hermitian(self.matrix))
         if found is not None:
-            self.options["M"], why = found
+            self.options["M"], said = found
             self.scale = found[0].diagonal.real ** -0.5 if found[0].side == "symmetric" else None
             self.guess = self.b if isinstance(self.guess, str) else self.guess  # his M b is b
-            self.scaled = f"; scaled by the diagonal, as {why}"
+            self.scaled = f"; {said}"
         return True
 
     def _ladder(self, call: Call | None) -> Ladder:
@@ -139,15 +139,15 @@ class Auto(SolverPair):
         for name, steps, why in runs:
             is_told = not why or (why == reason and len(texts) == len(runs) - 1)  # in the end
             texts.append(name + steps if is_told else f"{name}{steps} ({_short(why)})")
-        for i, (name, steps, _) in enumerate(runs[:-1]):  # the last count most
-            if len("; ".join(texts)) > _LONG:
-                texts[i] = name + steps
+        for i in sorted(range(len(runs) - 1), key=lambda i: not runs[i][1]):  # the last count most
+            if len("; ".join(filter(None, texts))) > _LONG:
+                texts[i] = runs[i][0] + runs[i][1] if runs[i][1] else ""  # which without a reason says nothing
         ended = [f"solved by {self.by}{self.word}"]
         if self.has_no_solution:
-            ended = []
+            ended = [", ".join(("not solved: A is singular", *self.told[:1]))]
         elif self.info != 0:
             ended = [f"not solved: {reason}", *[f"x is that of {self.by}"] * (self.by != runs[-1][0])]
-        return ["; ".join(texts), "; ".join(ended + self.told)]
+        return ["; ".join(filter(None, texts)), "; ".join(ended + self.told[self.has_no_solution :])]
 
     def families(self) -> tuple[list[str], str]:
         """The families to try, best first, and why."""
@@ -230,10 +230,10 @@ class Auto(SolverPair):
         if said != 0 and progress is not None and (progress.rung or progress.is_spent):
             self.rung, self.is_spent, why = progress.rung, progress.is_spent, progress.why
             if self.is_spent:
-                stats.reason = why = f"ended as {why}"
+                stats.reason = why
         elif said != 0 and not (pilot is not None and pilot.handed_over):
             why = stats.reason
-        self.runs.append((label, f" {steps} step{'s' * (steps != 1)}", why))
+        self.runs.append((label, f" {steps} step{'s' * (steps != 1)}" * bool(steps or label != "direct"), why))
         return said
 
     def _climb_as_before(self) -> bool:

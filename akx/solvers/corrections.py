@@ -258,7 +258,7 @@ class OfBiCGStab(OfRecurrence):
         if trouble:
             self.tries -= 1
             if trouble == "overflow" or self.tries < 0:
-                return f"breakdown ({trouble})"
+                return "bicgstab broke down"
             self.state.begin()
             return ""
         self.within.stats.iterations = self.state.steps

@@ -369,8 +369,8 @@ class Factors:
         return x if self.scale is None else self.scale * x
 
 
-def factors_of(A: Any, known: Forecast) -> Factors | None:
-    """The factors of A, scaled on both sides as is `known`; None where a pivot is zero or memory short."""
+def factors_of(A: Any, known: Forecast) -> Factors | str:
+    """The factors of A, scaled on both sides as is `known`; or, as text, why there are none."""
     data = A.data.astype(np.result_type(A.dtype, np.float64), copy=False)
     if known.scale is not None:  # without, its diagonal may be no safe pivot
         data = data * np.repeat(known.scale, np.diff(A.indptr)) * known.scale[A.indices]
@@ -383,17 +383,17 @@ def factors_of(A: Any, known: Forecast) -> Factors | None:
         if A.diagonal().all():  # else it may fail, and say so on the terminal
             options["relax"] = 1  # by itself it takes columns together that are of no one subtree: ten times the fill
     lu = superlu(A, **options)
-    return None if lu is None else Factors(lu, known.order, known.scale)
+    return lu if isinstance(lu, str) else Factors(lu, known.order, known.scale)
 
 
 def superlu(A: Any, **options: Any) -> Any:
-    """SuperLU's factors; None as above. Where a row or column is empty it complains on the terminal, or crashes."""
+    """SuperLU's factors, or text as above. Where a row or column is empty it complains on the terminal, or crashes."""
     from scipy.sparse.linalg import splu
 
     A = sp.csc_array(A)
     if not (np.diff(A.indptr).all() and np.bincount(A.indices, minlength=A.shape[0]).all()):
-        return None
+        return "a row or column is empty"
     try:
         return splu(A, **options)
-    except (RuntimeError, MemoryError):  # "Factor is exactly singular"
-        return None
+    except (RuntimeError, MemoryError) as error:  # "Factor is exactly singular"
+        return "no memory for the factors" if isinstance(error, MemoryError) else "a pivot is zero"

@@ -51,7 +51,7 @@ def spread(diagonal: NDArray[Any]) -> float:
 
 
 def equilibration(matrix: Matrix, *, hermitian: bool) -> tuple[Any, str] | None:
-    """The preconditioner that scales a matrix, and why; None where its rows are of one size, or beyond all range.
+    """The preconditioner that scales a matrix, and a word on it; None where rows are of one size, or beyond all range.
 
     A :class:`akx.solvers.preconditioners.jacobi.Jacobi` of a diagonal without zeros, made once for a matrix.
     """
@@ -71,7 +71,8 @@ def _equilibration(matrix: Matrix, *, hermitian: bool) -> tuple[Any, str] | None
         if not diagonal.all() or ratio > _WIDE:
             diagonal, missing = _completed(matrix.to_scipy(), diagonal)
         diagonal = np.abs(diagonal).astype(diagonal.dtype) if hermitian else diagonal
-        if hermitian and matrix.diagonal().real.min() <= 0:
+        is_balanced = hermitian and matrix.diagonal().real.min() <= 0
+        if is_balanced:
             diagonal = _balanced(matrix.to_scipy(), diagonal)
         ratio, inverse = spread(diagonal), 1 / diagonal
         is_usable = np.isfinite(inverse).all() and np.all(inverse) and np.isfinite(1 / inverse).all()
@@ -79,8 +80,14 @@ def _equilibration(matrix: Matrix, *, hermitian: bool) -> tuple[Any, str] | None
         return None
     from akx.solvers.preconditioners.jacobi import Jacobi  # with SciPy's operators, which few solves need
 
-    why = f"rows differ {ratio:.0e}-fold" + f" ({missing} have no diagonal entry)" * bool(missing)
-    return Jacobi(diagonal, "symmetric" if hermitian else "right", ()), why
+    has_none = not matrix.diagonal().any()
+    if is_balanced:
+        said = "scaled so that rows are equally long"
+    else:
+        said = f"scaled by the {'size of entries' if has_none else 'diagonal'}, as rows differ {ratio:.0e}-fold"
+    if missing:
+        said += " (A has no diagonal)" if has_none else f" ({missing} have no diagonal entry)"
+    return Jacobi(diagonal, "symmetric" if hermitian else "right", ()), said
 
 
 def _completed(A: Any, diagonal: NDArray[Any]) -> tuple[NDArray[Any], int]:

@@ -75,7 +75,7 @@ def _solve(
     right = b.reshape(-1).astype(np.result_type(A, b), copy=False)
     entries = matrix.to_scipy().astype(right.dtype, copy=False)
     x, r = np.zeros_like(right), right
-    if (factors := superlu(entries)) is None:
+    if isinstance(factors := superlu(entries), str):
         return None
     while stats.iterations < 2 and not stats.converged:
         x = x + factors.solve(r)

@@ -198,7 +198,8 @@ class Progress(Watch):
         """Whether the method is to be left."""
         self._seen = stats.iterations
         if stats.products >= self._most:
-            self.is_spent, self.why = True, f"{MOST_PRODUCTS} products are enough: give an M, or a maxiter"
+            self.is_spent = True
+            self.why = f"gave up after {MOST_PRODUCTS:,} products; pass maxiter= to go on, or an M"
             return True
         before, new = self._least[-1:], stats.residuals[len(self._least) :]
         self._least += np.minimum.accumulate([*before, *new])[len(before) :].tolist()

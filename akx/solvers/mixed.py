@@ -90,18 +90,12 @@ def solve_mixed(
         system, single, why = _systems(name, matrix, b, x0, {**options, "callback": callback})
     if system is None:
         x, info, stats = solve(matrix, b, x0, options, callback)
-        stats.notes.insert(0, f"solved in {matrix.dtype}, as {why}")
+        _say(stats, f"solved in {matrix.dtype}, as {why}", name)
         return x, info, stats
     maker = {"cg": OfCG, "bicgstab": OfBiCGStab}.get(name, CalledSolver)
     cycle = cycle_of(name, matrix.n, restart, callback_type, callback)
 
-    def by(*given: Any) -> tuple[Any, int, SolveStats]:
-        d, info, stats = solve(*given)
-        if name == "auto" and corrections.cycles:  # what A is, and what was tried, is said by the first
-            stats.notes = []
-        return d, info, stats
-
-    corrections = maker(system, single, by, options, callback, cycle)
+    corrections = maker(system, single, _telling(name, solve), options, callback, cycle)
     limit = None if options["maxiter"] is None else check_count("maxiter", options["maxiter"], least=0)
     x, total, _, reason = corrected(
         system, corrections.correct, limit, rounds=0 if limit == 0 else _ROUNDS, cycle=cycle
@@ -109,11 +103,8 @@ def solve_mixed(
     corrections.end()
     total, norm = total or SolveStats(method=name), system.stats.residual
     if norm <= system.target:
-        said = f"steps in {single.dtype}, residuals and x in {matrix.dtype}"
-        if name == "auto" and total.notes:
-            total.notes[0] += f"; {said}"
-        else:
-            total.notes.append(said)
+        cycles = f", {corrections.cycles} cycles in all" * (cycle > 1)
+        _say(total, f"steps in {single.dtype}, residuals and x in {matrix.dtype}{cycles}", name)
         answer = system.finish(x, info=0, reason=reason, iterations=0, return_stats=True, residual=norm)
         x, info, stats = answer  # type: ignore[misc]
         seconds = stats.seconds["total"]  # which has all in it
@@ -128,13 +119,39 @@ def solve_mixed(
         options["maxiter"] = max(0, limit - corrections.cycles)
     x, info, stats = solve(matrix, b, guess, options, callback)
     total.notes = [] if name == "auto" else total.notes
-    total.notes.append(f"{matrix.dtype} from a residual of {norm:.1e} on, as in {single.dtype} {reason}")
+    at = f"{norm / system.norm_b:.1e} ||b||"
+    _say(stats, f"went on in {matrix.dtype} at a residual of {at}; in {single.dtype}: {reason}", name)
     ran_out = f"not converged after {stats.iterations} steps"
     stats.after(total)
     stats.reason = stats.reason.replace(ran_out, f"not converged after {stats.iterations} steps")
     stats.products += system.stats.products
     stats.matrix_passes += system.stats.matrix_passes
     return x, max(1, stats.iterations) if info > 0 else info, stats
+
+
+def _telling(name: str, solve: Solve) -> Solve:
+    """`solve`, with notes that say of which correction they are; of ``"auto"`` those of the first, that say what A is."""
+    count = 0
+
+    def by(*given: Any) -> tuple[Any, int, SolveStats]:
+        nonlocal count
+        d, info, stats = solve(*given)
+        count += 1
+        if name != "auto":
+            stats.notes = [f"correction {count}: {note}" for note in stats.notes if "cycles of at most" not in note]
+        elif count > 1:
+            stats.notes = []
+        return d, info, stats
+
+    return by
+
+
+def _say(stats: SolveStats, said: str, name: str) -> None:
+    """Have a record say in which precision: with what A is, so that a solve by ``"auto"`` has no more lines."""
+    if name == "auto" and stats.notes:
+        stats.notes[0] += f"; {said}"
+    else:
+        stats.notes.insert(0, said)
 
 
 def _why_not(matrix: Matrix) -> str:

@@ -47,11 +47,11 @@ def make_rung(rung: str, matrix: Matrix, scale: Any, *, definite: bool, threads:
             return "its factors would be too large"
         A = matrix.to_scipy()
         found = factors_of(A, known)
-        if found is None:  # those of A and rounding errors of it serve where A is singular and b in its range
+        if isinstance(found, str):  # those of A and rounding errors of it serve where A is singular and b in its range
             sums = abs(A).sum(axis=1)
             shift = np.where(sums > 0, np.finfo(float).eps * sums, sums.max(initial=1))
             found = factors_of(sp.csr_array(A + sp.diags_array(shift)), known)
-        return "a pivot is zero, or there is no memory for the factors" if found is None else found
+        return found
     if rung == "spai":
         from akx.solvers.preconditioners.spai import spai
 
@@ -126,7 +126,7 @@ def solve_by_factors(
             if norm <= _ATTAINED * _rounding(system, work.to_host(x)) <= _SMALL * system.norm_b:
                 reason = AT_ROUNDING
             else:
-                reason = f"refinement by the factors leaves a residual of {system.units.norm(norm):.1e}"
+                reason = f"refinement by the factors leaves a residual of {norm / system.norm_b:.1e} ||b||"
             break
         x, steps = system.x, steps + 1
         stats.residuals.append(norm)

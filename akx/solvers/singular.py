@@ -152,7 +152,7 @@ def _factorised(
     if known.next or not known.seconds < min(limit, float("inf")):
         return None
     factors = direct.factors_of(sp.csr_array(A + sp.diags_array(shift)), known)
-    return None if factors is None else lambda b: factors.solve(b, adjoint=True)
+    return None if isinstance(factors, str) else lambda b: factors.solve(b, adjoint=True)
 
 
 def _elimination(A: Any) -> Callable[[NDArray[Any]], NDArray[Any]] | None:

@@ -73,23 +73,23 @@ class SolverPair:
         if why:
             return family, why, None
         if is_rented(self.matrix, self.options["backend"]):
-            return family, "as products are plain ones until preparing has paid", None
+            return family, f"not ca_{family}: preparing its products has not paid yet", None
         key = self._key(family)
         known = self._known(key)
         if known is None:
-            return family, f"as no step of ca_{family} has been timed on this matrix yet", key
+            return family, f"as ca_{family} has not been timed on this matrix yet", key
         return *shorter(family, known), None
 
     def _why_classic(self, family: str) -> str:
         """Why the classic solver is taken whatever a step takes, or nothing."""
         M, n = self.options["M"], self.matrix.n
         if M is not None and family != "gmres" and form_for(f"ca_{family}", M, self.matrix) is None:
-            return "as this preconditioner cannot be made part of the matrix"
+            return f"not ca_{family}: this M cannot be made part of the matrix"
         if family == "minres" and skew_shift(self.matrix) is not None:
-            return "as blocks are for Hermitian matrices"
+            return "not ca_minres: that is for Hermitian matrices"
         if self.special["s"] == 1:
-            return "as with s = 1 both are the same"
-        return f"as with {n} rows there is too little to gain" if n < _SMALL else ""
+            return f"not ca_{family}: with s = 1 both are the same"
+        return f"not ca_{family}: {n} rows are too few for that to pay" if n < _SMALL else ""
 
     def _pilot(self, family: str, limit: int, begun: float) -> Pilot:
         """The watch of a classic solver of at most `limit` steps, in a solve that has begun then."""

@@ -411,11 +411,13 @@ def test_what_is_too_much_for_the_gpu_is_solved_by_the_host(
     assert (ran.code, ran.error) == (2, "it is too large")
 
 
-@pytest.mark.parametrize(("arguments", "steps"), [(["--method", "gmres"], 21), (["--method", "bicgstab"], 7)])
+@pytest.mark.parametrize(
+    ("arguments", "steps"), [(["--method", "gmres", "--restart", 3], 21), (["--method", "bicgstab"], 7)]
+)
 def test_maxiter_is_steps_but_cycles_of_gmres_by_name(
     akx: Callable[..., Ran], convection: Path, arguments: list[Any], steps: int
 ) -> None:
-    ran = akx("solve", convection, "--json", "--rtol", 1e-14, "--maxiter", 7, "--restart", 3, *arguments)
+    ran = akx("solve", convection, "--json", "--rtol", 1e-14, "--maxiter", 7, *arguments)
     assert (ran.code, ran.json["iterations"]) == (3, steps)
 
 
@@ -459,6 +461,30 @@ def test_errors_and_advice_are_in_options(akx: Callable[..., Ran], tmp_path: Pat
         assert akx("solve", tmp_path / "B.mtx", "--method", method, "--precond", "spai").code == 0
     for wrong in (["--restart", 0], ["--tau", 2], ["--method", "cg", "--s", -1]):
         assert akx("solve", tmp_path / "B.mtx", *wrong).code == 2
+
+
+def test_options_that_a_method_has_not_are_refused(akx: Callable[..., Ran], convection: Path) -> None:
+    for method, option, value, of in (
+        ("cg", "--s", 4, "ca_cg, ca_minres, ca_gmres, ca_bicgstab, or auto"),
+        ("gmres", "--basis", "newton", "ca_cg, ca_minres, ca_gmres, ca_bicgstab, or auto"),
+        ("ca-bicgstab", "--restart", 9, "gmres, ca_gmres, or auto"),
+    ):
+        ran = akx("solve", convection, "--method", method, option, value)
+        assert ran.code == 2
+        assert f"{method.replace('-', '_')} has no {option}" in ran.err
+        assert of in " ".join(ran.err.split())
+    for given in (["--s", 4], ["--restart", 9], ["--method", "ca-gmres", "--s", 4, "--restart", 9]):
+        assert akx("solve", convection, *given).code == 0
+
+
+def test_why_a_column_is_not_solved_is_told_once(akx: Callable[..., Ran], tmp_path: Path) -> None:
+    shifts = sp.csr_array(np.roll(np.eye(300), 1, axis=1) + 1e-3 * np.eye(300))
+    library.core.io.write_matrix(tmp_path / "A.mtx", shifts)
+    library.core.io.write_vector(tmp_path / "B.mtx", np.eye(300)[:, :2] + 1.0, several=True)
+    ran = akx("solve", tmp_path / "A.mtx", "--rhs", tmp_path / "B.mtx", "--maxiter", 0)
+    assert ran.code == 3
+    assert ran.err.count("not solved: ") == 1
+    assert re.search(r"not solved: column \d: \S", ran.err)
 
 
 def test_what_was_done_is_not_advised() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def uneven(A: Any, decades: float = 3.0, *, other: bool = False) -> Any:
 
 
 def notes_of(stats: Any) -> list[str]:
-    return [note for note in stats.notes if "scaled by the diagonal" in note]
+    return [note for note in stats.notes if "; scaled " in note]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128, np.float32])
@@ -72,10 +73,26 @@ def test_a_saddle_point_is_scaled_by_its_schur_complement() -> None:
     found = equilibration(matrix, hermitian=True)
     assert found is not None
     M, why = found
-    assert "(40 have no diagonal entry" in why
+    assert why == "scaled so that rows are equally long (40 have no diagonal entry)"
     assert np.all(M.diagonal > 0)
     scaled = abs(M.apply_to(matrix).to_scipy())
     assert 0.1 <= scaled.max(axis=1).toarray().min() <= scaled.max() <= 10
+
+
+def test_it_says_by_what_a_is_scaled() -> None:
+    def said(A: Any, *, hermitian: bool) -> str:
+        found = equilibration(Matrix.from_any(A), hermitian=hermitian)
+        assert found is not None
+        return found[1]
+
+    D = sp.diags_array(np.logspace(0, 3, 60))
+    line = sp.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(60, 60))
+    assert said(D @ line @ D, hermitian=True) == "scaled so that rows are equally long (A has no diagonal)"
+    other = D @ sp.diags_array([2.0, 1.0], offsets=[-1, 1], shape=(60, 60))
+    assert re.fullmatch(
+        r"scaled by the size of entries, as rows .*-fold \(A has no diagonal\)", said(other, hermitian=False)
+    )
+    assert said(D, hermitian=True) == "scaled by the diagonal, as rows differ 1e+03-fold"
 
 
 @pytest.mark.parametrize("decades", [0.0, 2.0])

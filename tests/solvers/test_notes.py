@@ -71,10 +71,11 @@ def test_no_solve_says_more_than_three_lines(name: str, first: str, request: pyt
         notes, info = said(A, b, **options)
         assert len(notes) == 3, notes
         assert notes[0].startswith("A is ")
-        assert ("scaled by the diagonal" in notes[0]) <= name.startswith(("uneven", "saddle"))
-        assert re.match(r"(no )?[a-z_]+ ", notes[1])
-        end = "solved by " if info == 0 else "no x has a residual below " if info == -2 else "not solved: "
-        assert notes[2].startswith(end)
+        assert ("; scaled " in notes[0]) <= name.startswith(("uneven", "saddle"))
+        assert re.match(r"(no )?[a-z_]+( |$)", notes[1])
+        assert not re.search(r"direct 0 steps|no [a-z]+(;|$)", notes[1])
+        singular = "not solved: A is singular, no x has a residual below "
+        assert notes[2].startswith("solved by " if info == 0 else singular if info == -2 else "not solved: ")
 
 
 def test_it_says_what_was_tried_in_turn_and_why_each_was_left() -> None:
@@ -98,6 +99,35 @@ def test_reasons_of_what_was_tried_first_go_where_the_line_is_long(monkeypatch: 
     assert info == 0
     assert notes[1].count("no good") == 1
     assert notes[1].startswith("bicgstab 8 steps; no direct (this direct is no good ")
+
+
+@pytest.mark.usefixtures("methods_first")
+def test_what_there_is_not_has_a_reason_or_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("akx.solvers.auto.make_rung", lambda rung, *_, **__: f"{rung} has too many entries")
+    monkeypatch.setattr("akx.solvers.auto._LONG", 60)
+    monkeypatch.setattr(ladder.Ladder, "cost", lambda self, rung: 1.0)
+    notes, _ = said(cyclic(300), rhs(300), rtol=1e-12)
+    assert notes[1].startswith("bicgstab 8 steps; bicgstab ")
+    assert "no direct" not in notes[1]
+
+
+def test_factors_that_solve_nothing_say_so_in_parts_of_b() -> None:
+    D = sp.diags_array(10.0 ** np.linspace(-2, 2, 400))
+    A = sp.csr_array(D @ np.roll(np.eye(400), 1, axis=1) @ D @ D + sp.eye_array(400, k=3)).tolil()
+    A.setdiag(0)
+    text = "; ".join(said(sp.csr_array(A), b, rtol=1e-8, maxiter=30)[0][1] for b in (rhs(400), 1e3 * rhs(400)))
+    left = re.findall(r"direct \(refinement by the factors leaves a residual of (\S+) \|\|b\|\|\)", text)
+    assert len(left) == 2
+    assert left[0] == left[1]
+
+
+def test_one_column_of_mixed_precision_says_no_more() -> None:
+    A = grid(60)
+    for options in ({}, {"M": sp.eye_array(3600)}):
+        notes, _ = said(A, rhs(3600), rtol=1e-10, precision="mixed", **options)
+        assert notes[0].endswith("; solved in float64, as caches hold all that a step reads")
+        assert notes[2].startswith("solved by ")
+        assert len(notes) == 3
 
 
 @pytest.mark.usefixtures("methods_first")

@@ -127,7 +127,8 @@ def _factors(K: Any) -> Any:
     matrix = Matrix.from_any(K).in_type(np.result_type(K.dtype, np.float64))
     roots = np.abs(matrix.diagonal())
     roots[roots == 0] = 1
-    return factors_of(matrix.to_scipy(), foreseen(matrix, roots**-0.5))
+    found = factors_of(matrix.to_scipy(), foreseen(matrix, roots**-0.5))
+    return None if isinstance(found, str) else found
 
 
 def _all_factors(K: Any, parts: _Parts) -> list[Any]:
