@@ -130,7 +130,7 @@ def solve_mixed(
 
 
 def _telling(name: str, solve: Solve) -> Solve:
-    """`solve`, with notes that say of which correction they are; of ``"auto"`` those of the first, that say what A is."""
+    """`solve`, with notes that say of which correction they are; of ``"auto"`` those of the first alone."""
     count = 0
 
     def by(*given: Any) -> tuple[Any, int, SolveStats]:

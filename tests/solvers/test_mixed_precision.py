@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import akx.solvers.mixed
 from akx.core.errors import ArgumentError
 from akx.solvers import Solver, preconditioners, solve
 from akx.solvers.cg import cg
+from akx.solvers.stats import SolveStats
 from akx.solvers.system import make_system
 
 _N = 2500
@@ -149,6 +151,19 @@ def test_small_systems_are_solved_in_double_precision(monkeypatch: pytest.Monkey
     assert info == 0
     assert "caches hold" in stats.notes[0]
     assert x.tobytes() == solve(A, b, rtol=1e-10)[0].tobytes()
+
+
+def test_notes_of_gmres_are_one_line_and_others_say_of_which_correction() -> None:
+    A = sp.csr_array(grid() + sp.diags_array([0.2, 0.5, -0.2], offsets=[1, 0, -1], shape=(_N, _N)))
+    _, info, stats = mixed(A, rhs(_N), "gmres", rtol=1e-10, restart=5)
+    assert info == 0
+    cycles = -(-stats.iterations // 5)
+    assert re.fullmatch(r"steps in float32, residuals and x in float64, (\d+) cycles in all", stats.notes[0])
+    assert cycles <= int(stats.notes[0].split()[-4]) <= cycles + 5
+    assert stats.notes[1:] == []
+    told = ["7 cycles of at most 30 steps", "step 51: s raised from 3 to 6"]
+    by = akx.solvers.mixed._telling("ca_gmres", lambda *_: (0, 0, SolveStats("ca_gmres", notes=list(told))))
+    assert [by()[2].notes for _ in range(2)] == [[f"correction {i}: {told[1]}"] for i in (1, 2)]
 
 
 def test_a_solver_keeps_both() -> None:
