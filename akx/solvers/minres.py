@@ -52,6 +52,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.core.errors import ArgumentError
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.cg import iterate
 from akx.solvers.many import takes_columns
@@ -93,7 +94,8 @@ def minres(
 ) -> Answer:
     """Solve A x = b for a Hermitian (real symmetric) A, which may be indefinite or singular.
 
-    Or a real one that is skew-symmetric but for a multiple of the identity. Where that is not zero, `M` has to be None.
+    Or a real one that is skew-symmetric but for a multiple of the identity: where that is not zero, `M` has to be None
+    or a positive multiple of it.
 
     Parameters
     ----------
@@ -132,6 +134,8 @@ def minres(
         "minres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
     )
     limit = check_count("maxiter", maxiter, 10 * system.n, least=0)
+    if M is not None and skew_shift(system.matrix):
+        _drop_even(system)
     steps = Steps(system)
     return iterate(system, steps.V, limit, return_stats, lambda: (steps, steps.step, steps.settle, list, list))
 
@@ -214,8 +218,6 @@ class Steps:
     def begin(self, norm: float) -> str:
         """Begin at the residual, whose norm is known; why that cannot be, or nothing."""
         W, self.norm = self.W, norm
-        if self.alpha and not self.is_plain:
-            return "A is skew-symmetric but for a multiple of I, where minres takes no M; gmres and bicgstab do"
         if not self.system.stats.iterations:
             self._best.norm = norm  # of the first guess, which is there
         W[0][:] = 0
@@ -379,6 +381,19 @@ class Steps:
     def descends(self) -> bool:
         """Never: the residual is what is minimised."""
         return False
+
+
+def _drop_even(system: System) -> None:
+    """For A = c I + S no M: c' I as M changes nothing, and any other is refused."""
+    entries = system.diagonal
+    if entries is None or entries.imag.any() or not (entries.real > 0).all() or (entries != entries[0]).any():
+        raise ArgumentError(
+            "M does not fit A, which is skew-symmetric but for a multiple of I",
+            expected="None, or a positive multiple of the identity",
+            found="another M",
+            hint="gmres and bicgstab take it",
+        )
+    system.M = system.diagonal = system.applies = None
 
 
 def _indefinite(square: float) -> str:
