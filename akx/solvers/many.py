@@ -299,4 +299,6 @@ class Many:
             found.notes.append(note if is_common else f"column {told}: {note}")
         if self.infos[of] != 0:
             found.reason = f"column {of}: {found.reason}"
+        else:
+            found.reason = max(columns, key=lambda record: record.iterations).reason
         return found

@@ -337,3 +337,11 @@ def test_many_columns_take_no_room_for_all_their_inner_products() -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_the_reason_is_not_that_of_a_column_without_steps() -> None:
+    A = sp.diags_array([-np.ones(99), np.r_[1.0, 2 * np.ones(98), 1], -np.ones(99)], offsets=[-1, 0, 1], format="csr")
+    b = A @ np.arange(100.0)
+    _, info, stats = SOLVERS["cg"](A, np.column_stack([b, 2 * b]), return_stats=True)
+    assert [record.iterations > 0 for record in stats.columns] == [True, False]
+    assert (info, stats.reason, stats.iterations) == (0, "converged", stats.columns[0].iterations)
