@@ -28,14 +28,13 @@ from akx.solvers.arguments import is_known_hermitian, place_of
 from akx.solvers.ca_cg import MOST
 from akx.solvers.direct import doubt
 from akx.solvers.equilibration import equilibration
+from akx.solvers.few_rows import MOST_ROWS, solve_by_least_squares
 from akx.solvers.ladder import MOST_PRODUCTS, Both, Call, Ladder, Progress
 from akx.solvers.monitor import Watch, Watched
 from akx.solvers.pilot import Pilot
-from akx.solvers.rungs import AT_ROUNDING, make_rung, solve_by_factors
-from akx.solvers.singular import BOUND
+from akx.solvers.rungs import make_rung, solve_by_factors
 from akx.solvers.solver_pair import Settled, SolverPair, call_solver, check_special, shorter
-from akx.solvers.stats import Notice, SolveStats
-from akx.solvers.stopping import NO_SOLUTION
+from akx.solvers.stats import AT_ROUNDING, BOUND, NO_SOLUTION, Notice, SolveStats
 from akx.solvers.symmetry import is_hermitian, skew_shift
 
 __all__ = ["Auto", "families_for"]
@@ -210,7 +209,9 @@ class Auto(SolverPair):
             progress = Progress(self.ladder, name, most, M=rung[0] if rung else "", other=other)
             watch = progress if pilot is None else Both(progress, pilot)
         say = self.callback if watch is None else Watched(self.callback, watch)
-        if rung is not None and rung[0] == "direct":
+        if name == "lstsq":
+            x, said, stats = solve_by_least_squares(self.matrix, self.b, options, self.callback)
+        elif rung is not None and rung[0] == "direct":
             x, said, stats = solve_by_factors(rung[1], self.matrix, self.b, self.guess, options, self.callback)
         else:
             options |= {"M": rung[1]} if rung else {}
@@ -221,8 +222,9 @@ class Auto(SolverPair):
         told: list[str] = [note for note in stats.notes if isinstance(note, Notice)] if stats.notes else []
         stats.notes = []
         total = self.total = stats.after(self.total)
+        self.info = said  # as method and reason: of the last, whosever x it is
         if said == 0 or stats.residual < self.least or self.x is None:
-            self.x, self.info, self.least, self.by, self.told = x, said, stats.residual, label, told
+            self.x, self.least, self.by, self.told = x, stats.residual, label, told
             self.guess = x if stats.residual <= (total.residuals or [0.0])[0] else self.guess
         self.has_no_solution = said == NO_SOLUTION
         if self.has_no_solution:
@@ -252,12 +254,18 @@ class Auto(SolverPair):
         return is_first and self._climb("direct", why=f", no dearer than a few steps of {family}")
 
     def _climb_at_last(self) -> None:
-        """Where no method got there, take what rungs are left and are not dearer than what was done in vain."""
+        """Where no method got there, take what rungs are left and not too dear, and least squares for few rows."""
         while self.ladder is not None and not self._is_over():
             costs = {rung: self.ladder.cost(rung) for rung in self.ladder.left}
             rung = min(costs, key=lambda one: costs[one], default="")
-            if not rung or costs[rung] > MOST_PRODUCTS or self._climb(rung):
+            if not rung or costs[rung] > MOST_PRODUCTS:
                 break
+            if self._climb(rung):
+                return
+        is_attained = self.total is not None and self.total.reason == AT_ROUNDING
+        if self.ladder is not None and self.matrix.n <= MOST_ROWS and not (is_attained or self._is_over()):
+            self.word = ""
+            self._run("lstsq", 1)
 
     def _climb(self, rung: str, made: Any = None, why: str = "") -> bool:
         """Solve by a rung of the ladder, from the best x there is; whether x is good enough. `why` is for a note."""

@@ -94,26 +94,27 @@ def _completed(A: Any, diagonal: NDArray[Any]) -> tuple[NDArray[Any], int]:
     """The diagonal with other values where there is none of use; how many these are."""
     sizes = np.abs(diagonal)
     moduli = sp.csr_array((np.abs(A.data), A.indices, A.indptr), shape=A.shape)
-    both = moduli.multiply(moduli.T.tocsr())
-    mean = np.sqrt(_largest(both))
+    roots = sp.csr_array((np.sqrt(moduli.data), A.indices, A.indptr), shape=A.shape)
+    means = roots.multiply(roots.T.tocsr())  # geometric: products of entries may leave the range of numbers
+    mean = _largest(means)
     mean = np.where(mean > 0, mean, _largest(moduli))
-    if _is_scale(both, sizes):
+    if _is_scale(means, sizes):
         return diagonal, 0
     lacks = ~(sizes > _TINY * mean) & (mean > 0)
     if not lacks.any():
         return np.where(diagonal == 0, 1, diagonal).astype(diagonal.dtype), int(np.count_nonzero(diagonal == 0))
-    with_one = np.where(lacks | (sizes == 0), 0, 1 / np.where(sizes > 0, sizes, 1))
-    schur = _largest(sp.csr_array(both @ sp.diags_array(with_one)))
+    with_one = np.where(lacks | (sizes == 0), 0, 1 / np.sqrt(np.where(sizes > 0, sizes, 1)))
+    schur = _largest(sp.csr_array(means @ sp.diags_array(with_one))) ** 2
     other = np.where(schur > 0, schur, mean)
     found = np.where(lacks, other, diagonal)
     return np.where(found == 0, 1, found).astype(diagonal.dtype), int(np.count_nonzero(lacks | (diagonal == 0)))
 
 
-def _is_scale(both: Any, sizes: NDArray[Any]) -> bool:
+def _is_scale(means: Any, sizes: NDArray[Any]) -> bool:
     """Whether |a_ij| |a_ji| <= |a_ii| |a_jj| throughout, so that a tiny entry of the diagonal is in a row as small."""
-    roots, both = np.sqrt(sizes), sp.csr_array(both)
-    bounds = np.repeat(roots, np.diff(both.indptr)) * roots[both.indices]
-    return bool(np.all(np.sqrt(both.data) <= (1 + _ROUNDING) * bounds))
+    roots, means = np.sqrt(sizes), sp.csr_array(means)
+    bounds = np.repeat(roots, np.diff(means.indptr)) * roots[means.indices]
+    return bool(np.all(means.data <= (1 + _ROUNDING) * bounds))
 
 
 def _balanced(A: Any, diagonal: NDArray[Any]) -> NDArray[Any]:

@@ -5,12 +5,16 @@
 No more than that: with any argument that asks for more, an x that rounding errors might flatter or a pivot of zero,
 :func:`akx.solvers.solve` goes its usual way from the beginning.
 
+Where all else has failed, x of least squares, of the singular values of A: A may be singular, and b in its range.
+
 Work: (2/3) n^3 at the most; memory 2 n^2.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,9 +26,11 @@ from akx.core.process import resolve_threads
 from akx.operator.tiers import CSR
 from akx.solvers.direct import superlu
 from akx.solvers.scaling import eps_of
-from akx.solvers.stats import SolveStats
+from akx.solvers.singular import why_no_solution
+from akx.solvers.stats import NO_SOLUTION, SolveStats
+from akx.solvers.system import make_system
 
-__all__ = ["MOST_ROWS", "solve_few_rows"]
+__all__ = ["MOST_ROWS", "solve_by_least_squares", "solve_few_rows"]
 
 #: Rows that are few.
 MOST_ROWS = 256
@@ -92,3 +98,25 @@ def _solve(
     stats.notes += [f"A is of few rows: {matrix.n}", done, "solved by direct"]
     stats.seconds = {"choose": 0.0, "total": time.perf_counter() - begun}
     return x.reshape(b.shape), 0, stats
+
+
+def solve_by_least_squares(
+    A: Any, b: Any, options: dict[str, Any], callback: Callable[[Any], object] | None
+) -> tuple[Any, int, SolveStats]:
+    """x, info and the record, by LAPACK's singular values."""
+    own = {name: options[name] for name in ("rtol", "atol", "threads", "db", "backend")}
+    system = make_system("lstsq", A, b, callback=callback, **own)
+    entries, right = system.matrix.to_scipy().toarray(), system.work.to_host(system.b)
+    wide = np.result_type(system.dtype, np.float64)
+    x, info, reason = np.zeros_like(right), 1, "no x of least squares"
+    system.stats.residuals.append(system.norm_b)
+    with suppress(np.linalg.LinAlgError):
+        x = np.linalg.lstsq(entries.astype(wide), right.astype(wide))[0].astype(system.dtype)
+        reason = "least squares leave a residual above the tolerance"
+    system.x[:] = system.work.from_host(x)
+    system.tell(system.x)
+    if system.residual(system.x, system.rows(1)[0]) <= system.target:
+        info, reason = 0, "converged"
+    elif why := why_no_solution(system, system.x):
+        info, reason = NO_SOLUTION, why
+    return system.finish(system.x, info=info, reason=reason, iterations=1, return_stats=True)  # type: ignore[return-value]

@@ -34,9 +34,10 @@ from akx.solvers.arguments import BY_STEPS, RESTART, check_count
 from akx.solvers.arnoldi import Arnoldi, arnoldi_of
 from akx.solvers.many import takes_columns
 from akx.solvers.monitor import ENDED
-from akx.solvers.scaling import eps_of
+from akx.solvers.scaling import eps_of, norm_of
 from akx.solvers.singular import why_no_solution
-from akx.solvers.stopping import NO_SOLUTION, Doubts
+from akx.solvers.stats import AT_ROUNDING, NO_SOLUTION
+from akx.solvers.stopping import Doubts
 from akx.solvers.system import Answer, Rows, System, make_system
 
 __all__ = ["Cycles", "gmres"]
@@ -185,11 +186,15 @@ class Cycles:
         if self._doubts.arise(self._best) and (why := why_no_solution(system, system.x, on_the_way=True)):
             return self._stop(NO_SOLUTION, why)
         if self.broken and self.idle:
+            if self._is_rounding():
+                return self._fail(max(1, self.iterations), AT_ROUNDING)
+            if system.M is not None and system.work.norm(system.precondition(r)) == 0:
+                return self._fail(-1, "breakdown: M r = 0 for the residual r: M is singular")
             return self._fail(-1, self.broken)
         further = self._estimate <= self.aim and self._aims_lower()  # the next cycle is another one
         again = self.taken_back and self.plain and not further
         if (again or (self._idle >= 2 and not further)) and self._is_rounding():
-            return self._fail(max(1, self.iterations), "stagnation: the residual is as small as rounding errors allow")
+            return self._fail(max(1, self.iterations), AT_ROUNDING)
         if self._stagnates():
             again = False
             if not self._lengthen():
@@ -283,7 +288,8 @@ class Cycles:
             qr.append(np.append(h, length))
         if length == 0.0:
             # The space is invariant: x is exact, unless A is singular on it.
-            self.broken = "breakdown: the Krylov space is exhausted, A is singular or close to it"
+            of = "A" if self.system.M is None else "A M"
+            self.broken = f"breakdown: the Krylov space is exhausted, {of} is singular or close to it"
             self.count(qr.residual)
             self.tell(qr.residual)
             return False
@@ -347,7 +353,7 @@ class Cycles:
     @cached_property
     def _frobenius(self) -> float:
         """The Frobenius norm of A, which is no smaller than the norm of |A|."""
-        return float(np.linalg.norm(self.system.matrix.data))
+        return norm_of(self.system.matrix.data)
 
     def _is_rounding(self) -> bool:
         """Whether the residual is within some units of rounding of |A| |x| + |b|, entry by entry."""

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from akx.core.matrix import Matrix
-from akx.solvers.scaling import eps_of
+from akx.solvers.scaling import eps_of, norm_of
 
 __all__ = ["confirmed"]
 
@@ -45,7 +45,7 @@ def confirmed(system: Any, norm: float, x: Any, r: Any, b: Any = None, tolerance
     if not norm <= tolerance or matrix.nnz**0.5 * float(matrix.largest) * float(work.norm(x)) <= least:
         return norm
     of_x = work.to_host(x)
-    if eps_of(wider) == eps or float(np.linalg.norm(abs(matrix.to_scipy()) @ np.abs(of_x))) <= least:
+    if eps_of(wider) == eps or norm_of(abs(matrix.to_scipy()) @ np.abs(of_x)) <= least:
         return norm
     found = _residual(matrix, work.to_host(b), of_x, wider)
     r[:] = work.from_host(found.astype(dtype))

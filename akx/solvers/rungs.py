@@ -13,14 +13,12 @@ from akx.backends.selection import HOST
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.solvers.direct import ILU_FILL, Factors, factors_of, foreseen
-from akx.solvers.scaling import scaled
-from akx.solvers.stats import SolveStats
+from akx.solvers.scaling import norm_of
+from akx.solvers.stats import AT_ROUNDING, SolveStats
 from akx.solvers.system import make_system
 
-__all__ = ["AT_ROUNDING", "make_rung", "solve_by_factors"]
+__all__ = ["make_rung", "solve_by_factors"]
 
-#: Why a solve by factors that is right has ended.
-AT_ROUNDING = "stagnation: the residual is as small as rounding errors allow"
 #: This part of b is small.
 _SMALL = 1e-3
 
@@ -97,7 +95,7 @@ def solve_by_factors(
     Where rounding errors of A x alone are above the target, as where A is singular to working precision, x is none.
     """
     own = {name: options[name] for name in ("rtol", "atol", "threads", "db", "backend")}
-    system = make_system("direct", A, b, x0, callback=callback, **own)
+    system = make_system("direct", A, b, x0, callback=callback, scale=False, **own)  # steps have no squares
     work, stats, x = system.work, system.stats, system.x
     r = system.rows(1)[0]
     first = x
@@ -108,13 +106,13 @@ def solve_by_factors(
         x[:] = 0
         norm = 0.0
     before = norm
-    while not norm <= system.target:
+    while not (norm <= system.target or system.no_solution):
         if steps >= most:
             reason = f"not converged after {steps} steps"
             break
         with stats.phase("precondition"), np.errstate(all="ignore"):
             update = factors.solve(work.to_host(r))  # of the caller's A
-            better = work.to_host(x) + (scaled(update, system.units.matrix) if system.units else update)
+            better = work.to_host(x) + update
             better = np.ascontiguousarray(better, dtype=system.dtype)
         is_finite = bool(np.isfinite(better).all())
         if is_finite:
@@ -147,11 +145,11 @@ def solve_by_factors(
 def _rounding(system: Any, x: Any) -> float:
     """A unit of rounding of the terms of A x."""
     eps = float(np.finfo(np.result_type(system.dtype, np.float64)).eps)
-    return eps * float(np.linalg.norm(abs(system.matrix.to_scipy()) @ np.abs(x)))
+    return eps * norm_of(abs(system.matrix.to_scipy()) @ np.abs(x))
 
 
 def _is_noise(system: Any, x: Any) -> bool:
     """Whether rounding errors of b - A x may be above the target."""
     least = max(system.target, _SMALL * system.norm_b) / _ROUNDING
-    bound = float(np.finfo(np.float64).eps * np.linalg.norm(system.matrix.data) * np.linalg.norm(x))
+    bound = float(np.finfo(np.float64).eps) * norm_of(system.matrix.data) * norm_of(x)
     return not bound <= least and _rounding(system, x) > least

@@ -7,7 +7,9 @@ change no digit,
     A = 2^e A',    b = 2^f b',    x = 2^(f - e) x',    b - A x = 2^f (b' - A' x'),
 
 A' and b' having a largest entry between 1/2 and 1; e and f are zero where A and b are not extreme, as nearly always,
-and then nothing is done. A first guess that is too large counts for f too: the residual begins as large as A x0.
+and then nothing is done. A first guess that is too large counts for f too: the residual begins as large as A x0. Where
+entries of A are so far apart that some would vanish or lose digits nobody says that there is no solution, and e is zero
+where there is an M, with which the system may be an ordinary one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Units", "eps_of", "exponent_of", "is_extreme", "norm_of", "scaled", "units_of"]
+__all__ = ["Units", "eps_of", "exponent_of", "is_extreme", "keeps_all", "norm_of", "scaled", "units_of"]
 
 #: Exponents beyond this part of the largest of a type are extreme; a guess may exceed b by this part of it.
 _EXTREME, _EXCESS = 8, 4
@@ -98,6 +100,13 @@ def scaled(v: NDArray[Any], exponent: int) -> NDArray[Any]:
     with np.errstate(over="ignore", under="ignore"):
         np.ldexp(_parts(np.ascontiguousarray(v)), np.int32(exponent), out=_parts(out))
     return out
+
+
+def keeps_all(v: NDArray[Any], exponent: int) -> bool:
+    """Whether 2^exponent v, for a negative one, has all entries that are not zero as normal numbers."""
+    sizes = np.abs(_parts(v))
+    least = sizes.min(where=sizes > 0, initial=np.inf)
+    return bool(np.frexp(least)[1] + exponent > np.finfo(v.dtype).minexp)
 
 
 def norm_of(v: NDArray[Any]) -> float:

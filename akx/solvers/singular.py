@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from akx.core.matrix import Matrix
 from akx.solvers import direct
-from akx.solvers.stats import Notice
+from akx.solvers.stats import BOUND, Notice
 from akx.solvers.system import Rows, System, make_system
 
 __all__ = ["BOUND", "why_no_solution"]
@@ -39,8 +39,6 @@ _HIDDEN = 0.1
 _ELIMINATED = 3e7
 #: Rounds by each method, each to this accuracy. Entries of z below this part of the largest may be no part of it.
 _ROUNDS, _ACCURACY, _DUST = 4, 1e-6, 1e-8
-#: How a note begins that says what is proved.
-BOUND = "no x has a residual below"
 
 
 def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_the_way: bool = False) -> str:
@@ -49,8 +47,8 @@ def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_th
     `x` is the best one so far, `start` a vector that may be near to a z, by default the residual of `x`. `on_the_way`
     the solve would go on, so that looking is to take little.
     """
-    if system.solvable:
-        return ""
+    if system.solvable or system.no_solution:
+        return system.no_solution
     share, least = (_SHARE, _LEAST) if on_the_way else (_OF_END, _LEAST_OF_END)
     A, b, best = system.matrix.to_scipy(), system.work.to_host(system.b), system.work.to_host(x)
     with np.errstate(all="ignore"):

@@ -7,7 +7,13 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["Notice", "SolveStats"]
+__all__ = ["AT_ROUNDING", "BOUND", "NO_SOLUTION", "Notice", "SolveStats"]
+
+#: The `info` of a system that has no solution, and how a note begins that says what is proved.
+NO_SOLUTION = -2
+BOUND = "no x has a residual below"
+#: Why a solve has ended whose x is as good as it can be.
+AT_ROUNDING = "stagnation: the residual is as small as rounding errors allow"
 
 #: Notes of a kind that comes again and again, before the rest of them is counted.
 _TOLD = 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from akx.solvers.scaling import eps_of
+from akx.solvers.stats import NO_SOLUTION
 from akx.solvers.system import Rows, System
 
 __all__ = ["NO_SOLUTION", "Best", "Claims", "Doubts", "Moments"]
@@ -13,8 +14,6 @@ __all__ = ["NO_SOLUTION", "Best", "Claims", "Doubts", "Moments"]
 _PROGRESS = 0.5
 #: Claims in a row that bring nothing, after which the accuracy is taken as the best that can be attained.
 _FUTILE = 3
-#: The `info` of a system that has no solution.
-NO_SOLUTION = -2
 #: Products before the first look for a proof that there is no solution, and times as many before each further one.
 _FIRST, _AGAIN = 200, 3
 #: Units of rounding of the terms of b - A x.

@@ -38,11 +38,12 @@ from akx.solvers.arguments import (
     makes_new_arrays,
     real_if_told,
 )
+from akx.solvers.empty_rows import EMPTY_ROWS, why_unsolvable
 from akx.solvers.monitor import Watch, Watched
 from akx.solvers.products import Products, Rows
 from akx.solvers.rounding import confirmed
-from akx.solvers.scaling import Units, eps_of, exponent_of, scaled, units_of
-from akx.solvers.stats import Notice, SolveStats
+from akx.solvers.scaling import Units, eps_of, exponent_of, keeps_all, scaled, units_of
+from akx.solvers.stats import NO_SOLUTION, Notice, SolveStats
 from akx.solvers.vector_work import checked_norm, is_compiled, is_lower, make_work, scaled_in
 
 if TYPE_CHECKING:
@@ -74,7 +75,9 @@ class System(Products):
         The preconditioner, an approximation of A^-1; its entries, (n,), where it is known to be diagonal; products with
         A in an application, as far as it says so. `applies` is M where it has ``apply(r, out)``, for vectors anywhere.
     solvable : bool
-        Whether it is known to have a solution.
+        Whether it is known to have a solution, or of such a range that nothing tells that it has none.
+    no_solution : str
+        That it has none, where an empty row of A shows it: it has :attr:`ended` before the first step.
     target : float
         The residual's norm to be reached: max(rtol ||b||, atol), in `units`.
     zero_guess : bool
@@ -107,6 +110,7 @@ class System(Products):
     applies: Any = None
     products_of_M: int = 0
     solvable: bool = False
+    no_solution: str = ""
     kept: float = math.inf
     past: list[Rows] = field(default_factory=list)
     _of_M: int | None = None
@@ -190,6 +194,8 @@ class System(Products):
         Where the watch is about to do something, `settle` is called first: it is to take what was queued ahead. It is
         not asked while products are plain ones, if it does not look at such.
         """
+        if self.no_solution:
+            return True
         self._steps -= 1
         if self._steps < 0:
             self._steps = self._untold
@@ -279,6 +285,8 @@ class System(Products):
                 stats.notes += [Notice(told)] * grown
                 x, stats.residual = best, least
         stats.converged, stats.iterations = bool(stats.residual <= self.target), iterations
+        if self.no_solution and not stats.converged:
+            info, reason = NO_SOLUTION, self.no_solution
         if info == 0 and not stats.converged:
             if not units.solution:  # a defect of ours
                 raise AssertionError(f"{stats.method} took an unconverged answer for a converged one")
@@ -346,6 +354,7 @@ def make_system(
     if M is not None:
         system.diagonal, system.products_of_M = diagonal_of(M), int(M.products) if is_ours(M) else 0
         system.applies = system.M if hasattr(system.M, "apply") else None
+    system.no_solution = why_unsolvable(system) if matrix.cache.get(EMPTY_ROWS, ()) is not None else ""
     system._steps = system._untold
     if is_auto and backend == HOST and cache.tune is None:
         system.plain_where_short()
@@ -366,6 +375,8 @@ def _in_units(method: str, asked: Arguments, work: Any, x0: Any, *, scale: bool)
         guess = GivenVector(begun_at if inverse is None else by_foreign(inverse.matvec, begun_at, dtype), "x0 = M b")
     x, of_x = (None, None) if guess is None else guess.take(work)[:2]
     units = units_of(exponent_of(given.largest), of_b, of_x, dtype) if scale else _PLAIN
+    is_wide = units.matrix > 0 and not keeps_all(given.data, -units.matrix)
+    units = units._replace(matrix=0) if is_wide and inverse is not None else units  # M may equilibrate it
     if not math.isfinite(norm):
         raise ArgumentError("the norm of b is too large for a number", found=f"{norm}", hint="scale b, and x with it")
     if x is None:
@@ -382,17 +393,6 @@ def _in_units(method: str, asked: Arguments, work: Any, x0: Any, *, scale: bool)
     if units.rhs:
         norm = checked_norm(work, float(work.norm(b)), b)
         target = max(asked.rtol * norm, units.own(asked.atol))
-    return System(
-        matrix=matrix,
-        given=given,
-        work=work,
-        b=b,
-        x=x,
-        M=inverse,
-        norm_b=norm,
-        target=target,
-        zero_guess=of_x is None,
-        shape=asked.right.shape,
-        stats=stats,
-        units=units,
-    )
+    known: dict[str, Any] = {"matrix": matrix, "given": given, "work": work, "stats": stats, "units": units}
+    known |= {"b": b, "x": x, "norm_b": norm, "target": target, "zero_guess": of_x is None, "shape": asked.right.shape}
+    return System(M=inverse, solvable=is_wide, **known)

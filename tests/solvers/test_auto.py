@@ -642,3 +642,17 @@ def test_where_gmres_gets_nowhere_either_bicgstab_has_its_time(monkeypatch: pyte
     cyclic = sp.csr_array(np.roll(np.eye(400), 1, axis=1) + 1e-3 * np.eye(400))
     _, _, stats = solve(cyclic, rhs(400), rtol=1e-8, maxiter=2000, return_stats=True)
     assert re.match("bicgstab 24 steps.*; gmres 120 steps.*; bicgstab ", stats.notes[1])
+
+
+def test_info_method_and_reason_are_of_the_last_solve() -> None:
+    random = np.random.default_rng(2)
+    for A in (B := random.standard_normal((10, 10)), B + B.T, B @ B.T):
+        b = random.standard_normal(10).astype(np.float32)
+        _, info, stats = solve(sp.csr_array(A.astype(np.float32)), b, rtol=1e-12, return_stats=True)
+        assert info == stats.iterations > 0  # as accurate as single precision allows
+        assert stats.method == "gmres"
+        assert stats.reason == "stagnation: the residual is as small as rounding errors allow"
+    A, b = sp.csr_array(sp.eye_array(3, k=1)), np.array([1.0, 1, 0])
+    _, info, stats = solve(A, b, M=sp.eye_array(3, format="csr"), return_stats=True)
+    assert (info, stats.method) == (-1, "gmres")
+    assert stats.reason == "breakdown: the Krylov space is exhausted, A M is singular or close to it"

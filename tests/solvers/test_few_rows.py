@@ -99,3 +99,32 @@ def test_squares_out_of_range_are_nothing_to_warn_of(size: float) -> None:
         x, info = solve(A, b)  # type: ignore[misc]
     np.testing.assert_allclose(A @ x / size, b / size, atol=1e-4)
     assert info == 0
+
+
+@pytest.mark.parametrize("kind", [np.float32, complex])
+def test_what_no_method_solves_is_solved_by_least_squares(kind: Any) -> None:
+    """Of index 2 and 3: the Krylov space of b does not hold x, and b is in the range of A."""
+    for A, b in (
+        (sp.eye_array(3, k=1), [1, 1, 0]),
+        (sp.csr_array([[0.0, 1], [0, 0]]), [1, 0]),
+        (sp.eye_array(3, k=1), [*np.random.default_rng(0).standard_normal(2), 0]),
+    ):
+        A, b, seen = sp.csr_array(A.astype(kind)), np.array(b, dtype=kind), []
+        x, info, stats = solve(A, b, callback=seen.append, return_stats=True)
+        assert (info, stats.method, stats.reason) == (0, "lstsq", "converged")
+        assert stats.notes[-1] == "solved by lstsq"
+        assert np.linalg.norm(b - A @ x) <= 1e-5 * np.linalg.norm(b)
+        np.testing.assert_array_equal(seen[-1], x)
+        M = sp.eye_array(len(b), format="csr")
+        assert solve(A, b, M=M)[1] != 0  # an M of the caller's is all there is
+
+
+def test_least_squares_tell_that_there_is_no_solution() -> None:
+    A = sp.csr_array(np.kron(np.eye(3, k=1) + np.diag([0, 0, 1.0]), np.ones((2, 2))))
+    b = np.array([1.0, -1, 0, 0, 0, 0])
+    options = {"rtol": 1e-5, "atol": 0.0, "threads": None, "db": None, "backend": "auto"}
+    _, info, stats = few_rows.solve_by_least_squares(A, b, options, None)
+    assert info == -2
+    assert stats.residual == pytest.approx(2**0.5)
+    _, info, stats = few_rows.solve_by_least_squares(A, A @ b + 1e-9, {**options, "rtol": 1e-300}, None)
+    assert info > 0 or stats.converged

@@ -176,3 +176,30 @@ def test_units() -> None:
     assert units_of(0, -900, 0, double) == Units(rhs=-900 + 256)
     assert units_of(-300, None, 5, double) == Units()
     assert units_of(17, 0, None, np.dtype(np.float32)) == Units(matrix=17)
+
+
+@pytest.mark.parametrize("n", [2, 300])
+@pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1e200), (np.complex128, 1e200), (np.float32, 1e25)])
+def test_entries_that_a_scale_would_lose_are_kept(n: int, dtype: Any, size: float) -> None:
+    """A solution is there, and nobody says that it is not; with a diagonal it is found."""
+    A = sp.csr_array(sp.diags_array(np.where(np.arange(n) % 2, size, 1 / size).astype(dtype)))
+    b = np.ones(n, dtype)
+    for name, solver in {**SOLVERS, "solve": solve}.items():
+        x, info, stats = solver(A, b, return_stats=True)
+        assert info != -2
+        assert (info == 0) == (relative(A, x, b) <= 1e-5) == stats.converged
+        assert info == 0 or name != "solve"
+    for name in ("cg", "gmres", "minres", "bicgstab"):
+        x, info = SOLVERS[name](A, b, M="jacobi")
+        assert info == 0, name
+        assert relative(A, x, b) <= 1e-5
+
+
+def test_couplings_of_extreme_entries_are_equilibrated() -> None:
+    d = np.where(np.arange(300) % 2, 1e80, 1e-80)
+    A = sp.csr_array(
+        sp.diags_array(d) @ sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(300, 300)) @ sp.diags_array(d)
+    )
+    x, info = solve(A, d * rhs(300))
+    assert info == 0
+    assert relative(A, x, d * rhs(300)) <= 1e-5

@@ -234,3 +234,37 @@ def test_what_is_singular_in_single_precision_alone_is_said_to_be(name: str) -> 
         if info == NO_SOLUTION:
             return
     raise AssertionError("no such b")
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_an_empty_row_tells_at_once(name: str, dtype: Any) -> None:
+    """Without entries, or with zeros alone; and says nothing where b is zero there, up to the tolerance."""
+    line, n = laplacian(path(300)) + sp.eye_array(300), 302
+    A = sp.block_diag([line, sp.csr_array((1, 1))], format="csr")
+    A = sp.block_diag([A, sp.csr_array(([0.0], [0], [0, 1]), shape=(1, 1))], format="csr").astype(dtype)
+    assert A.nnz == line.nnz + 1
+    b = rhs(n, dtype)
+    for at in (n - 2, n - 1):
+        wrong, right = b.copy(), b.copy()
+        right[-2:] = wrong[-2:] = 0
+        wrong[at], right[at] = 1e-3, 1e-6
+        x, info, stats = METHODS[name](A, wrong, rtol=1e-5, return_stats=True)
+        assert (info, stats.iterations, np.linalg.norm(x)) == (NO_SOLUTION, 0, 0)
+        assert "A has empty rows" in stats.reason
+        assert any("no x has a residual below 1.000e-03" in note for note in stats.notes)
+        x, info = METHODS[name](A, right, rtol=1e-5)
+        assert info == 0
+        assert relative(A, x, right) <= 1e-5
+
+
+def test_an_upper_shift_has_no_solution_for_a_last_entry() -> None:
+    A, b = sp.csr_array(sp.eye_array(300, k=1)), np.ones(300)
+    for name in ANY:
+        assert METHODS[name](A, b)[1] == NO_SOLUTION
+        _, info, stats = METHODS[name](A, np.stack([b, A @ b], axis=1), return_stats=True)
+        assert info < 0
+        assert "A has empty rows" in stats.columns[0].reason
+    x, info = akx.solvers.gmres(A, b, x0=b)
+    assert info == NO_SOLUTION
+    np.testing.assert_array_equal(x, b)
