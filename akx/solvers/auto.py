@@ -262,8 +262,7 @@ class Auto(SolverPair):
                 break
             if self._climb(rung):
                 return
-        is_attained = self.total is not None and self.total.reason == AT_ROUNDING
-        if self.ladder is not None and self.matrix.n <= MOST_ROWS and not (is_attained or self._is_over()):
+        if self.ladder is not None and self.matrix.n <= MOST_ROWS and not self._is_over():
             self.word = ""
             self._run("lstsq", 1)
 

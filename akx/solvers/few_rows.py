@@ -25,9 +25,9 @@ from akx.core.matrix import Matrix
 from akx.core.process import resolve_threads
 from akx.operator.tiers import CSR
 from akx.solvers.direct import superlu
-from akx.solvers.scaling import eps_of
+from akx.solvers.scaling import eps_of, norm_of
 from akx.solvers.singular import why_no_solution
-from akx.solvers.stats import NO_SOLUTION, SolveStats
+from akx.solvers.stats import AT_ROUNDING, NO_SOLUTION, SolveStats
 from akx.solvers.system import make_system
 
 __all__ = ["MOST_ROWS", "solve_by_least_squares", "solve_few_rows"]
@@ -36,6 +36,8 @@ __all__ = ["MOST_ROWS", "solve_by_least_squares", "solve_few_rows"]
 MOST_ROWS = 256
 #: Rounding errors of b - A x are to be below this part of the tolerance: :mod:`akx.solvers.rounding` looks at others.
 _NOISE = 0.1
+#: Units of rounding of the terms of b - A x that no x takes off.
+_ATTAINED = 10
 #: Norms outside of these may have squares that overflow or underflow on the way.
 _LEAST, _LARGEST = 1e-100, 1e100
 _PLAIN = {"restart": None, "s": "auto", "basis": "auto"}
@@ -115,8 +117,12 @@ def solve_by_least_squares(
         reason = "least squares leave a residual above the tolerance"
     system.x[:] = system.work.from_host(x)
     system.tell(system.x)
-    if system.residual(system.x, system.rows(1)[0]) <= system.target:
+    norm = system.residual(system.x, system.rows(1)[0])
+    unit = eps_of(system.dtype) * norm_of(abs(entries) @ np.abs(x) + np.abs(right))
+    if norm <= system.target:
         info, reason = 0, "converged"
     elif why := why_no_solution(system, system.x):
         info, reason = NO_SOLUTION, why
+    elif norm <= _ATTAINED * unit:
+        reason = AT_ROUNDING
     return system.finish(system.x, info=info, reason=reason, iterations=1, return_stats=True)  # type: ignore[return-value]

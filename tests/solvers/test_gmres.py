@@ -568,3 +568,12 @@ def test_where_the_space_ends_it_is_said_what_is_singular(solve: Solver) -> None
         _, info, stats = solve(shift, np.array([1.0, 1, 0]), M=M, return_stats=True)
         assert info == -1
         assert stats.reason == f"breakdown: the Krylov space is exhausted, {what} is singular or close to it"
+
+
+@BOTH
+def test_an_exhausted_space_is_no_breakdown_where_the_residual_is_of_rounding_errors(solve: Solver) -> None:
+    B = np.random.default_rng(2).standard_normal((10, 10))
+    A, b = sp.csr_array((B @ B.T).astype(np.float32)), rhs(10).astype(np.float32)
+    _, info, stats = solve(A, b, rtol=1e-12, return_stats=True)
+    assert info > 0
+    assert "stagnation" in stats.reason
