@@ -60,7 +60,8 @@ def solve_few_rows(
         and A.dtype.char in "dD"
         and b.dtype.char in "dD"
         and type(rtol) is type(atol) is float
-        and min(rtol, atol) >= 0
+        and rtol >= 0
+        and atol >= 0
         and options["maxiter"] is options["M"] is options["db"] is None
         and options["backend"] in ("auto", HOST)
         and special == _PLAIN

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
@@ -27,6 +27,7 @@ import numpy as np
 from akx.core.basis import monomial
 from akx.core.errors import DeviceError
 from akx.solvers.products import TOGETHER, Products, Rows
+from akx.solvers.stats import SolveStats
 from akx.solvers.system import System
 
 __all__ = ["Lockstep", "NoThread"]
@@ -43,11 +44,10 @@ class Lockstep:
         self._running: list[_Solve] = []
         self.asking: list[_Solve] = []
 
-    def run(self, solves: Iterable[tuple[int, Callable[[], Any]]]) -> Generator[tuple[int, Any, int]]:
-        """Do solves, by number: that of each that has ended, what it returned, and how many products it shared.
+    def run(self, solves: Iterable[tuple[int, Callable[[], Any]]], take: Callable[[int, Any, int], object]) -> None:
+        """Do solves, by number; `take` gets the number of each that has ended, its answer and the products it shared.
 
-        What a solve raises is raised here; :class:`NoThread` where there can be no more of them. To be closed, so that
-        none of the others is left waiting.
+        What a solve raises is raised here; :class:`NoThread` where there can be no more of them.
         """
         coming, is_more = iter(solves), True
         try:
@@ -66,13 +66,15 @@ class Lockstep:
                 self._multiply()
                 for one in [one for one in self._running if one.is_over]:
                     self._running.remove(one)
-                    one.stop()
+                    one.join()
                     if one.error is not None:
                         raise one.error
-                    yield one.number, one.found, one.shared
+                    take(one.number, one.found, one.shared)
         finally:
+            for one in self._running:
+                one.stop()
             while self._running:
-                self._running.pop().stop()
+                self._running.pop().join()
 
     def call(self, callback: Callable[[Any], object], value: Any) -> None:
         """Have a callback called in the caller's thread; by the thread of a solve."""
@@ -107,7 +109,7 @@ class _Solve:
         self.error: BaseException | None = None
         self.shared = 0
         self.told: tuple[Callable[[Any], object], Any] | None = None
-        self.by: Products  # of these A v is wanted
+        self.stats: SolveStats  # of the system that a product is for: that itself knows of this solve
         self.found_at = 0  # in the room of all
         context = copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="akx-column", daemon=True)
@@ -134,16 +136,19 @@ class _Solve:
             self._back.get()
 
     def stop(self) -> None:
-        """Wait for its end, which comes with its next product at the latest."""
+        """Have it end, at its next product at the latest."""
         self._is_stopped = True
         self._turn.put(None)
+
+    def join(self) -> None:
+        """Wait for its end."""
         if self._thread.ident is not None:
             self._thread.join()
 
     def count(self, seconds: float) -> None:
         """A product was shared."""
         self.shared += 1
-        stats = self.by.stats
+        stats = self.stats
         stats.seconds["matrix"] = stats.seconds.get("matrix", 0.0) + seconds
         stats.products += 1
         stats.matrix_passes += 1
@@ -156,6 +161,8 @@ class _Solve:
             self._turn.get()
             if not self._is_stopped:
                 self.found = self._solve()
+        except _Stopped:
+            pass
         except BaseException as error:
             self.error = error
         finally:
@@ -174,7 +181,7 @@ class _Solve:
         """out = A v with those of the others; False where it has another matrix."""
         if by.matrix is not self._lockstep.system.matrix:
             return False
-        lockstep, self.by = self._lockstep, by
+        lockstep, self.stats = self._lockstep, by.stats
         by.work.combine(_ONE, v[None], lockstep.room[len(lockstep.asking)][None])  # where nobody looks any more
         lockstep.asking.append(self)
         self.wait()

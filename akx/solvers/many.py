@@ -9,7 +9,7 @@ beside those of the matrix. What a block leaves is solved column by column from 
 
 In lockstep. On the host, where a matrix comes from memory for each product (40 MiB) and rows have 16 entries and more,
 4 columns and more have products in common, up to 8 of them at a time, each with steps of its own
-(:mod:`akx.solvers.lockstep`), with one or two threads; with more it was not measured: those of bicgstab and minres, of
+(:mod:`akx.solvers.lockstep`), with up to 8 threads, beyond which single solves are as quick: of bicgstab and minres, of
 their communication-avoiding sisters by the classic method, and of cg where there are no blocks. With 8 vectors a
 product takes 0.4 of what 8 products take for 59 entries in a row of 140,000, or 20 of an unstructured 80^3, 0.65 by
 diagonals (27-point 80^3); in a cache no less than all of it where rows are short or diagonals. Powers of 8 vectors cost

@@ -90,7 +90,7 @@ def solve_mixed(
         system, single, why = _systems(name, matrix, b, x0, {**options, "callback": callback})
     if system is None:
         x, info, stats = solve(matrix, b, x0, options, callback)
-        _say(stats, f"solved in {matrix.dtype}, as {why}", name)
+        stats.note_first(f"solved in {matrix.dtype}, as {why}", joined=name == "auto")
         return x, info, stats
     maker = {"cg": OfCG, "bicgstab": OfBiCGStab}.get(name, CalledSolver)
     cycle = cycle_of(name, matrix.n, restart, callback_type, callback)
@@ -104,7 +104,8 @@ def solve_mixed(
     total, norm = total or SolveStats(method=name), system.stats.residual
     if norm <= system.target:
         cycles = f", {corrections.cycles} cycles in all" * (cycle > 1)
-        _say(total, f"steps in {single.dtype}, residuals and x in {matrix.dtype}{cycles}", name)
+        said = f"steps in {single.dtype}, residuals and x in {matrix.dtype}{cycles}"
+        total.note_first(said, joined=name == "auto")
         answer = system.finish(x, info=0, reason=reason, iterations=0, return_stats=True, residual=norm)
         x, info, stats = answer  # type: ignore[misc]
         seconds = stats.seconds["total"]  # which has all in it
@@ -120,7 +121,8 @@ def solve_mixed(
     x, info, stats = solve(matrix, b, guess, options, callback)
     total.notes = [] if name == "auto" else total.notes
     at = f"{norm / system.norm_b:.1e} ||b||"
-    _say(stats, f"went on in {matrix.dtype} at a residual of {at}; in {single.dtype}: {reason}", name)
+    said = f"went on in {matrix.dtype} at a residual of {at}; in {single.dtype}: {reason}"
+    stats.note_first(said, joined=name == "auto")
     ran_out = f"not converged after {stats.iterations} steps"
     stats.after(total)
     stats.reason = stats.reason.replace(ran_out, f"not converged after {stats.iterations} steps")
@@ -144,14 +146,6 @@ def _telling(name: str, solve: Solve) -> Solve:
         return d, info, stats
 
     return by
-
-
-def _say(stats: SolveStats, said: str, name: str) -> None:
-    """Have a record say in which precision: with what A is, so that a solve by ``"auto"`` has no more lines."""
-    if name == "auto" and stats.notes:
-        stats.notes[0] += f"; {said}"
-    else:
-        stats.notes.insert(0, said)
 
 
 def _why_not(matrix: Matrix) -> str:

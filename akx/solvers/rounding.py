@@ -57,7 +57,7 @@ def _residual(matrix: Matrix, b: NDArray[Any], x: NDArray[Any], wider: np.dtype[
     found, x, pointer = b.astype(wider), x.astype(wider), matrix.indptr
     first = 0
     while first < matrix.n:
-        last = max(first + 1, int(np.searchsorted(pointer, pointer[first] + _PART, "right")) - 1)
+        last = max(first + 1, int(np.searchsorted(pointer, int(pointer[first]) + _PART, "right")) - 1)
         low, high = pointer[first], pointer[last]
         rows = matrix.data[low:high].astype(wider), matrix.indices[low:high], pointer[first : last + 1] - low
         found[first:last] -= sp.csr_array(rows, shape=(last - first, matrix.n)) @ x

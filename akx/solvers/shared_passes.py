@@ -6,7 +6,6 @@ When which is done is told with :mod:`akx.solvers.many`, whose state this works 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -38,8 +37,10 @@ _LEAST, _LONG = 8, 40
 #: for a block to be worth it, whose steps wait for the host twice where those of single solves are queued.
 _MOVED, _QUEUED = 12, 1 << 31
 #: Solves in lockstep, on the host: how many at a time, and the fewest that are worth it; bytes of a matrix that comes
-#: from memory for each product, and the fewest entries of a row; the most threads that it was measured with.
-_AT_A_TIME, _FEWEST, _FROM_MEMORY, _ENTRIES, _THREADS = 8, 4, 40 << 20, 16, 2
+#: from memory for each product, and the fewest entries of a row; the most threads, as products with several vectors
+#: have one thread and those with one have all (8 columns on a processor of 16: 1.8 with 2, 1.9 with 4, 1.4 with 8, 1.0
+#: with 16).
+_AT_A_TIME, _FEWEST, _FROM_MEMORY, _ENTRIES, _THREADS = 8, 4, 40 << 20, 16, 8
 #: Steps that columns may have beside twice those of the first, where `solve` has the choice.
 _MORE = 20
 #: Methods that are done so; those with s steps for a pass by the classic ones, whose passes all columns share.
@@ -65,6 +66,7 @@ def in_lockstep(many: Many, columns: list[int], first: SolveStats | None = None)
 
     lockstep, begun = Lockstep(system, most), Solved(many.right.v)
     left: list[int] = []
+    taken: set[int] = set()
 
     def solves() -> Iterator[tuple[int, Any]]:
         for j in columns:
@@ -72,16 +74,19 @@ def in_lockstep(many: Many, columns: list[int], first: SolveStats | None = None)
                 left.append(j)  # it waits for those that it is a combination of
                 continue
             begun.add(j, np.zeros(1))
-            A, b, x0, say, changed = many.given(j)
-            yield j, partial(single, A, b, x0, None if say is None else partial(lockstep.call, say), changed)
+            _, b, x0, say, changed = many.given(j)
+            tell = None if say is None else partial(lockstep.call, say)
+            yield j, partial(single, system.matrix, b, x0, tell, changed)
+
+    def take(j: int, answer: Any, shared: int) -> None:
+        many.take(j, *answer)
+        many.of_shared[j] += shared
+        taken.add(j)
 
     try:
-        with closing(lockstep.run(solves())) as ended:
-            for j, answer, shared in ended:
-                many.take(j, *answer)
-                many.of_shared[j] += shared
+        lockstep.run(solves(), take)
     except NoThread:
-        left = [j for j in columns if many.records[j] is None]
+        left = [j for j in columns if j not in taken]
     finally:
         system.release()
     stats = system.stats
@@ -97,8 +102,9 @@ def _by(classic: str, many: Many, first: SolveStats | None) -> Single:
     """The classic solver in place of its communication-avoiding sister, or of `solve`."""
     solver = SOLVERS[classic]
     options = {name: many.asked[name] for name in signature(solver).parameters if name in many.asked}
-    if first is not None and options["maxiter"] is None:
-        options["maxiter"] = 2 * first.iterations + _MORE
+    if first is not None:
+        most, limit = 2 * first.iterations + _MORE, options["maxiter"]
+        options["maxiter"] = most if limit is None else min(most, int(limit))
 
     def single(A: Any, b: Any, x0: Any, callback: Any, changed: dict[str, Any]) -> tuple[Any, int, SolveStats]:
         return solver(A, b, x0, **{**options, **changed, "callback": callback, "return_stats": True})  # type: ignore[no-any-return]
@@ -137,7 +143,7 @@ def in_blocks(many: Many, columns: list[int]) -> list[int]:
         for first in range(0, len(columns), width):
             left += _block(many, system, columns[first : first + width])
     except TOO_MUCH:
-        left = [j for j in columns if many.records[j] is None]
+        left = sorted({*left, *(j for j in columns if many.records[j] is None)})
     finally:
         system.release()
     many.shared = system.stats

@@ -166,5 +166,5 @@ def answer_by(
     like = b if is_on_device(b) else None
     here = of_host(b, "b"), of_host(x0, "x0"), {**options, "backend": HOST}, callback_in_kind(like, callback)
     x, info, stats = on(A, *here)
-    stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
+    stats.note_first(f"solved on the CPU, as it was too much for the GPU: {why}", joined=method == "auto")
     return answer_in_kind(like, x), info, stats

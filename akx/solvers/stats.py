@@ -90,6 +90,13 @@ class SolveStats:
         self.seconds[name] = self.seconds.get(name, 0.0) + now - begin
         return now
 
+    def note_first(self, text: str, *, joined: bool) -> None:
+        """Add a note before all others; or `joined` to the first, as to those of ``"auto"``, which are three lines."""
+        if joined and self.notes:
+            self.notes[0] += f"; {text}"
+        else:
+            self.notes.insert(0, text)
+
     def note_often(self, text: str, what: str, *marks: str) -> None:
         """Add a note of a kind that has one of `marks`; from the fifth on they are counted, as `what` so many times."""
         for i, note in enumerate(self.notes):

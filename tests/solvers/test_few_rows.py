@@ -82,6 +82,7 @@ def test_what_is_wrong_is_told() -> None:
     for given, options in (
         ((A, b), {"threads": 0}),
         ((A, b), {"rtol": -1.0}),
+        ((A, b), {"atol": np.nan}),
         ((A, b), {"backend": "no"}),
         ((A, b[:-1]), {}),
         ((A[:, :-1], b), {}),

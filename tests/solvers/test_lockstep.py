@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from akx.solvers import SOLVERS, Solver, solve
 from akx.solvers import lockstep as module
 from akx.solvers import shared_passes as rules
 from akx.solvers.preconditioners import jacobi
+from akx.solvers.system import System
 
 NAMES = ["cg", "ca_cg", "minres", "ca_minres", "bicgstab", "ca_bicgstab"]
 
@@ -117,7 +120,7 @@ def test_callbacks_are_called_where_the_solver_is(kind: str) -> None:
     np.testing.assert_allclose(seen[-1], x, rtol=1e-3, atol=1e-3)  # columns that are under way too
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, StopIteration])
 def test_what_is_raised_ends_all(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     A, B, calls = fitting("bicgstab"), several(300, 5), []
 
@@ -194,6 +197,56 @@ def test_without_threads_columns_are_solved_one_by_one(monkeypatch: pytest.Monke
     assert stats.matrix_passes == stats.products
 
 
+def test_without_threads_what_a_block_has_left_is_solved_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    A = fitting("minres")
+    B = several(300, 10)
+    monkeypatch.setattr(rules, "_LONG", 0)
+    start = threading.Thread.start
+
+    def refused(self: threading.Thread) -> None:
+        if self.name == "akx-column":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    x, _, stats = SOLVERS["cg"](A, B, rtol=1e-9, return_stats=True)  # A is not definite
+    assert x.shape == B.shape
+    assert all(column.reason for column in stats.columns)
+    assert len(stats.columns) == 10
+
+
+@pytest.mark.parametrize("types", [(float, complex), (np.float32, float), (complex, float)])
+def test_columns_of_another_type_than_that_of_the_matrix(types: tuple[Any, Any]) -> None:
+    A, B = fitting("bicgstab", dtype=types[0]), several(300, 5, types[1])
+    x, info, stats = SOLVERS["bicgstab"](A, B, rtol=1e-9, return_stats=True)
+    assert (info, x.dtype) == (0, np.result_type(*types))
+    assert residuals(A.astype(x.dtype), x, B).max() <= 1.01e-9
+    assert stats.matrix_passes < stats.products / 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_kept_of_solves_that_are_over(fails: bool) -> None:
+    A, B = fitting("bicgstab"), several(300, 5)
+
+    def callback(_: Any) -> None:
+        if fails:
+            raise ValueError
+
+    def systems() -> int:
+        return sum(type(one) is System for one in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = systems()
+        for _ in range(2):
+            with suppress(ValueError):
+                SOLVERS["bicgstab"](A, B, rtol=1e-9, callback=callback)
+        assert systems() == before
+    finally:
+        gc.enable()
+
+
 def test_where_columns_are_solved_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     A, B = fitting("bicgstab"), several(300, 5)
     M = LinearOperator(A.shape, matvec=lambda v: v, dtype=float)
@@ -238,3 +291,6 @@ def test_solve_has_the_others_in_lockstep_and_goes_on_with_who_needs_more() -> N
     assert residuals(A, x, B).max() <= 1.01e-9
     assert "5 columns in lockstep" in stats.notes[0]
     assert min(column.iterations for column in stats.columns[1:]) > 22 == 2 * stats.columns[0].iterations + rules._MORE
+    _, info, stats = solve(A.copy(), B, rtol=1e-9, maxiter=1000, return_stats=True)
+    assert info == 0  # in lockstep columns may not use up all of it
+    assert "5 columns in lockstep" in stats.notes[0]
