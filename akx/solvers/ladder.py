@@ -212,10 +212,9 @@ class Progress(Watch):
         self.rung = self._ladder.next_for(left * self._step, done * self._step) or ""
         if self.rung:
             cost = self._ladder.cost(self.rung) / self._step
-            is_slow = left < MOST_PRODUCTS
-            self.why = (
-                f"about {left:.0f} to go against {cost:.0f} by {self.rung}" if is_slow else "residual falls no more"
-            )
+            self.why = f"about {left:.0f} to go against {cost:.0f} by {self.rung}"
+            if left >= MOST_PRODUCTS:
+                self.why = "residual falls no more"
         return bool(self.rung)
 
 

@@ -90,10 +90,7 @@ def _sized(M: Any, entries: float) -> Any:
 def solve_by_factors(
     factors: Factors, A: Any, b: Any, x0: Any, options: dict[str, Any], callback: Callable[[Any], object] | None
 ) -> tuple[Any, int, SolveStats]:
-    """x by factors of A and refinement, from `x0` on; info and the record. A step is a use of the factors.
-
-    Where rounding errors of A x alone are above the target, as where A is singular to working precision, x is none.
-    """
+    """x by factors of A and refinement, from `x0` on; info and the record. A step is a use of the factors."""
     own = {name: options[name] for name in ("rtol", "atol", "threads", "db", "backend")}
     system = make_system("direct", A, b, x0, callback=callback, scale=False, **own)  # steps have no squares
     work, stats, x = system.work, system.stats, system.x
@@ -130,11 +127,7 @@ def solve_by_factors(
         stats.residuals.append(norm)
         system.tell(x)
     x = system.x
-    if norm <= system.target and steps and _is_noise(system, work.to_host(x)):
-        reason, steps = "A is singular to working precision: rounding errors of A x hide b", max(1, steps)
-        system.x = work.from_host(np.zeros(system.n, system.dtype))
-        x = system.x
-    elif norm > system.target and steps and _is_noise(system, work.to_host(x)):
+    if norm > system.target and steps and _is_noise(system, work.to_host(x)):
         x = system.x = first  # along a null vector, where b is not in the range of A
     info = 0 if reason == "converged" else max(1, steps)
     answer: tuple[Any, int, SolveStats]
