@@ -15,7 +15,7 @@ from solvers.systems import fitting, spd
 
 import akx
 from akx.core.errors import ArgumentError, ArgumentTypeError
-from akx.solvers import SOLVERS, solve
+from akx.solvers import SOLVERS, shared_passes, solve
 from akx.solvers.columns import Solved, worst
 
 Solver = Callable[..., Any]
@@ -256,6 +256,21 @@ def test_blocks_end_where_asked_and_stay_honest() -> None:
     assert worst_relative(A, x, B) < 1e-10
     x, info, stats = SOLVERS["cg"](1e200 * A, B, rtol=1e-8, return_stats=True)  # in units of its own, one by one
     assert info == 0
+
+
+def test_a_residual_of_a_block_that_is_small_by_rounding_errors_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_passes, "_LONG", 0)
+    monkeypatch.setattr(shared_passes, "_LEAST", 2)
+    for seed in range(90):
+        random, n = np.random.default_rng(seed), 2 + seed % 3
+        Q, d = np.linalg.qr(random.standard_normal((n, n)))[0], np.ones(n)
+        d[-1] = np.finfo(float).eps * 10 ** random.uniform(2, 4)
+        A = sp.csr_array((Q * d) @ Q.T)
+        A, B = sp.csr_array((A + A.T) / 2), random.standard_normal((n, 2))
+        X, _, stats = SOLVERS["cg"](A, B, rtol=1e-4, maxiter=100, return_stats=True)
+        R = B - A.astype(np.longdouble) @ X
+        for r, b, column in zip(R.T, B.T, stats.columns, strict=True):
+            assert not column.converged or np.linalg.norm(r) < 1.01e-4 * np.linalg.norm(b), seed
 
 
 def test_solve_and_solver_take_several() -> None:
