@@ -33,7 +33,7 @@ from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded, jit_later
 
 __all__ = ["ILU_FILL", "MOST_FILL", "Factors", "Forecast", "doubt", "factors_of", "forecast", "foreseen"]
-__all__ += ["is_doubtful", "look_closer", "product_seconds", "superlu"]
+__all__ += ["is_doubtful", "look_closer", "superlu"]
 
 #: Seconds on one machine, for each row and entry: of a look at the diagonal, of an envelope in a better order, and of
 #: minimum degree, COLAMD and METIS with the fill counted.
@@ -42,12 +42,12 @@ _MINIMUM_DEGREE, _COLAMD, _METIS = (1e-6, 5e-8), (1e-6, 1.5e-7), (3.5e-6, 4e-8)
 #: For each entry of L + U and each of its flops, of what else is done with each row and entry of A, and at all.
 _FILL, _FLOP = 1.2e-8, 1e-10
 _OF_ROW, _OF_ENTRY, _CALL = 2e-7, 5e-8, 3e-4
-#: Of a product, and each entry and row of it.
-_PRODUCT, _OF_PRODUCT, _OF_SUM = 4e-6, 9e-10, 1e-9
 #: SuperLU's columns at a time where factors have fewer flops an entry than this: half of what it has by itself.
 _PANEL, _FULL = 4, 400.0
 #: The part of an envelope that elimination fills, about.
 _FILLED = 0.5
+#: An envelope of so many times the entries of A is an order that none is much better than.
+_TIGHT = 3.0
 #: Fill over the entries of A, as long as its envelope says nothing.
 _HOPED = 10.0
 #: An envelope of this part of all entries, and a row of so many times sqrt(n), are too much for minimum degree.
@@ -155,11 +155,6 @@ def foreseen(matrix: Matrix, scale: NDArray[Any] | None) -> Forecast:
     return found
 
 
-def product_seconds(matrix: Matrix) -> float:
-    """Of a product with A, on one machine."""
-    return _PRODUCT + _OF_PRODUCT * matrix.nnz * (1 + (matrix.dtype.kind == "c")) + _OF_SUM * matrix.n
-
-
 def doubt(matrix: Matrix) -> None:
     """A has no factors that solve anything: it may be singular."""
     matrix.cache[_DOUBT] = True
@@ -218,17 +213,18 @@ def _narrowed(matrix: Matrix, first: Forecast, weak: float, is_strong: NDArray[A
         return replace(first, next=0.0, degree=pivots)
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    there = sp.csr_array((np.ones(matrix.nnz, np.float32), matrix.indices, matrix.indptr), shape=(n, n))
+    there = _pattern(matrix.indptr, matrix.indices)
     there = there if column is None else sp.csr_array(there[:, column])
     both = sp.csr_array(there + there.T)
-    place = _inverse(np.asarray(reverse_cuthill_mckee(both, symmetric_mode=True), dtype=np.int64))
+    order = np.asarray(reverse_cuthill_mckee(both, symmetric_mode=True), dtype=np.int64)
+    place = _inverse(order)
     widths, rows = np.ones(n), place[np.repeat(np.arange(n), np.diff(both.indptr))]
     np.maximum.at(widths, rows, rows - place[both.indices] + 1.0)
     width = float(widths.mean())
     degree = pivots and is_short and width <= min(max(_WIDE * n, _FEW), _MANY)
     found = Forecast(*_filled(widths), first.base, width, pivots=pivots, times=first.times, degree=degree)
     if _is_narrow(matrix, found) and (degree or not pivots):
-        return found
+        return replace(found, order=order) if pivots and found.fill <= _TIGHT * matrix.nnz else found
     price = _seconds(matrix, _MINIMUM_DEGREE if degree else _METIS if pivots else _COLAMD)
     graph = both if pivots else there
     known = replace(found, next=price, graph=(graph.indptr, graph.indices))
@@ -258,6 +254,10 @@ def _moved(matrix: Matrix, is_strong: NDArray[Any]) -> NDArray[Any]:
     return column
 
 
+def _pattern(pointer: NDArray[Any], columns: NDArray[Any]) -> Any:
+    return sp.csr_array((np.ones(columns.size, np.float32), columns, pointer), shape=(pointer.size - 1,) * 2)
+
+
 def _inverse(order: NDArray[Any]) -> NDArray[Any]:
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
@@ -269,9 +269,9 @@ def _counted_fill(matrix: Matrix, found: Forecast) -> Forecast:
     assert found.graph is not None
     pointer, columns = found.graph
     if not found.pivots:
-        there = sp.csr_array((np.ones(columns.size, np.float32), columns, pointer), shape=matrix.shape)
-        both = sp.csr_array(there + there.T)
-        pointer, columns, there = both.indptr, both.indices, there.tocsc()
+        there = _pattern(pointer, columns)
+        both, there = sp.csr_array(there + there.T), there.tocsc()
+        pointer, columns = both.indptr, both.indices
         order = _by_superlu(there.indptr, there.indices, "COLAMD")
     else:
         order = _by_superlu(pointer, columns, "MMD_AT_PLUS_A") if found.degree else _dissected(pointer, columns)
@@ -371,15 +371,16 @@ class Factors:
 
 def factors_of(A: Any, known: Forecast) -> Factors | str:
     """The factors of A, scaled on both sides as is `known`; or, as text, why there are none."""
-    data = A.data.astype(np.result_type(A.dtype, np.float64), copy=False)
+    data, pointer, columns = A.data.astype(np.result_type(A.dtype, np.float64), copy=False), A.indptr, A.indices
     if known.scale is not None:  # without, its diagonal may be no safe pivot
-        data = data * np.repeat(known.scale, np.diff(A.indptr)) * known.scale[A.indices]
-    A = sp.csr_array((data, A.indices, A.indptr), shape=A.shape)
+        data = data * np.repeat(known.scale, np.diff(pointer)) * known.scale[columns]
+    A = sp.csr_array((data, columns, pointer), shape=A.shape) if data is not A.data else A
     options: dict[str, Any] = {"panel_size": _PANEL} if known.flops < _FULL * known.fill else {}
     if known.pivots and (known.degree or known.order is not None):
-        A = A if known.order is None else sp.csr_array(A[known.order])[:, known.order]
-        options |= {"permc_spec": "MMD_AT_PLUS_A" if known.order is None else "NATURAL"}
-        options |= {"diag_pivot_thresh": _THRESHOLD, "options": {"SymmetricMode": True}}
+        options |= {"diag_pivot_thresh": _THRESHOLD, "options": {"SymmetricMode": True}, "permc_spec": "MMD_AT_PLUS_A"}
+        if known.order is not None:
+            A, options["permc_spec"] = sp.csr_array(A[known.order]), "NATURAL"
+            A = sp.csr_array((A.data, _inverse(known.order)[A.indices], A.indptr), shape=A.shape)
         if A.diagonal().all():  # else it may fail, and say so on the terminal
             options["relax"] = 1  # by itself it takes columns together that are of no one subtree: ten times the fill
     lu = superlu(A, **options)

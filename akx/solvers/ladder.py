@@ -30,6 +30,7 @@ from akx.operator.workspaces import KEPT_BYTES
 from akx.solvers import direct
 from akx.solvers.arguments import given_matrix
 from akx.solvers.monitor import Watch
+from akx.solvers.products import product_seconds
 from akx.solvers.stats import SolveStats
 
 __all__ = ["MOST_PRODUCTS", "Both", "Call", "Ladder", "Progress", "kept_bytes"]
@@ -95,7 +96,7 @@ class Ladder:
     def __init__(self, matrix: Matrix, *, definite: bool, scale: Any = None, call: Call | None = None) -> None:
         self.matrix, self.definite, self.scale, self.call = matrix, definite, scale, call or Call()
         self.left = ["direct", "ilu", *(["amg"] * _has_pyamg() if definite else ["spai"])]
-        self.product = direct.product_seconds(matrix)
+        self.product = product_seconds(matrix)
 
     @property
     def won(self) -> tuple[str, Any] | None:

@@ -96,7 +96,11 @@ def solve_by_factors(
     work, stats, x = system.work, system.stats, system.x
     r = system.rows(1)[0]
     first = x
-    norm, steps, reason = system.residual(x, r), 0, "converged"
+    norm, steps, reason = system.norm_b, 0, "converged"
+    if system.zero_guess:
+        r[:] = system.b
+    else:
+        norm = system.residual(x, r)
     stats.residuals.append(norm)
     most = _ROUNDS if options["maxiter"] is None else min(_ROUNDS, options["maxiter"])
     if system.norm_b == 0:
@@ -130,9 +134,8 @@ def solve_by_factors(
     if norm > system.target and steps and _is_noise(system, work.to_host(x)):
         x = system.x = first  # along a null vector, where b is not in the range of A
     info = 0 if reason == "converged" else max(1, steps)
-    answer: tuple[Any, int, SolveStats]
-    answer = system.finish(x, info=info, reason=reason, iterations=steps, return_stats=True)  # type: ignore[assignment]
-    return answer
+    known = None if info else norm
+    return system.finish(x, info=info, reason=reason, iterations=steps, return_stats=True, residual=known)  # type: ignore[return-value]
 
 
 def _rounding(system: Any, x: Any) -> float:

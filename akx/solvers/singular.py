@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from akx.core.matrix import Matrix
 from akx.solvers import direct
+from akx.solvers.products import product_seconds
 from akx.solvers.stats import BOUND, Notice
 from akx.solvers.system import Rows, System, make_system
 
@@ -143,7 +144,7 @@ def _factorised(
     matrix: Matrix, A: Any, shift: NDArray[Any], most: int
 ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
     """The same for (A^H + D) x = b, by SuperLU; None where that takes longer than `most` products."""
-    limit = float("inf") if direct.is_doubtful(matrix) else most * direct.product_seconds(matrix)
+    limit = float("inf") if direct.is_doubtful(matrix) else most * product_seconds(matrix)
     known = direct.forecast(matrix)
     while known.next and known.next + known.seconds <= limit:
         known = direct.look_closer(matrix, None)
