@@ -107,7 +107,9 @@ def solve_by_factors(
         x[:] = 0
         norm = 0.0
     before = norm
-    while not (norm <= system.target or system.no_solution):
+    if system.no_solution:  # of any method x suits the other rows better
+        reason, most, system.no_solution = "A has empty rows", -1, ""
+    while not norm <= system.target and most >= 0:
         if steps >= most:
             reason = f"not converged after {steps} steps"
             break

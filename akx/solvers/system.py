@@ -77,7 +77,7 @@ class System(Products):
     solvable : bool
         Whether it is known to have a solution, or of such a range that nothing tells that it has none.
     no_solution : str
-        That it has none, where an empty row of A shows it: it has :attr:`ended` before the first step.
+        That it has none, where an empty row of A shows it: said where a method gets no further with the other rows.
     target : float
         The residual's norm to be reached: max(rtol ||b||, atol), in `units`.
     zero_guess : bool
@@ -194,8 +194,6 @@ class System(Products):
         Where the watch is about to do something, `settle` is called first: it is to take what was queued ahead. It is
         not asked while products are plain ones, if it does not look at such.
         """
-        if self.no_solution:
-            return True
         self._steps -= 1
         if self._steps < 0:
             self._steps = self._untold

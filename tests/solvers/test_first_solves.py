@@ -78,6 +78,7 @@ def test_a_new_process_solves_without_a_compiler_and_with_the_same_bits_as_any_o
     assert not (tmp_path / "code").exists()
 
 
+@pytest.mark.usefixtures("methods_first")
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("loaded", [True, False], ids=["compiled", "numpy"])
 def test_what_is_prepared_goes_on_in_the_middle_of_a_solve(

@@ -238,7 +238,7 @@ def test_what_is_singular_in_single_precision_alone_is_said_to_be(name: str) -> 
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
-def test_an_empty_row_tells_at_once(name: str, dtype: Any) -> None:
+def test_an_empty_row_tells_that_there_is_no_solution(name: str, dtype: Any) -> None:
     """Without entries, or with zeros alone; and says nothing where b is zero there, up to the tolerance."""
     line, n = laplacian(path(300)) + sp.eye_array(300), 302
     A = sp.block_diag([line, sp.csr_array((1, 1))], format="csr")
@@ -250,7 +250,9 @@ def test_an_empty_row_tells_at_once(name: str, dtype: Any) -> None:
         right[-2:] = wrong[-2:] = 0
         wrong[at], right[at] = 1e-3, 1e-6
         x, info, stats = METHODS[name](A, wrong, rtol=1e-5, return_stats=True)
-        assert (info, stats.iterations, np.linalg.norm(x)) == (NO_SOLUTION, 0, 0)
+        assert info == NO_SOLUTION
+        assert stats.products < 1000
+        assert stats.residual < 3e-3  # x is the solution of the other rows
         assert "A has empty rows" in stats.reason
         assert any("no x has a residual below 1.000e-03" in note for note in stats.notes)
         x, info = METHODS[name](A, right, rtol=1e-5)
