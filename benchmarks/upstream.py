@@ -101,7 +101,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     family = config.getoption("--akx-family")
-    ours = {SOLVERS[own] for own in FAMILIES[family].values()}
+    ours = {inspect.unwrap(SOLVERS[own]) for own in FAMILIES[family].values()}
     others = [item for item in items if not _concerns(item, ours)]
     config.hook.pytest_deselected(items=others)
     items[:] = [item for item in items if item not in others]
