@@ -40,6 +40,7 @@ from akx.solvers.flexible import FlexibleArnoldi
 from akx.solvers.preconditioners import block_jacobi, jacobi
 from akx.solvers.system import make_system
 from benchmarks import each, markdown, solving
+from benchmarks.many_rhs import _grid
 from benchmarks.matrices import Case
 
 __all__ = ["RESULTS", "OnePass", "main", "measured", "table"]
@@ -57,13 +58,11 @@ def _line(n: int, wind: float = 0.0) -> Any:
 
 def _five(n: int) -> sp.csr_array:
     """Diffusion with wind along one axis, n by n points."""
-    return sp.csr_array(sp.kron(_line(n, 100.0), sp.eye_array(n)) + sp.kron(sp.eye_array(n), _line(n)))
+    return _grid(_line(n, 100.0), _line(n))
 
 
 def _seven(n: int) -> sp.csr_array:
-    unit = sp.eye_array(n)
-    plane = sp.kron(_line(n), unit) + sp.kron(unit, _line(n))
-    return sp.csr_array(sp.kron(plane, unit) + sp.kron(sp.eye_array(n * n), _line(n)))
+    return _grid(_line(n), _line(n), _line(n))
 
 
 def _all(n: int) -> sp.csr_array:

@@ -92,12 +92,12 @@ class Solved:
 
     def __init__(self, B: NDArray[Any]) -> None:
         self._B, self._dtype = B, np.dtype(complex if B.dtype.kind == "c" else float)
-        self._kept: list[tuple[NDArray[Any], float, NDArray[Any]]] = []  # b / |b|, |b| and x
+        self._kept: list[tuple[NDArray[Any], float, Any]] = []  # b / |b|, |b| and x
         self._G = np.zeros((0, 0), self._dtype)  # their inner products
         self._at: tuple[int, NDArray[Any], float, NDArray[Any]] | None = None  # the column looked at last
 
-    def add(self, j: int, x: NDArray[Any]) -> None:
-        """Column j has the solution x."""
+    def add(self, j: int, x: NDArray[Any] | None) -> None:
+        """Column j has the solution x; None where that is not known yet."""
         v, size, c = self._look(j)
         if not 0 < size < np.inf:
             return
@@ -107,16 +107,26 @@ class Solved:
 
     def guess_for(self, j: int) -> NDArray[Any] | None:
         """The combination of solutions whose right-hand side is nearest to column j; None where it is not near."""
-        _, size, c = self._look(j)
-        if not self._kept or not 0 < size < np.inf:
+        parts = self._parts(j)
+        if parts is None:
             return None
-        parts = np.linalg.lstsq(self._G, c, rcond=_NEW)[0]
-        if not 1 - np.vdot(parts, c).real < _NEAR**2:
-            return None
+        size = self._look(j)[1]
         with np.errstate(all="ignore"):
             found = sum(part * (size / of) * x for part, (_, of, x) in zip(parts, self._kept, strict=True))
             guess = np.asarray(found).astype(self._kept[0][2].dtype)
         return guess if np.isfinite(guess).all() else None
+
+    def is_near(self, j: int) -> bool:
+        """Whether a combination of the right-hand sides that were added is near to column j."""
+        return self._parts(j) is not None
+
+    def _parts(self, j: int) -> NDArray[Any] | None:
+        """How much of each, over their norms, is in the nearest one; None where it is not near."""
+        _, size, c = self._look(j)
+        if not self._kept or not 0 < size < np.inf:
+            return None
+        parts = np.linalg.lstsq(self._G, c, rcond=_NEW)[0]
+        return parts if 1 - np.vdot(parts, c).real < _NEAR**2 else None
 
     def _look(self, j: int) -> tuple[NDArray[Any], float, NDArray[Any]]:
         """b / |b| for column j, |b|, and the inner products of the kept ones with it."""

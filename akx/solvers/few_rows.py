@@ -25,7 +25,8 @@ from akx.core.matrix import Matrix
 from akx.core.process import resolve_threads
 from akx.operator.tiers import CSR
 from akx.solvers.direct import superlu
-from akx.solvers.scaling import eps_of, norm_of
+from akx.solvers.rounding import size_of_terms
+from akx.solvers.scaling import eps_of
 from akx.solvers.singular import why_no_solution
 from akx.solvers.stats import AT_ROUNDING, NO_SOLUTION, SolveStats
 from akx.solvers.system import make_system
@@ -119,7 +120,7 @@ def solve_by_least_squares(
     system.x[:] = system.work.from_host(x)
     system.tell(system.x)
     norm = system.residual(system.x, system.rows(1)[0])
-    unit = eps_of(system.dtype) * norm_of(abs(entries) @ np.abs(x) + np.abs(right))
+    unit = eps_of(system.dtype) * size_of_terms(entries, x, right)
     if norm <= system.target:
         info, reason = 0, "converged"
     elif why := why_no_solution(system, system.x):

@@ -45,7 +45,6 @@ _WHY = {
     "ca_minres": "with M between products there are no powers that one pass over the matrix would make",
     "ca_bicgstab": "with M between products s steps in a block take 4 s products and uses of M instead of 2 s",
 }
-_UNEVEN = "with this M the matrix is no longer skew-symmetric but for a multiple of I"
 #: In the cache of a matrix of the caller's, the preconditioner that it is; and whether its product with a pattern pays.
 _FORM, _PAYS = "akx.solvers.form", "akx.solvers.form_pays"
 #: Terms of A M for each entry, beyond which it is not made to be counted: grids have up to about 4.
@@ -85,20 +84,19 @@ def solve_with(
 ) -> Answer:
     """Solve A x = b by `solver` on the matrix that M makes of A, or by its classic sister with M."""
     name = solver.__name__
-    matrix, is_broken = None, False
+    matrix, is_refused = None, False
     if issparse(M) or name == "ca_minres":
         asked = {key: options[key] for key in ("rtol", "atol", "callback", "threads", "backend")}
         matrix, _ = place_of(A, b, x0, M=M, **asked)
         A = matrix if matrix.on_device is None else A
-        is_broken = name == "ca_minres" and _is_uneven(M) and bool(skew_shift(matrix))
+        is_refused = name == "ca_minres" and _is_uneven(M) and bool(skew_shift(matrix))
     form = form_for(name, M, matrix)
-    if form is not None and not is_broken:
+    if form is not None and not is_refused:  # else minres says why
         own = {"s": s, "basis": basis, "plan": plan, "return_stats": return_stats}
         return solve_folded(solver, A, b, x0, M=form, **own, **options)
     classic = name.removeprefix("ca_")
     x, info, stats = SOLVERS[classic](A, b, x0, M=M, return_stats=True, **options)
-    why = _UNEVEN if is_broken else _WHY[name]
-    stats.notes.insert(0, f"{classic} in place of {name}: {why}")
+    stats.notes.insert(0, f"{classic} in place of {name}: {_WHY[name]}")
     return (x, info, stats) if return_stats else (x, info)
 
 

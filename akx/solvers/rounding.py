@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from akx.core.matrix import Matrix
 from akx.solvers.scaling import eps_of, norm_of
 
-__all__ = ["confirmed"]
+__all__ = ["confirmed", "size_of_terms"]
 
 #: What rounding errors may come to is no matter below the tolerance over this.
 _SAFE = 10
@@ -45,11 +45,17 @@ def confirmed(system: Any, norm: float, x: Any, r: Any, b: Any = None, tolerance
     if not norm <= tolerance or matrix.nnz**0.5 * float(matrix.largest) * float(work.norm(x)) <= least:
         return norm
     of_x = work.to_host(x)
-    if eps_of(wider) == eps or norm_of(abs(matrix.to_scipy()) @ np.abs(of_x)) <= least:
+    if eps_of(wider) == eps or size_of_terms(matrix.to_scipy(), of_x) <= least:
         return norm
     found = _residual(matrix, work.to_host(b), of_x, wider)
     r[:] = work.from_host(found.astype(dtype))
     return float(np.sqrt(np.vdot(found, found).real))
+
+
+def size_of_terms(A: Any, x: NDArray[Any], b: NDArray[Any] | None = None) -> float:
+    """|| |A| |x| + |b| ||: times eps what rounding errors of b - A x, or of A x, come to."""
+    moduli = abs(A) @ np.abs(x)
+    return norm_of(moduli if b is None else moduli + np.abs(b))
 
 
 def _residual(matrix: Matrix, b: NDArray[Any], x: NDArray[Any], wider: np.dtype[Any]) -> NDArray[Any]:

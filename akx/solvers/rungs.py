@@ -13,6 +13,7 @@ from akx.backends.selection import HOST
 from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.solvers.direct import ILU_FILL, Factors, factors_of, foreseen
+from akx.solvers.rounding import size_of_terms
 from akx.solvers.scaling import norm_of
 from akx.solvers.stats import AT_ROUNDING, SolveStats
 from akx.solvers.system import make_system
@@ -108,8 +109,8 @@ def solve_by_factors(
         norm = 0.0
     before = norm
     if system.no_solution:  # of any method x suits the other rows better
-        reason, most, system.no_solution = "A has empty rows", -1, ""
-    while not norm <= system.target and most >= 0:
+        reason, system.no_solution = "A has empty rows", ""
+    while reason == "converged" and not norm <= system.target:
         if steps >= most:
             reason = f"not converged after {steps} steps"
             break
@@ -143,7 +144,7 @@ def solve_by_factors(
 def _rounding(system: Any, x: Any) -> float:
     """A unit of rounding of the terms of A x."""
     eps = float(np.finfo(np.result_type(system.dtype, np.float64)).eps)
-    return eps * norm_of(abs(system.matrix.to_scipy()) @ np.abs(x))
+    return eps * size_of_terms(system.matrix.to_scipy(), x)
 
 
 def _is_noise(system: Any, x: Any) -> bool:

@@ -70,10 +70,10 @@ def in_lockstep(many: Many, columns: list[int], first: SolveStats | None = None)
 
     def solves() -> Iterator[tuple[int, Any]]:
         for j in columns:
-            if begun.guess_for(j) is not None:
+            if begun.is_near(j):
                 left.append(j)  # it waits for those that it is a combination of
                 continue
-            begun.add(j, np.zeros(1))
+            begun.add(j, None)
             _, b, x0, say, changed = many.given(j)
             tell = None if say is None else partial(lockstep.call, say)
             yield j, partial(single, system.matrix, b, x0, tell, changed)

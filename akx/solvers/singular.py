@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from akx.core.matrix import Matrix
 from akx.solvers import direct
 from akx.solvers.products import product_seconds
+from akx.solvers.rounding import size_of_terms
 from akx.solvers.stats import BOUND, Notice
 from akx.solvers.system import Rows, System, make_system
 
@@ -55,7 +56,7 @@ def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_th
     with np.errstate(all="ignore"):
         v = b - A @ best
         eps = float(np.finfo(system.dtype).eps)
-        rounding = _ATTAINED * eps * float(np.linalg.norm(abs(A) @ np.abs(best) + np.abs(b)))
+        rounding = _ATTAINED * eps * size_of_terms(A, best, b)
         hidden = _HIDDEN * float(np.linalg.norm(b))
         is_hidden, attained = rounding > hidden, max(system.target, min(rounding, hidden))
         if np.linalg.norm(v) <= attained:  # which is no less than the bound
