@@ -6,11 +6,14 @@ so that it is symmetric positive definite. Node blocks are full: a zero inside a
 Assembly. Element e couples its m nodes pairwise; the pairs (row node, column node) are sorted once, and each of the
 d x d components of the block matrix is a sum over equal pairs, taken in the order of the elements. The transposed pair
 meets the same terms in the same order, so a symmetric sum is symmetric to the last bit.
+
+Each element has a modulus of its own, at random in [0.5, 1.5]. Values are made by + - * / and sqrt in a fixed order, so
+without BLAS, LAPACK and einsum, which every machine does in its own way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
@@ -18,20 +21,24 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial import Delaunay
 
-from benchmarks.splitmix import uniform
+from benchmarks.splitmix import coefficients, uniform
 
 __all__ = ["brick", "shell", "tetrahedra"]
 
 Array = NDArray[np.float64]
 _POISSON = 0.3
 _GAUSS = 1.0 / np.sqrt(3.0)
+#: The streams of the moduli.
+_BRICK, _SHELL, _SOLID = 21, 22, 23
+#: Elements of a shell that are made at once, so that their arrays stay in a cache.
+_ELEMENTS = 512
 
 
 def brick(nodes: tuple[int, int, int] = (9, 9, 257)) -> sparse.csr_array:
     """A brick of trilinear hexahedra with three displacements per node, on springs at one end.
 
-    Young's modulus varies smoothly from element to element, so that no coupling cancels. Nodes are numbered along the
-    first axis fastest and the last, the longest, slowest.
+    Young's modulus varies from element to element, so that no coupling cancels. Nodes are numbered along the first axis
+    fastest and the last, the longest, slowest.
 
     Parameters
     ----------
@@ -42,15 +49,13 @@ def brick(nodes: tuple[int, int, int] = (9, 9, 257)) -> sparse.csr_array:
     -------
     csr_array, shape (3 * prod(nodes), 3 * prod(nodes)), float64, symmetric positive definite.
     """
-    counts = np.array(nodes)
     corners = np.array([(i, j, k) for k, j, i in product((0, 1), repeat=3)])
     cells = np.stack(np.meshgrid(*(np.arange(c - 1) for c in nodes[::-1]), indexing="ij"), -1).reshape(-1, 3)[:, ::-1]
     strides = np.array([1, nodes[0], nodes[0] * nodes[1]])
     connectivity = (cells @ strides)[:, None] + corners @ strides
     stiffness = _hexahedron(np.array([1.0, 1.2, 0.9]))
-    x, y, z = (cells / (counts - 1)).T
-    modulus = 1.0 + 0.4 * np.sin(7.0 * x + 1.0) * np.cos(5.0 * y) * np.sin(11.0 * z + 0.5)
-    support = np.zeros(counts.prod())
+    modulus = coefficients(_BRICK, np.arange(len(cells)))
+    support = np.zeros(np.prod(nodes))
     support[: nodes[0] * nodes[1]] = 1.0
     blocks = stiffness.reshape(8, 3, 8, 3)
     return _assemble(connectivity, lambda a, b: modulus[:, None, None] * blocks[:, a, :, b], np.repeat(support, 3), 3)
@@ -78,7 +83,12 @@ def shell(nodes: tuple[int, int] = (190, 190)) -> sparse.csr_array:
     points = np.stack([u + 0.05 * v * v, v - 0.03 * u * v, height], -1).reshape(-1, 3)
     first = (np.arange(rows - 1)[:, None] * columns + np.arange(columns - 1)).ravel()
     connectivity = first[:, None] + np.array([0, columns, columns + 1, 1])
-    stiffness = _flat_shell(points[connectivity], thickness=0.5 / rows).reshape(-1, 4, 6, 4, 6)
+    stiffness = np.empty((len(connectivity), 24, 24))
+    for begin in range(0, len(connectivity), _ELEMENTS):
+        part = slice(begin, begin + _ELEMENTS)
+        stiffness[part] = _flat_shell(points[connectivity[part]], thickness=0.5 / rows)
+    stiffness *= coefficients(_SHELL, np.arange(len(connectivity)))[:, None, None]
+    stiffness = stiffness.reshape(-1, 4, 6, 4, 6)
     edge = np.ones((rows, columns))
     edge[1:-1, 1:-1] = 0.0
     return _assemble(connectivity, lambda a, b: stiffness[:, :, a, :, b], np.repeat(edge.ravel(), 6), 6)
@@ -107,20 +117,27 @@ def tetrahedra(points: int = 60_000, seed: int = 3) -> sparse.csr_array:
     connectivity = np.sort(Delaunay(nodes).simplices.astype(np.int64), axis=1)
     connectivity = connectivity[np.lexsort(connectivity.T[::-1])]
     edges = nodes[connectivity[:, 1:]] - nodes[connectivity[:, :1]]
-    volume = np.abs(np.linalg.det(edges)) / 6.0
+    gradients = np.empty((len(edges), 4, 3))
+    for a in range(3):
+        gradients[:, a + 1] = _cross(edges[:, (a + 1) % 3], edges[:, (a + 2) % 3])
+    determinant = _dot(edges[:, 0], gradients[:, 1])
+    volume = np.abs(determinant) / 6.0
     kept = volume > 1e-6 / points
-    connectivity, edges, volume = connectivity[kept], edges[kept], volume[kept]
-    gradients = np.empty((len(volume), 4, 3))
-    gradients[:, 1:] = np.linalg.inv(edges).transpose(0, 2, 1)
-    gradients[:, 0] = -gradients[:, 1:].sum(axis=1)
+    connectivity, gradients, volume = connectivity[kept], gradients[kept], volume[kept]
+    gradients[:, 1:] /= determinant[kept, None, None]
+    gradients[:, 0] = -(gradients[:, 1] + gradients[:, 2] + gradients[:, 3])
     lame, shear = _lame(1.0)
-    dots = np.einsum("eai,ebi->eab", gradients, gradients)
-    dots = (0.5 * shear) * (dots + dots.transpose(0, 2, 1))
+    stiff = volume * coefficients(_SOLID, np.arange(len(volume)))
+    dots = np.empty((len(volume), 4, 4))
+    for a, b in product(range(4), repeat=2):
+        dots[:, a, b] = shear * _dot(gradients[:, a], gradients[:, b])
 
     def component(a: int, b: int) -> Array:
         left, right = gradients[:, :, a], gradients[:, :, b]
-        outer = lame * (left[:, :, None] * right[:, None, :]) + shear * (right[:, :, None] * left[:, None, :])
-        block: Array = volume[:, None, None] * (outer + dots if a == b else outer)
+        block: Array = lame * (left[:, :, None] * right[:, None, :]) + shear * (right[:, :, None] * left[:, None, :])
+        if a == b:
+            block += dots
+        block *= stiff[:, None, None]
         return block
 
     inertia = np.bincount(connectivity.ravel(), weights=np.repeat(volume / 4.0, 4), minlength=points)
@@ -133,6 +150,36 @@ def tetrahedra(points: int = 60_000, seed: int = 3) -> sparse.csr_array:
 def _lame(modulus: float) -> tuple[float, float]:
     """Lame's two constants of an isotropic material."""
     return modulus * _POISSON / ((1 + _POISSON) * (1 - 2 * _POISSON)), modulus / (2 * (1 + _POISSON))
+
+
+def _dot(a: Array, b: Array) -> Array:
+    """Scalar products of vectors (..., 3)."""
+    found: Array = a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1] + a[..., 2] * b[..., 2]
+    return found
+
+
+def _cross(a: Array, b: Array) -> Array:
+    """Vector products of vectors (..., 3)."""
+    parts = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
+    return np.stack(parts, axis=-1)
+
+
+def _sum_of_four(a: Array) -> Array:
+    """Sums over the last axis, of four."""
+    found: Array = a[..., 0] + a[..., 1] + a[..., 2] + a[..., 3]
+    return found
+
+
+def _energy(strain: Sequence[Array], law: Array) -> Array:
+    """B^T D B: `strain` has the rows of B, each (..., unknowns); `law` is D."""
+    shape = (*strain[0].shape, strain[0].shape[-1])
+    found = np.zeros(shape)
+    for a, row in enumerate(strain):
+        stress = np.zeros(row.shape)
+        for b in np.flatnonzero(law[a]):
+            stress += law[a, b] * strain[b]
+        found += row[..., :, None] * stress[..., None, :]
+    return found
 
 
 def _assemble(
@@ -157,7 +204,7 @@ def _assemble(
         weights = np.broadcast_to(component(a, b), (len(connectivity), m, m)).ravel()
         blocks[:, a, b] = np.bincount(pairs, weights=weights, minlength=len(unique))
     diagonal = blocks[inverse[:nodes]]
-    units = np.einsum("naa->na", diagonal).mean()
+    units = np.cumsum(diagonal[:, range(dofs), range(dofs)])[-1] / (nodes * dofs)
     diagonal[:, range(dofs), range(dofs)] += units * springs.reshape(nodes, dofs)
     blocks[inverse[:nodes]] = diagonal
     indptr = np.searchsorted(unique, np.arange(nodes + 1) * nodes)
@@ -177,15 +224,14 @@ def _hexahedron(sides: Array) -> Array:
         factors = 1.0 + signs * np.array(point)
         gradient = np.empty((3, 8))
         for axis in range(3):
-            others = np.delete(factors, axis, axis=1).prod(axis=1)
+            others = factors[:, (axis + 1) % 3] * factors[:, (axis + 2) % 3]
             gradient[axis] = signs[:, axis] * others / 8.0 * (2.0 / sides[axis])
         strain = np.zeros((6, 8, 3))
         for axis in range(3):
             strain[axis, :, axis] = gradient[axis]
         for row, (a, b) in enumerate(((0, 1), (1, 2), (2, 0)), start=3):
             strain[row, :, a], strain[row, :, b] = gradient[b], gradient[a]
-        flat = strain.reshape(6, 24)
-        stiffness += flat.T @ elasticity @ flat * (sides.prod() / 8.0)
+        stiffness += _energy(list(strain.reshape(6, 24)), elasticity) * (sides[0] * sides[1] * sides[2] / 8.0)
     return 0.5 * (stiffness + stiffness.T)
 
 
@@ -193,11 +239,12 @@ def _flat_shell(corners: Array, thickness: float) -> Array:
     """Stiffness (elements, 24, 24) of flat four-node shell elements in global axes; `corners` is (elements, 4, 3)."""
     count = len(corners)
     along, across = corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]
-    normal = np.cross(along, across)
+    normal = _cross(along, across)
     first = along - across
-    frame = np.stack([first, np.cross(normal, first), normal], axis=1)
-    frame /= np.linalg.norm(frame, axis=2, keepdims=True)
-    plane = np.einsum("eij,eaj->eai", frame[:, :2], corners - corners.mean(axis=1, keepdims=True))
+    frame = np.stack([first, _cross(normal, first), normal], axis=1)
+    frame /= np.sqrt(_dot(frame, frame))[:, :, None]
+    centre = (corners[:, 0] + corners[:, 1] + corners[:, 2] + corners[:, 3]) / 4.0
+    plane = _dot(frame[:, None, :2], (corners - centre[:, None])[:, :, None])  # (elements, 4, 2)
     membrane = np.array([[1.0, _POISSON, 0.0], [_POISSON, 1.0, 0.0], [0.0, 0.0, (1 - _POISSON) / 2]])
     membrane *= thickness / (1 - _POISSON**2)
     shear = thickness / (2 * (1 + _POISSON))
@@ -205,16 +252,22 @@ def _flat_shell(corners: Array, thickness: float) -> Array:
     signs = np.array([(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)])
 
     def add(strain: Array, law: Array, weight: Array) -> None:
-        turned = (strain.reshape(count, -1, 8, 3) @ frame[:, None]).reshape(count, -1, 24)
-        product_ = turned.transpose(0, 2, 1) @ (law @ turned)
-        np.add(stiffness, product_ * weight[:, None, None], out=stiffness)
+        local = strain.reshape(count, -1, 8, 3)
+        turned = np.zeros(local.shape)
+        for axis in range(3):
+            turned += local[:, :, :, axis, None] * frame[:, None, None, axis]
+        energy = _energy(list(turned.reshape(count, -1, 24).transpose(1, 0, 2)), law)
+        energy *= weight[:, None, None]
+        np.add(stiffness, energy, out=stiffness)
 
     def shape_functions(xi: float, eta: float) -> tuple[Array, Array, Array, Array]:
         a, b = 1 + signs[:, 0] * xi, 1 + signs[:, 1] * eta
         local = np.stack([signs[:, 0] * b, signs[:, 1] * a]) / 4.0
-        jacobian = local @ plane
-        gradient = np.linalg.inv(jacobian) @ local
-        return a * b / 4.0, gradient[:, 0], gradient[:, 1], np.abs(np.linalg.det(jacobian))
+        (xx, xy), (yx, yy) = ([_sum_of_four(row * plane[:, :, axis]) for axis in range(2)] for row in local)
+        determinant = xx * yy - xy * yx
+        dx = (yy[:, None] * local[0] - xy[:, None] * local[1]) / determinant[:, None]
+        dy = (xx[:, None] * local[1] - yx[:, None] * local[0]) / determinant[:, None]
+        return a * b / 4.0, dx, dy, np.abs(determinant)
 
     for xi, eta in product((-_GAUSS, _GAUSS), repeat=2):
         values, dx, dy, weight = shape_functions(xi, eta)

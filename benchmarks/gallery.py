@@ -2,6 +2,9 @@
 
 With |A|_inf <= 1 no power grows, so k = 16 and more cannot overflow, and each family keeps its own spectrum.
 
+Values are general: coefficients vary at random (a hash of the number of an edge, element or point, in [0.5, 1.5]), so
+that nearly all values are different and none is a float32. They are made by + - * / and sqrt in a fixed order.
+
 | name | family | rows | entries |
 |---|---|---|---|
 | pentadiagonal | biharmonic difference in one dimension | 100,000 | 499,994 |
@@ -14,6 +17,9 @@ With |A|_inf <= 1 no power grows, so k = 16 and more cannot overflow, and each f
 | delaunay | graph Laplacian of a triangulation of random points, in random order | 1,000,000 | about 7 million |
 | tetrahedra | elasticity on a tetrahedralisation of random points, in random order | 180,000 | about 8 million |
 | rmat | directed power-law graph in random order, rows normalised | 524,288 | about 8 million |
+
+``NAME-constant`` (:data:`CONSTANT`) is the same pattern with constant coefficients, for the families whose values are
+then few: 2 to 580 different ones, which fit a table. What gains by storing values in fewer bytes is measured on these.
 
 Command line: ``python -m benchmarks.gallery NAME -o FILE`` writes one as ``.npz`` or ``.mtx``; without NAME it lists
 them.
@@ -32,19 +38,41 @@ from numpy.typing import NDArray
 from scipy import io, sparse
 from scipy.spatial import Delaunay
 
+from akx.core.parallel import in_pieces
 from benchmarks import elements
-from benchmarks.splitmix import uniform, words
+from benchmarks.splitmix import coefficients, uniform, words
 
-__all__ = ["GALLERY", "IRREGULAR", "delaunay", "epidemic", "pentadiagonal", "rmat", "small", "stencil"]
-
-
-def pentadiagonal(rows: int = 100_000) -> sparse.csr_array:
-    """The biharmonic difference (1, -4, 6, -4, 1) on a line of `rows` points; symmetric positive definite."""
-    return _scaled(sparse.csr_array(_grid((rows,), {(-2,): 1.0, (-1,): -4.0, (0,): 6.0, (1,): -4.0, (2,): 1.0})))
+__all__ = ["CONSTANT", "GALLERY", "IRREGULAR", "delaunay", "epidemic", "pentadiagonal", "rmat", "small", "stencil"]
 
 
-def stencil(shape: Sequence[int], points: int) -> sparse.csr_array:
+#: The streams of the coefficients.
+_LINE, _GRID, _MESH, _GRAPH = 11, 12, 13, 14
+#: Rows of a grid that are made at once, by one thread; and rows that a thread takes at least.
+_ROWS, _PIECE = 1 << 14, 1 << 18
+
+
+def pentadiagonal(rows: int = 100_000, *, constant: bool = False) -> sparse.csr_array:
+    """The biharmonic difference D^T c D on a line of `rows` points, with D = (1, -2, 1) and c > 0 for each point.
+
+    c is 1 where it is `constant`: rows are (1, -4, 6, -4, 1). Symmetric positive definite; beyond the ends are zeros.
+    """
+
+    def weigh(position: Sequence[NDArray[np.int64]]) -> Sequence[NDArray[np.float64] | float]:
+        if constant:
+            return 1.0, -4.0, 6.0, -4.0, 1.0
+        before, here, after = (coefficients(_LINE, position[0] + shift) for shift in range(3))
+        return before, -2.0 * (before + here), before + 4.0 * here + after, -2.0 * (here + after), after
+
+    return _grid((rows,), [(-2,), (-1,), (0,), (1,), (2,)], weigh)
+
+
+def stencil(
+    shape: Sequence[int], points: int, *, constant: bool = False, shuffled: int | None = None
+) -> sparse.csr_array:
     """The Laplacian on a grid with all neighbours of a point (9 or 27 points) or only the nearest ones (5 or 7).
+
+    Each edge of the grid has a weight, edges over its border too: minus it is the entry off the diagonal, and the
+    diagonal is the sum of the weights of the edges of a point (Dirichlet).
 
     Parameters
     ----------
@@ -52,15 +80,41 @@ def stencil(shape: Sequence[int], points: int) -> sparse.csr_array:
         Points along each axis; the last is numbered fastest.
     points : int
         3**len(shape) or 2*len(shape) + 1: entries of an inner row.
+    constant : bool
+        Whether all weights are 1.
+    shuffled : int, optional
+        The seed of a random order of the points; in their own by default.
 
     Returns
     -------
-    csr_array, float64, symmetric positive definite; boundary rows keep the diagonal of inner ones (Dirichlet).
+    csr_array, float64, symmetric positive definite.
     """
     offsets = [o for o in product((-1, 0, 1), repeat=len(shape)) if points == 3 ** len(shape) or np.abs(o).sum() <= 1]
     if len(offsets) != points:
         raise ValueError(f"no stencil of {points} points in {len(shape)} dimensions")
-    return _scaled(_grid(shape, {o: -1.0 if any(o) else points - 1.0 for o in offsets}))
+    half = points // 2
+    strides = np.cumprod([1, *(length + 2 for length in shape[:0:-1])])[::-1]  # of the grid with its neighbours outside
+    shifts = [int(np.dot(offset, strides)) for offset in offsets]
+
+    def weigh(position: Sequence[NDArray[np.int64]]) -> Sequence[NDArray[np.float64] | float]:
+        if constant:
+            return [-1.0] * half + [points - 1.0] + [-1.0] * half
+        place = sum(((where + 1) * stride for where, stride in zip(position, strides, strict=True)), np.int64(0))
+        # An edge is numbered by its lower end, and by its offset from there.
+        ahead = [coefficients(_GRID, place * half + number) for number in range(half)]
+        behind = [
+            coefficients(_GRID, (place - shift) * half + number) for number, shift in enumerate(shifts[half + 1 :])
+        ]
+        weights = [*behind[::-1], *ahead]
+        total = np.zeros(len(place))
+        for weight in weights:
+            total += weight
+        return [*(-weight for weight in weights[:half]), total, *(-weight for weight in weights[half:])]
+
+    order = None
+    if shuffled is not None:
+        order = np.argsort(words(shuffled, int(np.prod(shape))), kind="stable")
+    return _grid(shape, offsets, weigh, order)
 
 
 def epidemic(population: int = 1024) -> sparse.csr_array:
@@ -87,16 +141,19 @@ def epidemic(population: int = 1024) -> sparse.csr_array:
     state = np.arange(len(s))
     i = state - first[s]
     rates = np.stack([s * (0.05 + 2.0 * i / n), 1.0 * i, np.zeros(len(s)), 0.5 * (n - s - i)], axis=1)
-    total = rates.sum(axis=1)
+    total = rates[:, 0] + rates[:, 1] + rates[:, 3]
     probability = rates / (1.01 * total.max())
-    probability[:, 2] = 1.0 - probability.sum(axis=1)
+    probability[:, 2] = 1.0 - (probability[:, 0] + probability[:, 1] + probability[:, 3])
     columns = np.stack([state - (n + 1 - s), state - 1, state, state + (n + 1 - s)], axis=1)
     there = np.stack([s > 0, i > 0, np.ones(len(s), dtype=bool), s + i < n], axis=1)
     return _from_rows(columns, probability, there)
 
 
-def delaunay(points: int = 1_000_000, seed: int = 1) -> sparse.csr_array:
-    """Graph Laplacian D - A of the Delaunay triangulation of random points in the unit square, in random order."""
+def delaunay(points: int = 1_000_000, seed: int = 1, *, constant: bool = False) -> sparse.csr_array:
+    """Graph Laplacian D - W of the Delaunay triangulation of random points in the unit square, in random order.
+
+    Edges have weights, which are 1 where they are `constant`; D has their sums. Symmetric positive semidefinite.
+    """
     places = uniform(seed, 2 * points).reshape(points, 2)
     strip = (places[:, 0] * np.sqrt(points) / 2).astype(np.int64)  # a triangulator is faster on points in spatial order
     order = np.lexsort((np.where(strip % 2, places[:, 1], -places[:, 1]), strip))
@@ -105,13 +162,20 @@ def delaunay(points: int = 1_000_000, seed: int = 1) -> sparse.csr_array:
     rows, columns = np.concatenate([np.repeat(order, degree), order]), np.concatenate([order[neighbours], order])
     values = np.concatenate([np.full(len(neighbours), -1.0), degree])
     where = (rows.astype(np.int32), columns.astype(np.int32))
-    return _scaled(sparse.csr_array(sparse.coo_array((values, where), shape=(points, points))))
+    matrix = sparse.csr_array(sparse.coo_array((values, where), shape=(points, points)))
+    if not constant:
+        rows = np.repeat(np.arange(points), np.diff(matrix.indptr))
+        weights = coefficients(_MESH, np.minimum(rows, matrix.indices) * points + np.maximum(rows, matrix.indices))
+        diagonal = rows == matrix.indices
+        weights[diagonal] = 0.0
+        matrix.data = np.where(diagonal, np.bincount(rows, weights)[rows], -weights)
+    return _scaled(matrix)
 
 
-def rmat(scale: int = 19, edges: int = 8_400_000, seed: int = 2) -> sparse.csr_array:
-    """Directed R-MAT graph with parameters 0.57, 0.19, 0.19, 0.05, rows normalised (D^-1 A), vertices shuffled.
+def rmat(scale: int = 19, edges: int = 8_400_000, seed: int = 2, *, constant: bool = False) -> sparse.csr_array:
+    """Directed R-MAT graph with parameters 0.57, 0.19, 0.19, 0.05, rows normalised (D^-1 W), vertices shuffled.
 
-    Edges drawn twice are one entry; a vertex without an outgoing edge has an empty row.
+    Edges have weights; edges drawn twice are one entry; a vertex without an outgoing edge has an empty row.
 
     Parameters
     ----------
@@ -121,6 +185,8 @@ def rmat(scale: int = 19, edges: int = 8_400_000, seed: int = 2) -> sparse.csr_a
         Edges drawn.
     seed : int
         Seed of edges and shuffle.
+    constant : bool
+        Whether all weights are 1.
 
     Returns
     -------
@@ -139,10 +205,12 @@ def rmat(scale: int = 19, edges: int = 8_400_000, seed: int = 2) -> sparse.csr_a
         target = 2 * target + np.where(below, draw >= cuts[0], draw >= cuts[2])
     shuffle = np.argsort(words(1000 * seed + 999, vertices), kind="stable")
     keys = np.sort(shuffle[source] * vertices + shuffle[target])
-    rows, columns = np.divmod(keys[np.diff(keys, prepend=-1) > 0], vertices)
+    keys = keys[np.diff(keys, prepend=-1) > 0]
+    rows, columns = np.divmod(keys, vertices)
     degree = np.bincount(rows, minlength=vertices)
     indptr = np.concatenate([[0], np.cumsum(degree)]).astype(np.int32)
-    data = np.repeat(1.0 / np.maximum(degree, 1), degree)
+    weights = np.ones(len(rows)) if constant else coefficients(_GRAPH, keys)
+    data = weights / np.bincount(rows, weights)[rows]
     return sparse.csr_array((data, columns.astype(np.int32), indptr), shape=(vertices, vertices))
 
 
@@ -160,6 +228,16 @@ GALLERY: dict[str, Callable[[], sparse.csr_array]] = {
     "rmat": rmat,
 }
 
+#: The same with constant coefficients, where values are then few.
+CONSTANT: dict[str, Callable[[], sparse.csr_array]] = {
+    "pentadiagonal-constant": lambda: pentadiagonal(constant=True),
+    "9-point-constant": lambda: stencil((1000, 1000), 9, constant=True),
+    "27-point-constant": lambda: stencil((64, 64, 64), 27, constant=True),
+    "7-point-constant": lambda: stencil((128, 128, 128), 7, constant=True),
+    "delaunay-constant": lambda: delaunay(constant=True),
+    "rmat-constant": lambda: rmat(constant=True),
+}
+
 #: The matrices that come in no useful order.
 IRREGULAR = frozenset({"delaunay", "tetrahedra", "rmat"})
 
@@ -174,29 +252,85 @@ _SMALL: dict[str, Callable[[], sparse.csr_array]] = {
     "delaunay": lambda: delaunay(400),
     "tetrahedra": lambda: _scaled(elements.tetrahedra(100)),
     "rmat": lambda: rmat(9, 4000),
+    "pentadiagonal-constant": lambda: pentadiagonal(300, constant=True),
+    "9-point-constant": lambda: stencil((21, 17), 9, constant=True),
+    "27-point-constant": lambda: stencil((7, 6, 8), 27, constant=True),
+    "7-point-constant": lambda: stencil((8, 7, 9), 7, constant=True),
+    "delaunay-constant": lambda: delaunay(400, constant=True),
+    "rmat-constant": lambda: rmat(9, 4000, constant=True),
 }
 
 
 def small(name: str) -> sparse.csr_array:
-    """A reduced version, of a few hundred rows, of the gallery matrix `name`. Raises KeyError on an unknown name."""
+    """A reduced version, of a few hundred rows, of the matrix `name` or ``NAME-constant``. Raises KeyError."""
     return _SMALL[name]()
 
 
-def _grid(shape: Sequence[int], weights: dict[tuple[int, ...], float]) -> sparse.csr_array:
-    """The matrix of a constant stencil, given as offset -> weight, on a grid; entries leaving the grid are dropped."""
-    offsets = sorted(weights)
-    n = int(np.prod(shape))
+def _grid(
+    shape: Sequence[int],
+    offsets: Sequence[tuple[int, ...]],
+    weigh: Callable[[Sequence[NDArray[np.int64]]], Sequence[NDArray[np.float64] | float]],
+    order: NDArray[np.int64] | None = None,
+) -> sparse.csr_array:
+    """The matrix of a stencil on a grid, scaled; entries leaving the grid are dropped.
+
+    `offsets`: ascending. `weigh`: positions of some points along each axis to the entry for each offset. `order`: the
+    point of each row. Memory beyond the matrix and `order`: a few blocks of rows, and the row of each point.
+    """
+    n, width = int(np.prod(shape)), len(offsets)
     strides = np.cumprod([1, *shape[:0:-1]])[::-1]
-    position = np.indices(shape, dtype=np.int32).reshape(len(shape), n)
-    there = np.ones((n, len(offsets)), dtype=bool)
-    for column, offset in enumerate(offsets):
-        for axis, step in enumerate(offset):
-            if step:
-                moved = position[axis] + step
-                there[:, column] &= (moved >= 0) & (moved < shape[axis])
-    shifts = np.array([int(np.dot(offset, strides)) for offset in offsets])
-    columns = np.arange(n, dtype=np.int32)[:, None] + shifts.astype(np.int32)
-    return _from_rows(columns, np.broadcast_to([weights[o] for o in offsets], columns.shape), there)
+    shifts = [int(np.dot(offset, strides)) for offset in offsets]
+    row: NDArray[np.int32] | None = None
+    if order is not None:
+        row = np.empty(n, dtype=np.int32)
+        row[order] = np.arange(n, dtype=np.int32)
+
+    def entries(begin: int, end: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]], NDArray[np.bool_]]:
+        """The points of rows, their positions, and which of their neighbours are there, (rows, width)."""
+        point = np.arange(begin, end) if order is None else order[begin:end]
+        position = [point // stride % length for stride, length in zip(strides, shape, strict=True)]
+        there = np.ones((end - begin, width), dtype=bool)
+        for axis, length in enumerate(shape):
+            for step in sorted({offset[axis] for offset in offsets} - {0}):
+                inside = position[axis] >= -step if step < 0 else position[axis] < length - step
+                for column, offset in enumerate(offsets):
+                    if offset[axis] == step:
+                        there[:, column] &= inside
+        return point, position, there
+
+    def count(begin: int, end: int) -> None:
+        for first in range(begin, end, _ROWS):
+            last = min(first + _ROWS, end)
+            lengths[first:last] = entries(first, last)[2].sum(axis=1)
+
+    def fill(begin: int, end: int) -> float:
+        largest = 0.0
+        for first in range(begin, end, _ROWS):
+            last = min(first + _ROWS, end)
+            point, position, there = entries(first, last)
+            values, columns = np.empty(there.shape), np.full(there.shape, n, dtype=np.int32)
+            total = np.zeros(len(point))
+            for column, weight in enumerate(weigh(position)):
+                values[:, column] = weight
+                inside = there[:, column]
+                neighbour = point[inside] + shifts[column]
+                columns[inside, column] = neighbour if row is None else row[neighbour]
+                total += np.where(inside, np.abs(weight), 0.0)
+            if row is not None:
+                ascending = np.argsort(columns, axis=1)
+                values, columns, there = (np.take_along_axis(a, ascending, axis=1) for a in (values, columns, there))
+            data[indptr[first] : indptr[last]] = values[there]
+            indices[indptr[first] : indptr[last]] = columns[there]
+            largest = max(largest, float(total.max()))
+        return largest
+
+    indptr = np.zeros(n + 1, dtype=np.int32)
+    lengths = indptr[1:]
+    in_pieces(count, n, _PIECE)
+    np.cumsum(lengths, out=lengths)
+    data, indices = np.empty(indptr[-1]), np.empty(indptr[-1], dtype=np.int32)
+    data /= max(in_pieces(fill, n, _PIECE))
+    return sparse.csr_array((data, indices, indptr), shape=(n, n))
 
 
 def _from_rows(columns: NDArray[np.integer], values: NDArray[np.float64], there: NDArray[np.bool_]) -> sparse.csr_array:
@@ -215,16 +349,18 @@ def _scaled(matrix: sparse.csr_array) -> sparse.csr_array:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write a gallery matrix to a file, or list the names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery", description="Make a matrix of the gallery.")
-    parser.add_argument("name", nargs="?", choices=sorted(GALLERY), help="which one; without it the names are listed")
+    parser.add_argument(
+        "name", nargs="?", choices=sorted(GALLERY | CONSTANT), help="which one; without it the names are listed"
+    )
     parser.add_argument("-o", "--output", type=Path, help="FILE.npz or FILE.mtx")
     parser.add_argument("--small", action="store_true", help="the reduced version of a few hundred rows")
     options = parser.parse_args(arguments)
     if options.name is None:
-        print("\n".join(GALLERY))
+        print("\n".join(GALLERY | CONSTANT))
         return 0
     if options.output is None or options.output.suffix not in (".npz", ".mtx"):
         parser.error("-o needs a file that ends in .npz or .mtx")
-    matrix = small(options.name) if options.small else GALLERY[options.name]()
+    matrix = small(options.name) if options.small else (GALLERY | CONSTANT)[options.name]()
     if options.output.suffix == ".npz":
         sparse.save_npz(options.output, matrix, compressed=False)
     else:

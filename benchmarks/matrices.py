@@ -1,5 +1,7 @@
 """What is measured: the gallery, and the real matrices that lie beside the repository in ../shared/matrices.
 
+Matrices of few values (``NAME-constant``, the group ``constant``) are only taken where they are named.
+
 A real matrix is divided by the power of two that brings its largest row sum to 1 or less, which changes no bit of any
 mantissa and keeps k = 16 powers from overflowing. Matrices that are not square, or have fewer than 10,000 entries
 (samples for readers), are left out.
@@ -17,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from akx.core.errors import AkxError
-from benchmarks.gallery import GALLERY, IRREGULAR, small
+from benchmarks.gallery import CONSTANT, GALLERY, IRREGULAR, small
 
 __all__ = ["LEAST_ENTRIES", "REAL", "Case", "available", "select"]
 
@@ -30,7 +32,7 @@ _LOWER = "_lower"
 
 @dataclass(frozen=True)
 class Case:
-    """A matrix to measure: its name, group (``"gallery"`` or ``"real"``), and how to make it.
+    """A matrix to measure: its name, group (``"gallery"``, ``"real"`` or ``"constant"``), and how to make it.
 
     `reordered` asks for the extra figure of a plain sweep on the matrix in a better order: for gallery matrices that
     come in a random one.
@@ -45,7 +47,7 @@ class Case:
 def available(folder: Path = REAL, *, reduced: bool = False) -> Iterator[Case]:
     """Every case, the gallery first; `reduced` gives the gallery in its small form. A real one may yet be refused."""
     for name, make in GALLERY.items():
-        yield Case(name, "gallery", partial(small, name) if reduced else make, name in IRREGULAR)
+        yield _made(name, "gallery", make, reduced)
     for path in sorted(folder.iterdir(), key=lambda p: p.name.lower()) if folder.is_dir() else ():
         suffix = next((s for s in _SUFFIXES if path.name.endswith(s)), None)
         if suffix is not None and path.is_file():
@@ -54,14 +56,20 @@ def available(folder: Path = REAL, *, reduced: bool = False) -> Iterator[Case]:
 
 
 def select(names: Sequence[str] | None, folder: Path = REAL, *, reduced: bool = False) -> list[Case]:
-    """The cases called `names` (``"gallery"`` and ``"real"`` stand for their groups), or all. Raises KeyError."""
+    """The cases called `names` (groups stand for their matrices), or all that are available. Raises KeyError."""
     cases = list(available(folder, reduced=reduced))
     if not names:
         return cases
+    cases += [_made(name, "constant", make, reduced) for name, make in CONSTANT.items()]
     for name in names:
         if not any(name in (case.name, case.group) for case in cases):
             raise KeyError(name)
     return [case for case in cases if case.name in names or case.group in names]
+
+
+def _made(name: str, group: str, make: Callable[[], sparse.csr_array], reduced: bool) -> Case:
+    irregular = name.removesuffix("-constant") in IRREGULAR
+    return Case(name, group, partial(small, name) if reduced else make, irregular)
 
 
 def _read(path: Path) -> sparse.csr_array:
