@@ -70,6 +70,9 @@ class Schedule(ABC):
     layout_shares, layout_turn : int
         Processes that compile its layouts ahead of a search (:meth:`lay_out`), each beginning with another order of the
         rows; and its turn among the schedules, the lower the sooner.
+    gives_way : tuple of str
+        Parameters that may change where a plan that was tuned for other values, or elsewhere, does not fit
+        (:mod:`akx.tuner.fallback.nearest`); none where such a plan is not used at all.
     step_price : str
         The figure of a device (:class:`akx.cost.device_model.Figures`) that a step of :meth:`plainest` costs where
         there is next to nothing to do; "" where it is not timed for one.
@@ -83,6 +86,7 @@ class Schedule(ABC):
     may_crash: bool = True
     layout_shares: int = 0
     layout_turn: int = 0
+    gives_way: tuple[str, ...] = ()
     step_price: str = ""
 
     def __init_subclass__(cls, **keywords: Any) -> None:

@@ -2,8 +2,8 @@
 
 The one that the caller gave; else that of the database for exactly this call, which has to prove itself where it is
 aged; else that of a like device, where it is faster than the predicted one; else the predicted one
-(:mod:`akx.tuner.fallback.answer`); never is one tuned unasked. A plan of the database that cannot be prepared gives way
-to the predicted one, and that to plain products.
+(:mod:`akx.tuner.fallback.answer`); never is one tuned unasked. A plan of the database that does not work here gives way
+to the nearest that can (:mod:`akx.tuner.fallback.nearest`), else to the predicted one, and that to plain products.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, aged, data
 from akx.plandb.layers import origin
 from akx.tuner import plan_key, predict
 from akx.tuner.fallback.answer import Answer, believed, limited, renewed
+from akx.tuner.fallback.nearest import changes, nearest
 
 __all__ = ["Asked", "Call", "Choice", "Choices", "Here", "Planner", "reason_against"]
 
@@ -108,11 +109,16 @@ class Planner:
             matrix = matrix.with_value_error(0.0)
         lookup, told = self.database.find(key), ""
         chosen, reason = self._tuned(lookup, matrix, backend)
+        misfits = [(lookup, reason)]
         if chosen is None and exact != key:  # what was tuned for values as they are is right with an allowance too
             told = _unused_for_allowance(lookup, reason)
             key, lookup = exact, self.database.find(exact)
             chosen, reason = self._tuned(lookup, matrix, backend)
+            misfits.append((lookup, reason))
             told = told if chosen is None else f", with values as they are{told}"
+        if chosen is None:
+            found = (self._nearest(*misfit, matrix, vectors, backend) for misfit in misfits)
+            chosen, lookup = next((one for one in found if one[0] is not None), (None, lookup))
         if chosen is not None:
             chosen = self._renewed(lookup, chosen, matrix, key, arguments, here)
         if not own:
@@ -173,6 +179,20 @@ class Planner:
         gain = record.baseline_seconds / record.seconds
         source = f"tuned on {record.created[:10]}, {origin(lookup.layer)}: {gain:.2f}x over {record.baseline_name}"
         return Choice(tuned, source, record.seconds), None
+
+    def _nearest(
+        self, lookup: Lookup, reason: str | None, matrix: Matrix, vectors: int, backend: str
+    ) -> tuple[Choice | None, Lookup]:
+        """The nearest to the plan that was found and does not work here, by the reason; None where there is neither."""
+        record, threads = lookup.record, plan_threads(backend, self.threads)
+        if record is None or reason is None:
+            return None, lookup
+        plan = nearest(limited(record.plan, threads), matrix, self.device(backend), threads, vectors)
+        if plan is None:
+            return None, lookup
+        tuned = f"tuned on {record.created[:10]}, {origin(lookup.layer)}, for other values"
+        told = f"{tuned}; this is the nearest plan that fits ({changes(record.plan, plan)}; there {reason})"
+        return Choice(plan, told), lookup
 
     def _renewed(
         self, lookup: Lookup, chosen: Choice, matrix: Matrix, key: PlanKey, arguments: Mapping[str, Any], here: Here

@@ -37,9 +37,10 @@ from akx.operator.background_compile import check_code, check_first
 from akx.operator.matrix_values import Values, same_pattern
 from akx.operator.online import Tuned
 from akx.operator.overflow import levels_to_caller
-from akx.operator.planner import Call, Choice, Choices, Planner
+from akx.operator.planner import Call, Choice, Choices, Planner, reason_against
 from akx.operator.recurrence import Recurrence
 from akx.operator.start_vectors import wrong_layout
+from akx.tuner.space import FULL
 
 if TYPE_CHECKING:
     from akx.tuner.online.calls import Online
@@ -289,15 +290,25 @@ class Prepared(Tuned):
             backend_of(array_backend()).synchronize()
 
     def _predict_again(self) -> None:
-        """Forget predicted plans whose programs have to keep these values otherwise: the next call predicts anew."""
+        """Forget plans whose programs have to keep these values otherwise: the next call chooses anew.
+
+        Of tuned ones those that fit no more, to which there may be a near one.
+        """
         gone = {key for key, program in self.programs.items() if not program.is_as_planned}
         if gone:
             self.choices.made = {
                 call: choice
                 for call, choice in self.choices.made.items()
-                if not (choice.is_predicted and (call[0], choice.plan) in gone)
+                if (call[0], choice.plan) not in gone or not (choice.is_predicted or self._fits_no_more(choice.plan))
             }
             self._forget_unused()
+
+    def _fits_no_more(self, plan: Plan) -> bool:
+        """Whether a tuned plan does not fit with values in full, as its program has them now."""
+        if self.planner.given is not None or plan.typed.stored == FULL:
+            return False
+        full = plan.replace(options={**plan.options, "stored": FULL})
+        return reason_against(full, self.values.matrix, self.planner.device(plan.backend)) is not None
 
     # --------------------------------------------------------------------------------------------- what is held
 

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 import akx
 from akx.backends import registry
 from akx.backends.cpu.task_loop import run_tasks
+from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.host import host_device, resolve_threads
 from akx.backends.schedule import Program
 from akx.backends.selection import device_of
@@ -464,14 +465,19 @@ def test_a_predicted_plan_that_cannot_keep_new_values_as_planned_is_predicted_an
 
     A = sp.csr_array(grid())
     plan = Plan("cuda", "wavefront", "sell16-1", k=3, options={"stored": "table"})
-    for predicted in (True, False):
+    h100 = CudaDevice("", 0, (9, 0), 132, 232_448, 233_472, 65_536, 2**25, 2**36, 10**9, 3e12)
+    crowded = plan.replace(
+        k_per_pass=3, options={**plan.options, "held_slots": 14, "block": 256, "slices": 6, "slack": 2}
+    )
+    for used, predicted, stays in ((plan, True, False), (plan, False, True), (crowded, False, False)):
         P, program = akx.MatrixPowers(A, 3), Switched()
+        P._prepared.planner.device = lambda _: h100  # type: ignore[method-assign]
         key = (P.dtype, 1, "cpu")
-        P._prepared.choices.made = {key: Choice(plan, "here", is_predicted=predicted)}
-        P._prepared.programs = {(P.dtype, plan): program}  # type: ignore[dict-item]
+        P._prepared.choices.made = {key: Choice(used, "here", is_predicted=predicted)}
+        P._prepared.programs = {(P.dtype, used): program}  # type: ignore[dict-item]
         P.update_values(2.0 * A)
         assert len(program.taken) == 1
-        assert (key in P._prepared.choices.made) == ((P.dtype, plan) in P._prepared.programs) == (not predicted)
+        assert (key in P._prepared.choices.made) == ((P.dtype, used) in P._prepared.programs) == stays
 
 
 def test_values_of_the_host_that_do_not_fit_the_device_or_are_not_finite(

@@ -47,6 +47,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, aged, mismatch
 from akx.tuner.fallback.answer import fitted, like_plans
+from akx.tuner.fallback.nearest import may_fit, nearest_in
 from akx.tuner.space import Space, is_baseline
 
 __all__ = [
@@ -127,13 +128,17 @@ def warm_start_of(db: PlanDatabase | None, key: PlanKey, space: Space, matrix: M
     found = like_plans(records, key, backend=space.backend, threads=space.threads)
     like = _feasible(dict.fromkeys(space.inside(one.plan) for one in found), space, matrix)
     pattern = _feasible((plan for plan in pattern_plans(records, key, space) if plan not in like), space, matrix)
-    similar = tuple(plan for plan in similar_plans(db, key, space, matrix) if _is_feasible(plan, space, matrix))
+    similar = _feasible(similar_plans(db, key, space, matrix), space, matrix)
     return WarmStart(like, similar, pattern)
 
 
 def _feasible(plans: Iterable[Plan], space: Space, matrix: Matrix) -> tuple[Plan, ...]:
-    """The first few of some plans that can be tried here, of the first of twice as many."""
-    return tuple(plan for plan in islice(plans, 2 * _MOST) if _is_feasible(plan, space, matrix))[:_MOST]
+    """The first few of some plans that can be tried here, or the nearest that can, of the first of twice as many."""
+    found: dict[Plan, None] = {}
+    for plan in islice(plans, 2 * _MOST):
+        near = plan if _is_feasible(plan, space, matrix) else nearest_in(space, plan, matrix)
+        found |= {} if near is None else {near: None}
+    return tuple(found)[:_MOST]
 
 
 def _is_feasible(plan: Plan, space: Space, matrix: Matrix) -> bool:
@@ -215,7 +220,8 @@ def distance(features: Mapping[str, float], key: PlanKey, theirs: Mapping[str, f
 def carried_over(plan: Plan, device_class: str, space: Space) -> Plan | None:
     """A plan of another matrix, k and device as one of this space; None where it has no place in it.
 
-    All powers in one pass stay all powers in one pass, other numbers become the nearest choice that there is.
+    All powers in one pass stay all powers in one pass, other numbers become the nearest choice that there is. What may
+    give way may still be no choice of the space (:mod:`akx.tuner.fallback.nearest`).
     """
     if plan.backend != space.backend or plan.schedule not in space.parameters:
         return None
@@ -229,8 +235,7 @@ def carried_over(plan: Plan, device_class: str, space: Space) -> Plan | None:
         return None
     if backend_of(space.backend).uses_threads:
         moved = fitted(moved, device_class, space.threads)
-    moved = space.inside(moved)
-    return None if space.values(moved) is None else moved
+    return space.inside(moved) if may_fit(space, moved) else None
 
 
 def similar_plans(db: PlanDatabase, key: PlanKey, space: Space, matrix: Matrix) -> tuple[Plan, ...]:

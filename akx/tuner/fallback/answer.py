@@ -48,6 +48,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, aged
 from akx.tuner import measure
+from akx.tuner.fallback.nearest import changes, nearest
 from akx.tuner.fallback.similar_keys import Like, fitted, like_plans, limited
 from akx.tuner.history.result import EXHAUSTED, FEW_CALLS, NO_IMPROVEMENT
 from akx.tuner.measure import Measurement, Precision
@@ -105,6 +106,16 @@ class _Call:
         """The caller's program of a plan, where there is one, else a new one."""
         return self.prepared(plan) or registry.get(plan.backend, plan.schedule).prepare(self.matrix, plan)
 
+    def as_it_fits(self, like: Like) -> Like:
+        """The like plan, or the nearest that fits where it does not; the same again where none does."""
+        if self.against(like.plan) is None:
+            return like
+        try:
+            near = nearest(like.plan, self.matrix, self.device, self.threads, self.key.start_vectors)
+        except Exception:  # as in :meth:`against`
+            return like
+        return like if near is None else replace(like, plan=near, instead=changes(like.plan, near))
+
     def against(self, plan: Plan) -> str | None:
         """Why a plan is not feasible, or cannot be looked at."""
         try:
@@ -151,9 +162,9 @@ def believed(
             continue
         gain = f"{like.record.speedup:.2f}x over {like.record.baseline_name}"
         return Answer(like.plan, True, f"{like.where}, tuned on {like.record.created[:10]}: {gain}", program)
-    likes = likes[:_CANDIDATES]
     if not likes or not is_measured():
         return Answer(predicted)
+    likes = [call.as_it_fits(like) for like in likes[:_CANDIDATES]]
     if likes[0].plan == predicted:
         return Answer(predicted, False, f"that {likes[0].where} is the same")
     reasons = [_reason_not_to_try(like, predicted, call) for like in likes]

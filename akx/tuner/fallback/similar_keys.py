@@ -23,13 +23,15 @@ class Like:
 
     `plan` is as it may run here, with the threads there are, for the k of the call; `record` is where it comes from;
     `distance` is that of the devices (:mod:`akx.backends.device_similarity`), 0 where it is the same; and `differ` has
-    the fields of the key that do, none where the plan is aged.
+    the fields of the key that do, none where the plan is aged. `instead`: what was changed for it to fit here, if it
+    is the nearest that does.
     """
 
     plan: Plan
     record: PlanRecord
     distance: float
     differ: tuple[str, ...] = ("device_class",)
+    instead: str = ""
 
     @property
     def where(self) -> str:
@@ -41,6 +43,8 @@ class Like:
             told.append(f"for k = {self.record.key.k}")
         if "device_class" in self.differ:
             told.append(f"of a like device ({self.record.key.device_class})")
+        if self.instead:
+            told.append(f"as nearly as it fits ({self.instead})")
         return " ".join(told)
 
     @property

@@ -34,7 +34,8 @@ __all__ = ["is_enough", "is_final", "keep", "leave", "made_here", "reuse", "usab
 def usable(record: PlanRecord | None, matrix: Matrix, device: Any, threads: int) -> PlanRecord | None:
     """The record that the database has for a call, where its plan works here with so many threads at most.
 
-    None also where the plan names an unknown schedule or is infeasible: it is then as good as not there.
+    None also where the plan names an unknown schedule, is infeasible, or would store these values otherwise than those
+    that it was tuned for: it is then as good as not there.
     """
     return record if record is not None and _works(record.plan, matrix, device, threads) else None
 
@@ -44,7 +45,10 @@ def _works(plan: Plan, matrix: Matrix, device: Any, threads: int) -> bool:
         return False
     try:
         schedule = registry.get(plan.backend, plan.schedule)
-        return schedule.feasible(plan, matrix, replace(device, cores=threads)) is None
+        here = replace(device, cores=threads)
+        if schedule.feasible(plan, matrix, here) is not None:
+            return False
+        return not (schedule.waste(plan, matrix, here) or "").startswith("stored=")  # was tuned for other values
     except AkxError:
         return False
 

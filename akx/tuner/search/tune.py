@@ -27,6 +27,7 @@ from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, PlanRecord, a
 from akx.tuner import measure
 from akx.tuner.candidates.initial_candidates import foreseen
 from akx.tuner.candidates.warm_start import features_of, warm_start_of
+from akx.tuner.fallback.nearest import nearest_in
 from akx.tuner.history.kept import is_enough, is_final, keep, leave, reuse, usable
 from akx.tuner.history.result import FEW_CALLS, TuneResult
 from akx.tuner.history.trial import Progress
@@ -321,11 +322,16 @@ def _searched(case: _Case, others: SharedStudy | None) -> TuneResult:
 
 
 def _given(case: _Case, space: Space) -> list[Plan]:
-    """Plans that are tried in any case: that of the database, and that for values as they are."""
-    exact = None
-    if case.db is not None and case.key != case.exact_key:
-        exact = case.usable(case.db.find(case.exact_key).record)
-    return [space.inside(record.plan) for record in (case.known, exact) if record is not None]
+    """Plans that are tried in any case: that of the database, that for values as they are, or the nearest to each."""
+    exact = case.db.find(case.exact_key).record if case.db is not None and case.key != case.exact_key else None
+    found = []
+    for record in (case.record, exact):
+        known = case.usable(record)
+        if known is not None:
+            found.append(space.inside(known.plan))
+        elif record is not None and (near := nearest_in(space, record.plan, case.matrix, case.request.start_vectors)):
+            found.append(near)
+    return found
 
 
 def _search_and_keep(case: _Case, bench: Bench, model: Model, **options: Any) -> TuneResult:

@@ -60,6 +60,7 @@ class Wavefront(CudaSchedule):
     options = CudaWavefront
     description = "blocks run diagonally through the powers while they are on the chip"
     layout_shares, layout_turn = 2, 2
+    gives_way = ("stored", "held_slots", "slack", "slices", "block", "k_per_pass")
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if reason := misnamed(plan, ORDERS, VARIANTS) or option_reason(plan, OPTIONS):
