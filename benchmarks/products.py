@@ -5,9 +5,9 @@
     python -m benchmarks.products --table         the table of docs/cuda.md from the file
 
 k = 8 products in a CUDA graph, timed in turns by events: every variant of `sweep` that fits, each algorithm of cuSPARSE
-for CSR, and its product for blocks of one size (``cusparseDbsrmv``) where the matrix is made of such. Results of all
-are checked. `wind` has nodes of 1 to 6 unknowns, as many of each as the wind tunnel model of Rennich (NVIDIA, "Block
-SpMV on GPU") has, on a grid of nine points. `prepare_seconds` is from a CSR matrix in the host's memory, of which
+for CSR and, where the matrix is made of blocks of one size, for these. Results of all are checked. `wind` has nodes of
+1 to 6 unknowns, as many of each as the wind tunnel model of Rennich (NVIDIA, "Block SpMV on GPU") has, on a grid of
+nine points. `prepare_seconds` is from a CSR matrix in the host's memory, of which
 nothing is known, to a program; `translate_seconds` from the pattern on the device to the arrays of its blocks, and
 `translate_and_place_seconds` until values that are there too are in their places, the host waiting for both;
 `update_seconds` are for new values from the device, timed there as a product's are, and `update_and_wait_seconds` those
@@ -16,7 +16,6 @@ of a host that queues one and waits for it.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import statistics
 import sys
@@ -29,17 +28,15 @@ import numpy as np
 from scipy import sparse
 
 from akx.backends import registry
-from akx.backends.cuda.baselines.cusparse import CusparsePowers
 from akx.backends.cuda.schedules.sweep.options import BLOCKS
-from akx.core.errors import AkxError
 from akx.core.matrix import Matrix
 from akx.core.plan import Option, Plan
 from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, preparing
 from benchmarks.elements import brick, shell, tetrahedra
-from benchmarks.gpu import RESULTS as POWERS
+from benchmarks.gpu import HISTORY as POWERS
 
-__all__ = ["MATRICES", "RESULTS", "BsrPowers", "main", "measure", "table", "wind"]
+__all__ = ["MATRICES", "RESULTS", "main", "measure", "table", "wind"]
 
 RESULTS = POWERS.with_name("h100_products.json")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
@@ -77,47 +74,15 @@ _HOW: dict[str, dict[str, Option]] = {
     " once early": {"once": True, "early": True},
     " once early keep=16": {"once": True, "early": True, "keep": 16},
 }
-#: What is measured, and the size of blocks that all of it is made of, if there is one.
-MATRICES = {"brick": (brick, 3), "shell": (shell, 6), "tetrahedra": (tetrahedra, 3), "wind": (wind, 0)}
+#: What is measured.
+MATRICES = {"brick": brick, "shell": shell, "tetrahedra": tetrahedra, "wind": wind}
 
 
-class BsrPowers(CusparsePowers):
-    """k products by ``cusparseDbsrmv``: a matrix in dense blocks of `size` rows, as SciPy has it in BSR."""
-
-    def __init__(self, matrix: Matrix, out: Any, size: int) -> None:
-        self._size = size
-        self._blocks = sparse.csr_array(matrix.to_scipy()).tobsr((size, size))
-        super().__init__(matrix, out, "cusparse_alg1")
-
-    def _make_matrix(self, matrix: Matrix) -> ctypes.c_void_p:
-        from akx.backends.cuda.device.memory import to_device
-
-        found = self._blocks
-        self._arrays = [to_device(np.ascontiguousarray(one)) for one in (found.data, found.indptr, found.indices)]
-        return self._create("cusparseCreateMatDescr", "cusparseDestroyMatDescr")
-
-    def _prepare(self) -> None:
-        self._multiply(0)
-
-    def _multiply(self, j: int) -> None:
-        rows, one, zero = self._n // self._size, *(array.ctypes.data for array in (self._one, self._zero))
-        x, y = (self._out.view(at * self._out.shape[-1], (self._n,)).pointer for at in (j, j + 1))
-        values, start, column = (ctypes.c_void_p(array.pointer) for array in self._arrays)
-        by_rows, plain = 0, 0
-        self._call(
-            "cusparseDbsrmv",
-            *(self._handle, by_rows, plain, rows, rows, self._blocks.indices.size, ctypes.c_void_p(one)),
-            *(self._matrix, values, start, column, self._size),
-            *(ctypes.c_void_p(x), ctypes.c_void_p(zero), ctypes.c_void_p(y)),
-        )
-
-
-def measure(name: str, A: Any, size: int, seconds: float) -> Json:
+def measure(name: str, A: Any, seconds: float) -> Json:
     """One entry."""
     from akx.backends.cuda.baselines.calls import calls as cusparse_calls
     from akx.backends.cuda.device.facts import cuda_device
-    from akx.backends.cuda.device.memory import to_device
-    from akx.backends.cuda.timing import DeviceCall, DeviceProblem
+    from akx.backends.cuda.timing import DeviceProblem
     from akx.tuner.measure import Precision, interleave
 
     matrix = Matrix.from_any(A)
@@ -132,20 +97,6 @@ def measure(name: str, A: Any, size: int, seconds: float) -> Json:
             calls[f"{variant}{said} {block}"] = planned.checked_call(device, problem, program, what)
     x = (np.random.default_rng(0).integers(0, 2, matrix.n) * 2 - 1) / np.sqrt(matrix.n)
     calls |= {label: call for label, (call, _) in cusparse_calls(matrix, x, K).items()}
-    if size:
-        out = np.zeros((K + 1, 1, matrix.n))
-        out[0, 0] = x
-        held = to_device(out)
-        try:
-            powers = BsrPowers(matrix, held, size)
-        except AkxError as refusal:
-            print(f"{name}: cusparseDbsrmv is not compared: {refusal}", file=sys.stderr)
-        else:
-            powers.run()
-            found = held.get()[1, 0]
-            if not np.allclose(found, matrix.to_scipy() @ x, rtol=1e-9, atol=1e-12):
-                raise ArithmeticError(f"cusparseDbsrmv is wrong for {name}")
-            calls["cusparse_bsr"] = DeviceCall(powers.run, powers.repeated, K)
     found = interleave(list(calls.values()), Precision(relative=0.01, seconds=seconds * len(calls), rounds_min=7))
     times = {label: {"seconds": one.seconds / K, "spread": one.spread} for label, one in zip(calls, found, strict=True)}
     best = min((label for label in times if label.startswith("vbell")), key=lambda label: times[label]["seconds"])
@@ -233,7 +184,8 @@ def table(document: Json) -> str:
 
         ours = least(lambda label: label.startswith("vbell"))
         other = least(lambda label: not label.startswith(("vbell", "cusparse")))
-        csr, bsr = least(lambda label: label.startswith("cusparse") and "bsr" not in label), times.get("cusparse_bsr")
+        csr = least(lambda label: label.startswith("cusparse") and "bsr" not in label)
+        bsr = min((time for label, time in times.items() if "bsr" in label), default=None)
         row = [entry["matrix"], ours, f"{times[ours]:.1f}", other, f"{times[other]:.1f}", f"{times[csr]:.1f}"]
         gain = "" if bsr is None else f"{bsr / times[ours]:.2f}"
         body.append([*row, "" if bsr is None else f"{bsr:.1f}", f"{times[csr] / times[ours]:.2f}", gain])
@@ -255,8 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         origin = gpu.provenance()
         for name in options.only:
-            make, size = MATRICES[name]
-            entry = measure(name, make(), size, options.seconds)
+            entry = measure(name, MATRICES[name](), options.seconds)
             best = sorted(entry["times"].items(), key=lambda item: item[1]["seconds"])[:6]
             print(name, {label: f"{one['seconds'] * 1e6:.1f} us" for label, one in best}, file=sys.stderr, flush=True)
             kept = [one for one in document["products"] if one["matrix"] != name]

@@ -46,9 +46,9 @@ def test_results_are_merged_and_the_page_is_written(tmp_path: Path, monkeypatch:
     page.write_text("<!-- products:begin -->\n<!-- products:end -->\n")
     monkeypatch.setattr(products.planned, "has_gpu", lambda name: True)
     monkeypatch.setattr(gpu, "provenance", lambda: ORIGIN)
-    monkeypatch.setattr(products, "MATRICES", {"brick": (lambda: None, 3), "wind": (lambda: None, 0)})
+    monkeypatch.setattr(products, "MATRICES", {"brick": lambda: None, "wind": lambda: None})
     scale = iter([1.0, 2.0, 3.0])
-    monkeypatch.setattr(products, "measure", lambda name, A, size, seconds: entry(name, next(scale)))
+    monkeypatch.setattr(products, "measure", lambda name, A, seconds: entry(name, next(scale)))
     assert products.main(["-o", str(file), "--docs", str(page)]) == 0
     assert products.main(["--only", "wind", "-o", str(file), "--docs", str(page)]) == 0
     found = json.loads(file.read_text())["products"]

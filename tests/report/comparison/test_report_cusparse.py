@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from akx.backends.cuda.baselines import bsr, cusparse
 from akx.backends.cuda.baselines import calls as baselines
-from akx.backends.cuda.baselines import cusparse
 from akx.backends.cuda.baselines import spmvop as cusparse_op
 from akx.backends.cuda.baselines.spmvop import ABSENT, FOREIGN, KNOWN, CusparseOpPowers, spmvop, spmvop_note
 from akx.core.errors import DeviceError
@@ -63,7 +63,9 @@ def install(monkeypatch: pytest.MonkeyPatch, library: Any) -> None:
     ("version", "has_op", "state"),
     [
         ((12, 6, 3), False, ABSENT),
-        ((12, 7, 10), True, FOREIGN),
+        ((12, 6, 3), True, FOREIGN),
+        ((12, 7, 10), True, KNOWN),
+        ((12, 8, 6), True, KNOWN),
         ((12, 9, 4), True, KNOWN),
         ((12, 9, 0), True, KNOWN),
         ((12, 10, 0), True, FOREIGN),
@@ -84,6 +86,17 @@ def test_what_the_library_has(
     if note is not None:
         assert "not measured" in note
         assert ".".join(map(str, version)) in note
+
+
+@pytest.mark.parametrize(
+    ("version", "names"),
+    [((12, 7, 10), ("cusparse_op",)), ((12, 8, 6), ("cusparse_op1", "cusparse_op2")), ((12, 10, 0), ())],
+)
+def test_algorithms_by_release(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int], names: tuple[str, ...]
+) -> None:
+    install(monkeypatch, Library(version, has_op=True))
+    assert cusparse_op.op_algorithms() == names
 
 
 @pytest.mark.parametrize("part", ["_bufferSize", "_createDescr", "_createPlan", "_destroyPlan", "_destroyDescr"])
@@ -137,7 +150,8 @@ def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cusparse, "default_stream", lambda: stream)
     monkeypatch.setattr(cusparse, "to_device", lambda array: Held(array.shape, array.dtype))
     monkeypatch.setattr(cusparse, "capture", capture)
-    monkeypatch.setattr(cusparse_op, "empty", Held)
+    for module in (cusparse, cusparse_op):
+        monkeypatch.setattr(module, "empty", Held)
 
 
 def test_the_calls_are_those_of_the_header(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +186,48 @@ def test_the_calls_are_those_of_the_header(monkeypatch: pytest.MonkeyPatch) -> N
     powers.close()
     assert library.arguments("cusparseSpMVOp_destroyPlan") == [plan[2]]
     assert library.arguments("cusparseSpMVOp_destroyDescr") == [description]
+
+
+def test_before_12_8_no_algorithm_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library((12, 7, 10), has_op=True)
+    install(monkeypatch, library)
+    fake_device(monkeypatch)
+    out: Any = SimpleNamespace(shape=(2, 1, 32), view=lambda *_: SimpleNamespace(pointer=99))
+    CusparseOpPowers(Matrix.from_any(sp.eye_array(5, format="csr")), out, "cusparse_op")
+    size, made = (library.arguments(f"cusparseSpMVOp_{name}") for name in ("bufferSize", "createDescr"))
+    assert len(size) == 8  # handle, opA, matA, three vectors, the type, and where the size goes
+    assert made[2:] == [*size[1:7], 77]
+
+
+@pytest.mark.parametrize(("dtype", "letter"), [("float64", "D"), ("complex64", "C")])
+def test_blocks_of_one_size(monkeypatch: pytest.MonkeyPatch, dtype: str, letter: str) -> None:
+    library = Library((12, 9, 4), has_op=True)
+    install(monkeypatch, library)
+    monkeypatch.setattr(bsr, "cusparse_library", lambda: library)
+    fake_device(monkeypatch)
+    held: list[Any] = []
+    monkeypatch.setattr(bsr, "to_device", lambda array: held.append(array) or SimpleNamespace(pointer=77))
+    line = sp.diags_array([np.ones(7)] * 3, offsets=[-1, 0, 1], shape=(7, 7))
+    A = sp.csr_array(sp.kron(line, np.arange(1.0, 10.0).reshape(3, 3))).astype(dtype)
+    matrix = Matrix.from_any(A)
+    assert bsr.bsr_algorithms(matrix) == ("cusparse_bsr", "cusparse_bsr_alg1")
+    assert bsr.bsr_algorithms(Matrix.from_any(sp.eye_array(5, format="csr"))) == ()
+    out: Any = SimpleNamespace(shape=(3, 1, 32), view=lambda at, _: SimpleNamespace(pointer=1000 + at))
+    bsr.BsrPowers(matrix, out, "cusparse_bsr")
+    start, column, values = held
+    np.testing.assert_array_equal(sp.bsr_array((values, column, start), shape=A.shape).toarray(), A.toarray())
+    products = [arguments for name, arguments in library.calls if name == f"cusparse{letter}bsrmv"]
+    assert len(products) == 3  # one ahead of the clock, two recorded
+    plain = [getattr(one, "value", one) for one in products[-1]]
+    # dirA is by rows, transA plain, then rows, columns and blocks; x and y are vectors 1 and 2
+    assert plain[1:6] == [0, 0, 7, 7, 19]
+    assert plain[11:13] == [3, 1032]
+    assert plain[14] == 1064
+    bsr.BsrPowers(matrix, out, "cusparse_bsr_alg1")
+    made = library.arguments("cusparseCreateBsr")
+    kind = {"float64": 1, "complex64": 4}[dtype]
+    assert made[1:] == [7, 7, 19, 3, 3, 77, 77, 77, 2, 2, 0, kind, 2]
+    assert library.arguments("cusparseSpMV")[8] == 6
 
 
 PAIRS = {

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends import reference
+from akx.backends.cuda.baselines.bsr import BsrPowers, bsr_algorithms
 from akx.backends.cuda.baselines.cusparse import ALGORITHMS, CusparsePowers, cusparse_missing
-from akx.backends.cuda.baselines.spmvop import KNOWN, OP_ALGORITHMS, CusparseOpPowers, spmvop, spmvop_note
+from akx.backends.cuda.baselines.spmvop import CusparseOpPowers, op_algorithms, spmvop_note
 from akx.backends.cuda.device.memory import to_device
 from akx.backends.cuda.timing import DeviceCall
 from akx.backends.program import as_coefficients
+from akx.backends.reference import Reference, reference
 from akx.core.errors import AkxError, VerificationError
 from akx.core.matrix import Matrix
 
-__all__ = ["calls", "notes"]
+__all__ = ["calls", "notes", "powers"]
 
+_IN_GRAPH = "{k} products in a CUDA graph"
 _DETAILS = {
-    "cusparse_alg1": "CSR algorithm 1, preprocessed, {k} products in a CUDA graph",
-    "cusparse_alg2": "CSR algorithm 2, preprocessed, {k} products in a CUDA graph",
-    "cusparse_op1": "SpMVOp algorithm 1, planned ahead, {k} products in a CUDA graph",
-    "cusparse_op2": "SpMVOp algorithm 2, planned ahead, {k} products in a CUDA graph",
+    "cusparse_alg1": f"CSR algorithm 1, preprocessed, {_IN_GRAPH}",
+    "cusparse_alg2": f"CSR algorithm 2, preprocessed, {_IN_GRAPH}",
+    "cusparse_bsr": f"blocks of one size by bsrmv, {_IN_GRAPH}",
+    "cusparse_bsr_alg1": f"blocks of one size by SpMV, {_IN_GRAPH}",
+    "cusparse_op": f"SpMVOp, planned ahead, {_IN_GRAPH}",
+    "cusparse_op1": f"SpMVOp algorithm 1, planned ahead, {_IN_GRAPH}",
+    "cusparse_op2": f"SpMVOp algorithm 2, planned ahead, {_IN_GRAPH}",
 }
 
 
-def calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
-    """Each algorithm of cuSPARSE for CSR, on vectors of its own: the work to be timed, and how it works.
+def powers(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, CusparsePowers]:
+    """Each algorithm of cuSPARSE that takes the matrix, on vectors of its own, run once and right.
+
+    One that fails, or gives a wrong result, is left out with a RuntimeWarning.
 
     Parameters
     ----------
@@ -39,37 +46,52 @@ def calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[
     k : int
         Products, one after another.
     """
-    made: dict[str, tuple[Callable[[], object], str]] = {}
-    for name in ALGORITHMS if cusparse_missing() is None else ():
-        powers = CusparsePowers(matrix, to_device(_aligned_result(matrix, x, k)), name)
-        made[name] = DeviceCall(powers.run, powers.repeated, k), _DETAILS[name].format(k=k)
-    for name in OP_ALGORITHMS if spmvop() == KNOWN else ():
+    made: dict[str, CusparsePowers] = {}
+    wanted: Reference | None = None
+    for name, kind in _kinds(matrix):
         try:
-            checked = _checked_op(matrix, x, k, name)
+            if wanted is None:
+                coefficients = as_coefficients(np.ones(k), np.zeros(k), np.zeros(k), matrix.dtype)
+                wanted = reference(matrix, x[None, :], coefficients)
+            made[name] = _checked(kind, matrix, x, name, wanted)
         except AkxError as failure:
-            warnings.warn(f"cusparseSpMVOp ({name}) is not compared: {failure}", RuntimeWarning, stacklevel=2)
-        else:
-            made[name] = DeviceCall(checked.run, checked.repeated, k), _DETAILS[name].format(k=k)
+            what = _DETAILS[name].partition(",")[0]
+            warnings.warn(f"cuSPARSE's {what} ({name}) is not compared: {failure}", RuntimeWarning, stacklevel=2)
     return made
 
 
-def _checked_op(matrix: Matrix, x: NDArray[Any], k: int, name: str) -> CusparseOpPowers:
-    """k products by ``cusparseSpMVOp``, run once from a poisoned output. Raises AkxError where a result is wrong."""
-    held = to_device(_aligned_result(matrix, x, k))
-    powers = CusparseOpPowers(matrix, held, name)
+def calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
+    """Those of :func:`powers`: the work to be timed by events, and how it works."""
+    made = powers(matrix, x, k)
+    return {name: (DeviceCall(one.run, one.repeated, k), _DETAILS[name].format(k=k)) for name, one in made.items()}
+
+
+def _kinds(matrix: Matrix) -> Iterator[tuple[str, type[CusparsePowers]]]:
+    """Names of the algorithms there are, and the class of each."""
+    if cusparse_missing() is not None:
+        return
+    yield from ((name, CusparsePowers) for name in ALGORITHMS)
+    yield from ((name, BsrPowers) for name in bsr_algorithms(matrix))
+    yield from ((name, CusparseOpPowers) for name in op_algorithms())
+
+
+def _checked(
+    kind: type[CusparsePowers], matrix: Matrix, x: NDArray[Any], name: str, wanted: Reference
+) -> CusparsePowers:
+    """One algorithm, run once from a poisoned output. Raises AkxError where a result is wrong."""
+    held = to_device(_aligned_result(matrix, x, wanted.powers.shape[0] - 1))
+    made = kind(matrix, held, name)
     try:
-        powers.run()
-        found = np.ascontiguousarray(held.get()[:, :, : matrix.n])
-        coefficients = as_coefficients(np.ones(k), np.zeros(k), np.zeros(k), matrix.dtype)
-        error = float(reference.error_ratio(matrix, found, x[None, :], coefficients))
+        made.run()
+        error = wanted.error_ratio(np.ascontiguousarray(held.get()[:, :, : matrix.n]))
         if not error <= 1:
             what = f"{error:.3g} times it"
             raise VerificationError("a wrong result", expected="an error within the bound", found=what)
     except BaseException:
         with contextlib.suppress(AkxError):
-            powers.close()
+            made.close()
         raise
-    return powers
+    return made
 
 
 def notes() -> tuple[str, ...]:

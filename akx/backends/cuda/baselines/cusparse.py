@@ -4,7 +4,7 @@ A weak baseline would be a defect: the matrix and all vectors are on the device,
 preprocessing ahead of the clock and a descriptor of its own, the k products are one CUDA graph, and the fastest
 algorithm is what counts. A product writes straight into the next vector; x is in its place already, and nothing is
 copied. Newer libraries have ``cusparseSpMVOp`` beside ``cusparseSpMV``: see
-:mod:`akx.backends.cuda.baselines.spmvop`.
+:mod:`akx.backends.cuda.baselines.spmvop`; matrices in blocks have :mod:`akx.backends.cuda.baselines.bsr`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ __all__ = ["ALGORITHMS", "CusparsePowers", "cusparse_library", "cusparse_missing
 ALGORITHMS = {"cusparse_alg1": 2, "cusparse_alg2": 3}
 _TYPES = {"float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
 _INDEX_32, _INDEX_64, _ZERO_BASE, _PLAIN = 2, 3, 0, 0
+#: What cusparse.h says of a status, where it is of use.
+_STATUS = {3: " (invalid value)", 10: " (not supported)", 11: " (insufficient resources)"}
 _SONAMES = ("libcusparse.so.13", "libcusparse.so.12", "libcusparse.so")
 
 
@@ -113,6 +115,10 @@ class CusparsePowers:
         """Queue the k products."""
         self.graph.launch(self.stream)
 
+    def run_here(self) -> None:
+        """The same where the context is current: nothing but the launch of the graph."""
+        self.graph.launch_here(self.stream)
+
     def repeated(self, count: int) -> Graph:
         """`count` times the k products as one graph, to be timed."""
         with runtime().active():
@@ -184,4 +190,4 @@ class CusparsePowers:
     def _call(self, name: str, *arguments: Any) -> None:
         code = getattr(self._library, name)(*arguments)
         if code != 0:
-            raise DeviceError(f"{name} failed", found=f"status {code}")
+            raise DeviceError(f"{name} failed", found=f"status {code}{_STATUS.get(code, '')}")
