@@ -64,7 +64,11 @@ class Timing:
 
 
 def interleave(
-    calls: Mapping[str, Call], settings: Settings | None = None, *, keep: Collection[str] = ()
+    calls: Mapping[str, Call],
+    settings: Settings | None = None,
+    *,
+    keep: Collection[str] = (),
+    wait: Call = lambda: None,
 ) -> dict[str, Timing]:
     """Time `calls`, each prepared and called before.
 
@@ -76,6 +80,8 @@ def interleave(
         How long and how often.
     keep : collection of str
         Names that never stop early.
+    wait : callable without arguments
+        Called at the end of a batch, within its time: waits for a device on which calls only queue their work.
 
     Returns
     -------
@@ -87,12 +93,12 @@ def interleave(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        batches = {name: _batch(call, wanted) for name, call in calls.items()}
+        batches = {name: _batch(call, wait, wanted) for name, call in calls.items()}
         running = list(calls)
         start = time.perf_counter()
         for turn in range(wanted.rounds_max):
             for name in running if turn % 2 == 0 else running[::-1]:
-                samples[name] += _turn(calls[name], batches[name], wanted)
+                samples[name] += _turn(calls[name], wait, batches[name], wanted)
             medians = {name: float(np.median(samples[name])) for name in running}
             if turn >= 2:
                 limit = wanted.hopeless * min(medians.values())
@@ -105,25 +111,25 @@ def interleave(
     return {name: Timing.of(times) for name, times in samples.items()}
 
 
-def _batch(call: Call, wanted: Settings) -> tuple[int, int, int]:
+def _batch(call: Call, wait: Call, wanted: Settings) -> tuple[int, int, int]:
     """Calls per sample, untimed calls before, and samples per turn, from the best of three calls."""
-    call()
-    once = min(_seconds(call, 1) for _ in range(3))
+    _seconds(call, 1, wait)
+    once = min(_seconds(call, 1, wait) for _ in range(3))
     size = max(1, round(wanted.sample_seconds / max(once, 1e-9)))
     warm = max(1, round(wanted.warm_seconds / max(once, 1e-9)))
     return size, warm, wanted.samples if once <= 10 * wanted.sample_seconds else 1
 
 
-def _turn(call: Call, batch: tuple[int, int, int], wanted: Settings) -> list[float]:
+def _turn(call: Call, wait: Call, batch: tuple[int, int, int], wanted: Settings) -> list[float]:
     size, warm, count = batch
     time.sleep(wanted.pause_seconds)
-    for _ in range(warm):
-        call()
-    return [_seconds(call, size) / size for _ in range(count)]
+    _seconds(call, warm, wait)
+    return [_seconds(call, size, wait) / size for _ in range(count)]
 
 
-def _seconds(call: Call, times: int) -> float:
+def _seconds(call: Call, times: int, wait: Call) -> float:
     start = time.perf_counter()
     for _ in range(times):
         call()
+    wait()
     return time.perf_counter() - start

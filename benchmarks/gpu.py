@@ -1,21 +1,32 @@
 """Measure matrix powers on a GPU beside cuSPARSE, into a result file: ``make gpu-bench``.
 
-    python -m benchmarks.gpu                          the seven matrices, k = 1, 4, 16; then benchmarks.stream
+    python -m benchmarks.gpu                          the seven matrices, k = 16 and 8; then benchmarks.stream
     python -m benchmarks.gpu --only brick --k 16      one matrix, merged into the file
+    python -m benchmarks.gpu --record                 all that docs/cuda.md shows, in nine minutes, most important first
+    python -m benchmarks.gpu --tune-seconds 0         untuned calls alone
 
-The file has the form of :mod:`benchmarks.record`. `baselines` are cuSPARSE's algorithms for CSR, preprocessed, the k
-products in one CUDA graph, vectors on the device, and those of SpMVOp where the library has it; `sweep` beside them is
-akx's own fastest plain product, which is not what a speed-up is over. All are timed by events, in turns; `spread` is
-the half-width of the median's 95 % interval.
-The file is written anew after every (matrix, k), so a run that is stopped loses nothing.
+Times are those of :mod:`benchmarks.users_clock`: the wall clock around public calls that come in a row, and around such
+as are waited for one by one (`latency`). An entry has the form of :mod:`benchmarks.record`: `baselines` are cuSPARSE's
+products for CSR, for blocks and SpMVOp, each k of them in one CUDA graph; `best` is ``P(x, out=V)`` with the plan that
+`akx tune` has just put into a database; `untuned` the same call with no plan there; `loop` CuPy's. `speedup` is over
+the best of CSR, `speedup_best` over the best of all baselines. `tuner_seconds` are those of the plan by the tuner's own
+clock, events on the device; `sweep` those of akx's fastest plain products in the same run-off. Plans shipped with akx
+are not looked at, so that each matrix is one that was never seen. Without ``--tune-seconds`` the search ends when it
+wants to, as that of `akx tune` does.
+
+Matrices have general values; those of ``NAME-constant`` have few, which plans may keep in tables. The file is written
+anew after every (matrix, k), so a run that is stopped loses nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -24,21 +35,37 @@ from typing import TYPE_CHECKING, Any
 from akx.backends import registry
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
-from akx.report.comparison.bench import BenchPower, bench_power
+from akx.plandb import PlanDatabase
 from akx.tuner import TuneResult, tune
 from akx.tuner.trial.problem import Problem
-from benchmarks import record
+from benchmarks import record, users_clock
+from benchmarks.clock import Timing
+from benchmarks.gallery import CONSTANT, IRREGULAR
 from benchmarks.matrices import Case, select
+from benchmarks.users_clock import AKX, LOOP, UNTUNED, Figures
 
 if TYPE_CHECKING:
     from akx.backends.cuda.timing import DeviceCall
 
-__all__ = ["MATRICES", "RESULTS", "calls_of", "entry", "main", "origin_of_table", "provenance"]
+__all__ = ["HISTORY", "MATRICES", "RESULTS", "calls_of", "entry", "main", "origin_of_table", "provenance"]
 
-RESULTS = Path(__file__).resolve().parent / "results" / "h100.json"
+RESULTS = Path(__file__).resolve().parent / "results" / "h200.json"
+#: Figures of an H100 by events in graphs, of matrices with few values: plans and streams that other pages go by.
+HISTORY = RESULTS.with_name("h100.json")
 MATRICES = ("pentadiagonal", "mc2depi", "brick", "9-point", "27-point", "7-point", "shell")
-POWERS = (1, 4, 16)
-_SWEEP = "sweep"
+POWERS = (16, 8)
+#: What is measured for the record, most important first: matrices, k, and seconds of a search.
+_RECORD = (
+    (MATRICES, 16, 24.0),
+    (("real",), 8, 2.5),
+    (MATRICES, 8, 8.0),
+    (tuple(name for name in CONSTANT if name.removesuffix("-constant") in MATRICES), 16, 10.0),
+    (tuple(sorted(IRREGULAR)), 8, 8.0),
+)
+#: Seconds after which a record begins nothing new.
+_RECORD_SECONDS = 540.0
+#: The backend that is measured.
+BACKEND = "cuda"
 
 
 def calls_of(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[DeviceCall]:
@@ -90,97 +117,168 @@ def provenance() -> record.Provenance:
     }
 
 
-def entry(case: Case, matrix: Matrix, power: BenchPower, tuned: TuneResult) -> dict[str, Any]:
-    """The entry of one matrix and k, as :mod:`benchmarks.record` has it."""
-    baselines = {row.name: row.seconds for row in power.rows[1:] if row.name != _SWEEP}
-    best = power.tuned
-    sweep = next((row.seconds for row in power.rows if row.name == _SWEEP), best.seconds)
-    return {
+def entry(
+    case: Case, matrix: Matrix, k: int, figures: Figures, tuned: TuneResult | None, within: float | None
+) -> dict[str, Any]:
+    """The entry of one matrix and k, as :mod:`benchmarks.record` has it; of the untuned call where none was tuned."""
+    baselines = {name: one.seconds for name, one in figures.row.items() if name not in (AKX, UNTUNED, LOOP)}
+    csr = [seconds for name, seconds in baselines.items() if record.is_csr(name)]
+    best = AKX if tuned is not None else UNTUNED
+    ours, plan = figures.row[best], figures.plans[best]
+    found = {
         "matrix": case.name,
         "group": case.group,
         "rows": matrix.n,
         "nnz": matrix.nnz,
-        "k": power.k,
+        "k": k,
         "dtype": matrix.dtype.name,
         "baselines": baselines,
-        "best": {
-            "schedule": power.plan.schedule,
-            "variant": power.plan.variant,
-            "seconds": best.seconds,
-            "spread": best.spread,
-        },
-        "speedup": min(baselines.values()) / best.seconds,
-        "prepare_seconds": power.prepare_seconds,
-        "error": power.error,
-        "plan": power.plan.label(),
-        "tuning_seconds": tuned.tuning_seconds,
-        "sweep": sweep,
+        "best": _row(plan, ours),
+        "speedup": min(csr) / ours.seconds,
+        "speedup_best": min(baselines.values()) / ours.seconds,
+        "spreads": {name: one.spread for name, one in figures.row.items()},
+        "latency": {name: one.seconds for name, one in figures.latency.items()},
+        "untuned": {**_row(figures.plans[UNTUNED], figures.row[UNTUNED]), "plan": figures.plans[UNTUNED].label()},
+        "loop": figures.row[LOOP].seconds if LOOP in figures.row else None,
+        "refused": list(figures.refused),
+        "prepare_seconds": 0.0 if tuned is None else tuned.prepare_seconds,
+        "error": figures.error,
+        "plan": plan.label(),
+    }
+    if tuned is not None:
+        found |= {
+            "tuner_seconds": tuned.seconds,
+            "tuning_seconds": tuned.tuning_seconds,
+            "tuned_within": within,
+            "stopped": tuned.stopped,
+            "trials": len(tuned.trials),
+            "sweep": tuned.baseline_seconds,
+        }
+    return found
+
+
+def _row(plan: Plan, timing: Timing) -> dict[str, Any]:
+    return {
+        "schedule": plan.schedule,
+        "variant": plan.variant,
+        "seconds": timing.seconds,
+        "spread": timing.spread,
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the command line, measure, and return the exit code: 1 where a measurement failed, 2 for a bad argument."""
-    from akx.backends.cuda.baselines.cusparse import cusparse_missing
-    from akx.backends.cuda.baselines.spmvop import spmvop_note
-    from akx.backends.cuda.device.runtime import cuda_missing
+def _measured(case: Case, matrix: Matrix, k: int, within: float | None, db: Path) -> dict[str, Any]:
+    """The entry of one matrix and k, tuned for `within` seconds, or as long as it takes; not where that is 0."""
+    databases, tuned = {UNTUNED: PlanDatabase(db.with_name("empty.sqlite"), layers=())}, None
+    if within != 0:
+        databases = {AKX: PlanDatabase(db, layers=()), **databases}
+        tuned = tune(matrix, k, backend=BACKEND, seconds=within, db=databases[AKX], fresh=True, name=case.name)
+    return entry(case, matrix, k, users_clock.measure(matrix, k, databases, BACKEND), tuned, within)
 
+
+def _said(found: dict[str, Any]) -> str:
+    """One line about an entry: microseconds of a step."""
+    k = found["k"]
+    times = {**found["baselines"], LOOP: found["loop"], UNTUNED: found["untuned"]["seconds"]}
+    times |= {AKX: found["best"]["seconds"], "events": found.get("tuner_seconds")}
+    shown = "  ".join(f"{name} {seconds / k * 1e6:.2f}" for name, seconds in times.items() if seconds)
+    waited = f"one call {found['latency'][AKX if 'tuner_seconds' in found else UNTUNED] * 1e6:.1f} us"
+    search = f"tuned in {found.get('tuning_seconds', 0):.0f} s"
+    gains = f"{found['speedup']:.2f}x  best {found['speedup_best']:.2f}x"
+    return f"{found['matrix']} k = {k}  {shown} us/step  {waited}  {gains}  {search}  {found['plan']}"
+
+
+def _work(options: argparse.Namespace) -> list[tuple[Case, int, float | None]]:
+    """Cases, k and seconds of a search, in the order in which they are measured. Raises KeyError for unknown names."""
+    if not options.record:
+        cases = select(options.only, reduced=options.small)
+        return [(case, k, options.tune_seconds) for case in cases for k in options.k]
+    found: list[tuple[Case, int, float | None]] = []
+    for names, k, seconds in _RECORD:
+        within = seconds if options.tune_seconds is None else options.tune_seconds
+        for name in names:  # in the order of their importance
+            with contextlib.suppress(KeyError):  # real matrices may not be there
+                found += [(case, k, within) for case in select([name], reduced=options.small)]
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Measure matrix powers on a GPU.")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=list(MATRICES), help="matrices, or a group")
     parser.add_argument("--k", nargs="+", type=int, default=list(POWERS), metavar="K", help="numbers of powers")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="result file to merge into")
-    parser.add_argument("--tune-seconds", type=float, default=30.0, help="time budget of tuning for each k")
-    parser.add_argument("--db", metavar="FILE", default=False, help="keep the plans there; nowhere by default")
+    parser.add_argument("--tune-seconds", type=float, help="time budget of tuning for each k; 0: untuned calls alone")
+    parser.add_argument("--db", type=Path, metavar="FILE", help="keep the plans there; nowhere by default")
     parser.add_argument("--small", action="store_true", help="the gallery in its reduced form, to try the harness")
+    parser.add_argument("--record", action="store_true", help="all that docs/cuda.md shows, most important first")
     parser.add_argument(
         "--no-stream", action="store_true", help="leave out the list `stream`: matrices beyond a budget"
     )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, measure, and return the exit code: 1 where a measurement failed, 2 for a bad argument."""
+    from akx.backends.cuda.baselines.spmvop import spmvop_note
+
+    began, parser = time.monotonic(), _parser()
     options = parser.parse_args(arguments)
     if options.small and options.output == RESULTS:
         parser.error("--small is for trying: give it a file of its own with -o")
+    reason = _missing()
+    if reason is not None:
+        print(f"gpu-bench: nothing measured: {reason}", file=sys.stderr)
+        return 3
     beyond = spmvop_note()
     if beyond is not None:
         print(f"gpu-bench: {beyond}", file=sys.stderr)
-    for reason in (cuda_missing(), cusparse_missing()):
-        if reason is not None:
-            print(f"gpu-bench: nothing measured: {reason}", file=sys.stderr)
-            return 3
     try:
-        cases = select(options.only, reduced=options.small)
+        work = _work(options)
         origin = provenance()
         document = record.merge(record.load(options.output), origin, [])
     except (KeyError, ValueError) as problem:
         parser.error(str(problem))
     failures = 0
-    for case in cases:
-        matrix = Matrix.from_any(case.load())
-        for k in options.k:
+    with tempfile.TemporaryDirectory() as folder:
+        db, held = options.db or Path(folder) / "plans.sqlite", ("", Any)
+        for case, k, within in work:
+            if options.record and time.monotonic() - began > _RECORD_SECONDS:
+                print(f"gpu-bench: no time for {case.name} k = {k}", file=sys.stderr)
+                continue
             try:
-                tuned = tune(
-                    matrix, k, backend="cuda", seconds=options.tune_seconds, db=options.db, fresh=True, name=case.name
-                )
-                found = entry(case, matrix, bench_power(matrix, tuned, 1), tuned)
+                matrix = held[1] if held[0] == case.name else Matrix.from_any(case.load())
+                held = case.name, matrix
+                found = _measured(case, matrix, k, within, db)
                 document = record.merge(document, origin, [found])
                 record.save(options.output, document)
             except Exception as error:  # one failure must not cost the other matrices their time
-                failures += 1
-                print(f"{case.name} k = {k}  FAILED: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                is_none = case.group == "real" and isinstance(error, ValueError)  # no matrix to measure
+                failures += not is_none
+                what = "left out" if is_none else f"FAILED: {type(error).__name__}"
+                print(f"{case.name} k = {k}  {what}: {error}", file=sys.stderr, flush=True)
                 continue
-            times = "  ".join(f"{name} {seconds / k * 1e6:.2f}" for name, seconds in found["baselines"].items())
-            mine = f"sweep {found['sweep'] / k * 1e6:.2f}  akx {found['best']['seconds'] / k * 1e6:.2f} us/step"
-            label = f"{found['speedup']:.2f}x  tuned in {tuned.tuning_seconds:.0f} s  {found['plan']}"
-            print(f"{case.name} k = {k}  {times}  {mine}  {label}", file=sys.stderr, flush=True)
-    if document["powers"]:
-        for k in options.k:
-            gains = [one["speedup"] for one in document["powers"] if one["k"] == k]
-            if gains:
-                print(f"k = {k}: geometric mean {record.geometric_mean(gains):.2f}, least {min(gains):.2f}")
+            print(f"{time.monotonic() - began:4.0f} s  {_said(found)}", file=sys.stderr, flush=True)
+    for k in sorted({one["k"] for one in document["powers"]}, reverse=True):
+        gains = [one["speedup"] for one in document["powers"] if one["k"] == k]
+        print(f"k = {k}: geometric mean {record.geometric_mean(gains):.2f}, least {min(gains):.2f}")
+    return _streamed(options, [case.name for case, _, _ in work]) or int(failures > 0)
+
+
+def _missing() -> str | None:
+    from akx.backends.cuda.baselines.cusparse import cusparse_missing
+    from akx.backends.cuda.device.runtime import cuda_missing
+
+    return cuda_missing() or cusparse_missing()
+
+
+def _streamed(options: argparse.Namespace, names: Sequence[str]) -> int:
+    """The exit code of :mod:`benchmarks.stream` for its matrices among these; 0 where it is left out."""
     from benchmarks import stream
 
-    streamed = [case.name for case in cases if case.name in stream.MATRICES]
-    if streamed and not options.no_stream:
-        reduced = ["--small"] if options.small else []
-        failures += stream.main(["--only", *streamed, "-o", str(options.output), *reduced])
-    return 1 if failures else 0
+    streamed = [name for name in dict.fromkeys(names) if name in stream.MATRICES]
+    if not streamed or options.no_stream or options.record:
+        return 0
+    reduced = ["--small"] if options.small else []
+    return stream.main(["--only", *streamed, "-o", str(options.output), *reduced])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
-"""Render the figures of the GPU as Markdown, into docs/cuda.md between two comment lines.
+"""Render the figures of the GPU as Markdown, into docs/cuda.md and README.md between two comment lines.
 
     python -m benchmarks.gpu_table            rewrite them
-    python -m benchmarks.gpu_table --check    exit code 1 where the page is not what the results say
+    python -m benchmarks.gpu_table --check    exit code 1 where a page is not what the results say
 
-The figures are those of h100.json, h100_irregular.json, h100_real.json and exhaustive_brick_gpu.json in
-benchmarks/results/; none is typed by hand. The second and third are written by :mod:`benchmarks.gpu` as well:
-
-    python -m benchmarks.gpu --no-stream --k 8 --only G3_circuit delaunay tetrahedra -o .../h100_irregular.json
-    python -m benchmarks.gpu --no-stream --k 8 --tune-seconds 6 --only NAMES rmat -o .../h100_real.json
+The figures of powers are those of h200.json, written by :mod:`benchmarks.gpu`; streams are those of that file or else
+of h100.json, and exhaustive_brick_gpu.json has a search of a whole space; all in benchmarks/results/. None is typed by
+hand.
 """
 
 from __future__ import annotations
@@ -15,46 +13,119 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from benchmarks.gpu import RESULTS
+from benchmarks.gpu import HISTORY, RESULTS
 from benchmarks.markdown import replace_block, rows
+from benchmarks.record import is_csr
 
-__all__ = ["main", "powers_table", "search_text", "streams_table"]
+__all__ = ["main", "powers_table", "search_text", "sentence", "streams_table"]
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
+README = PAGE.parents[1] / "README.md"
 SEARCH = RESULTS.with_name("exhaustive_brick_gpu.json")
-#: More tables of powers: what is said before each, and the file.
-OTHERS = (
-    ("Matrices whose rows come in no order, or nearly so", RESULTS.with_name("h100_irregular.json")),
-    ("Real matrices, and the R-MAT graph, which has no structure to use", RESULTS.with_name("h100_real.json")),
-)
-_BASELINES = {"cusparse_alg1": "cuSPARSE 1", "cusparse_alg2": "cuSPARSE 2"}
+_KINDS: dict[str, Callable[[str], bool]] = {
+    "CSR": is_csr,
+    "BSR": lambda name: name.startswith("cusparse_bsr"),
+    "SpMVOp": lambda name: name.startswith("cusparse_op"),
+}
 
 Json = dict[str, Any]
+Entries = list[Json]
 
 
-def powers_table(document: Json) -> str:
+def parts_of(document: Json) -> dict[str, Entries]:
+    """Entries of matrices with general values, of real ones, and of such with few different values."""
+    found: dict[str, Entries] = {"gallery": [], "real": [], "constant": []}
+    for one in document["powers"]:
+        found[one["group"]].append(one)
+    return found
+
+
+def powers_table(entries: Entries) -> str:
     """Microseconds of a step for every matrix and k, beside every baseline; means at the end of each k."""
-    others = sorted({name for one in document["powers"] for name in one["baselines"]} - set(_BASELINES))
-    names = {**_BASELINES, **{name: f"`{name}`" for name in others}}
-    head = ["k", "matrix", *names.values(), "own `sweep`", "tuned", "spread", "over cuSPARSE", "schedule", "tuned in"]
+    kinds = {
+        name: keep for name, keep in _KINDS.items() if any(keep(one) for entry in entries for one in entry["baselines"])
+    }
+    head = ["k", "matrix", *kinds, "CuPy's loop", "untuned", "tuned", "spread", "one call", "one graph"]
+    head += ["untuned over CSR", "over CSR", "over the best", "events", "schedule", "tuned in"]
     body = []
-    for k in sorted({one["k"] for one in document["powers"]}, reverse=True):
-        mine = [one for one in document["powers"] if one["k"] == k]
-        for one in mine:
-            times = [_step(one["baselines"].get(name), k) for name in names] + [_step(one["sweep"], k)]
-            best, took = one["best"], f"{one['tuning_seconds']:.0f} s"
-            gained = f"**{one['speedup']:.2f}**"
-            way = f"`{best['schedule']}`, `{best['variant']}`"
-            body.append([str(k), one["matrix"], *times, _step(best["seconds"], k), f"{best['spread']:.1%}"])
-            body[-1] += [gained, way, took]
-        mean = record.geometric_mean([one["speedup"] for one in mine])
-        body.append([str(k), "*geometric mean*", *[""] * (len(names) + 3), f"**{mean:.2f}**", "", ""])
+    for k in sorted({one["k"] for one in entries}, reverse=True):
+        mine = [one for one in entries if one["k"] == k]
+        body += [_line(one, kinds) for one in mine]
+        means = [_mean([gain(one) for one in mine]) for gain in (_untuned, _over_csr, _over_best)]
+        body.append([str(k), "*geometric mean*", *[""] * (len(kinds) + 6), *means, "", "", ""])
     return rows(head, body, left=(1, len(head) - 2))
+
+
+def _line(one: Json, kinds: dict[str, Callable[[str], bool]]) -> list[str]:
+    k, best, is_tuned = one["k"], one["best"], "tuner_seconds" in one
+    times = [_least(one["baselines"], keep) for keep in kinds.values()]
+    times += [one["loop"], one["untuned"]["seconds"], best["seconds"] if is_tuned else None]
+    waited = [one["latency"]["akx" if is_tuned else "untuned"], _least(one["latency"], is_csr)]
+    calls = ["" if seconds is None else f"{seconds * 1e6:.0f}" for seconds in waited]
+    gains = [f"{_untuned(one):.2f}", f"**{_over_csr(one):.2f}**", f"{_over_best(one):.2f}"]
+    way = f"`{best['schedule']}`, `{best['variant']}`"
+    took = f"{one['tuning_seconds']:.0f} s" if is_tuned else ""
+    shown = [_step(seconds, k) for seconds in times]
+    events = _step(one.get("tuner_seconds"), k)
+    return [str(k), one["matrix"], *shown, f"{best['spread']:.1%}", *calls, *gains, events, way, took]
+
+
+def _least(times: dict[str, float], keep: Callable[[str], bool]) -> float | None:
+    return min((seconds for name, seconds in times.items() if keep(name)), default=None)
+
+
+def _untuned(one: Json) -> float:
+    csr = _least(one["baselines"], is_csr)
+    assert csr is not None
+    return float(csr / one["untuned"]["seconds"])
+
+
+def _over_csr(one: Json) -> float:
+    return float(one["speedup"])
+
+
+def _over_best(one: Json) -> float:
+    return float(one["speedup_best"])
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"**{record.geometric_mean(values):.2f}**"
+
+
+def sentence(document: Json) -> str:
+    """What README says: general values at the most powers, and real matrices."""
+    parts = parts_of(document)
+    k = max(one["k"] for one in parts["gallery"])
+    mine = [one for one in parts["gallery"] if one["k"] == k]
+    gains, best = ([gain(one) for one in mine] for gain in (_over_csr, _over_best))
+    untuned = record.geometric_mean([_untuned(one) for one in mine])
+    text = (
+        f"{min(gains):.1f} to {max(gains):.1f} times as fast as CSR products of cuSPARSE "
+        f"{document['versions']['cusparse']} in a graph on {_number(len(gains))} matrices with general values "
+        f"(geometric mean {record.geometric_mean(gains):.1f}, untuned {untuned:.1f}; over its fastest product, SpMVOp "
+        f"included, {record.geometric_mean(best):.1f}), one {document['machine']['gpu']}, float64, k = {k}, by the "
+        "wall clock of public calls"
+    )
+    if real := [_over_csr(one) for one in parts["real"]]:
+        text += (
+            f"; with k = {parts['real'][0]['k']}, {min(real):.1f} to {max(real):.1f} times on {len(real)} real matrices"
+        )
+    return _wrapped(f"Of such calls, `P(x, out=V)` is {text}.")
+
+
+def _number(count: int) -> str:
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    return words[count] if count < len(words) else str(count)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 119, break_long_words=False, break_on_hyphens=False)
 
 
 def streams_table(document: Json) -> str:
@@ -102,47 +173,71 @@ def search_text(found: Json) -> str:
     )
 
 
-def block(document: Json, search: Json | None, others: Sequence[tuple[str, Json]] = ()) -> str:
+def block(document: Json | None, streams: Json, search: Json | None) -> str:
     """Everything between the comment lines."""
-    commits = _commits(document)
-    origin = f"{document['machine']['gpu']}, cuSPARSE {document['versions']['cusparse']}, float64, one start vector"
-    parts = [
-        f"{origin}; microseconds of a step, medians, the load of the matrix included (commits {commits}).",
-        powers_table(document),
-        *(text for title, other in others for text in (f"{title} (commits {_commits(other)}):", powers_table(other))),
-        "Beyond a budget of a quarter of the matrix, the best of the k tried, over streamed products in the same run:",
-        streams_table(document),
+    parts = [] if document is None else _powers(document)
+    parts += [
+        f"Beyond a budget of a quarter of the matrix ({streams['machine']['gpu']}, few different values), the best of "
+        "the k tried, over streamed products in the same run:",
+        streams_table(streams),
         "The bound (thesis eq. 6.2) adds the bytes of both directions, which the bus carries at the same time: more "
         "than all of it can be had. A whole call is `P(x)` with NumPy arrays, by the host's clock.",
     ]
     return "\n\n".join([*parts, *([search_text(search)] if search is not None else [])])
 
 
+def _powers(document: Json) -> list[str]:
+    """The tables of powers, and what is said before each."""
+    found = parts_of(document)
+    origin = f"{document['machine']['gpu']}, cuSPARSE {document['versions']['cusparse']}, float64, one start vector"
+    said = {
+        "gallery": f"{origin}, general values; microseconds of a step, calls in a row by the wall clock, medians; *one "
+        "call* and *one graph* are microseconds of all k when each is waited for, *events* the tuner's own time of the "
+        "plan",
+        "real": "Real matrices",
+        "constant": "The same patterns with few different values, which plans may keep in tables of bytes",
+    }
+    parts = []
+    for kind, entries in found.items():
+        if entries:
+            within = sorted({one["tuned_within"] for one in entries if one.get("tuned_within")})
+            searched = "".join(f", {seconds:g} s" for seconds in within)
+            limits = f"; searches of at most{searched[1:]}" if within else ""
+            parts += [f"{said[kind]} (commits {_commits(entries)}{limits}):", powers_table(entries)]
+    refused = {text: None for one in document["powers"] for text in one["refused"]}
+    return [*parts, *(f"Left out: {text}." for text in refused)]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Rewrite or check the page; returns the exit code."""
+    """Rewrite or check the pages; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_table", description="Figures as Markdown.")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--search", type=Path, default=SEARCH)
     parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--readme", type=Path, default=README)
     parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 where it is out of date")
     options = parser.parse_args(arguments)
     document = record.load(options.results)
-    if document is None:
-        parser.error(f"{options.results} is not there yet: run make gpu-bench where there is a GPU")
+    streams = document if document is not None and "stream" in document else json.loads(HISTORY.read_text())
     search = json.loads(options.search.read_text()) if options.search.exists() else None
-    others = [(title, json.loads(path.read_text())) for title, path in OTHERS if path.exists()]
-    old = options.page.read_text()
-    new = replace_block(old, "gpu", block(document, search, others))
-    if new != old and not options.check:
-        options.page.write_text(new)
-    if new != old:
-        print(f"{options.page}: {'out of date' if options.check else 'written'}", file=sys.stderr)
-    return 1 if options.check and new != old else 0
+    texts = {options.page: block(document, streams, search)}
+    if document is not None and parts_of(document)["gallery"]:
+        texts[options.readme] = sentence(document)
+    is_old = False
+    for page, text in texts.items():
+        old = page.read_text()
+        new = replace_block(old, "gpu", text)
+        if new == old:
+            continue
+        is_old = True
+        if not options.check:
+            page.write_text(new)
+        print(f"{page}: {'out of date' if options.check else 'written'}", file=sys.stderr)
+    return int(options.check and is_old)
 
 
-def _commits(document: Json) -> str:
-    found = dict.fromkeys(one.get("commit", document["commit"])[:10] for one in document["powers"])
-    return ", ".join(found)
+def _commits(entries: Entries) -> str:
+    return ", ".join(dict.fromkeys(one["commit"][:10] for one in entries))
 
 
 def _step(seconds: float | None, k: int) -> str:

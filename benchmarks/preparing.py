@@ -28,7 +28,7 @@ from akx.backends import registry
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from benchmarks import markdown, planned, solving
-from benchmarks.gpu import RESULTS as POWERS
+from benchmarks.gpu import HISTORY as POWERS
 from benchmarks.matrices import select
 
 __all__ = ["RESULTS", "main", "measure", "seconds_to_prepare", "table", "timed"]

@@ -14,6 +14,13 @@ A file is one JSON object::
 `stream`, where there is one, is of :mod:`benchmarks.stream`. An entry of `powers` may carry more: `group`, `plan`,
 `tuning_seconds`, `sweep_reordered`, and the `commit` and `date` it was measured at, since a file may be filled in
 several runs. Those of the file are of its newest entry. All entries of one file are of one machine.
+
+On a GPU (:mod:`benchmarks.gpu`) times are those of calls in a row by the wall clock. There `speedup` is over cuSPARSE's
+products in CSR alone, and `speedup_best` over the fastest baseline; `latency` {contestant: seconds} is of calls that
+are waited for one by one, `untuned` {"schedule", "variant", "seconds", "spread", "plan"} of a call without a plan in a
+database, `loop` of CuPy's (or null), `spreads` of all contestants, `refused` what is left out and why. Where a plan was
+tuned: `tuner_seconds` of it and `sweep` of the fastest plain products by events, `tuned_within` the seconds that were
+allowed (null: as many as the search wants), `stopped` what ended it, and `trials`.
 """
 
 from __future__ import annotations
@@ -30,7 +37,7 @@ from typing import Any
 
 from akx.backends.host import host_device
 
-__all__ = ["Provenance", "check", "empty", "geometric_mean", "load", "merge", "provenance", "save"]
+__all__ = ["Provenance", "check", "empty", "geometric_mean", "is_csr", "load", "merge", "provenance", "save"]
 
 Json = dict[str, Any]
 Provenance = Json
@@ -49,6 +56,8 @@ _ENTRY = {
     "error": float,
 }
 _BEST = {"schedule": str, "variant": str, "seconds": float, "spread": float}
+#: What an entry of a GPU has besides, told by its `speedup_best`.
+_GPU = {"speedup_best": float, "spreads": dict, "latency": dict, "untuned": dict, "refused": list, "plan": str}
 _STREAMED = {
     "matrix": str,
     "fraction": float,
@@ -154,6 +163,8 @@ def check(document: Any) -> list[str]:
         where = f"powers[{number}]"
         found = _missing(entry, _ENTRY, where)
         found = found or _missing(entry["best"], _BEST, f"{where}.best")
+        if "speedup_best" in entry:
+            found = found or _missing(entry, _GPU, where) or _missing(entry["untuned"], _BEST, f"{where}.untuned")
         found = found or _wrong_figures(entry, where)
         problems += found
     for number, entry in enumerate(document.get("stream", [])):
@@ -179,12 +190,26 @@ def _wrong_figures(entry: Json, where: str) -> list[str]:
     times = [*entry["baselines"].values(), entry["best"]["seconds"]]
     if not entry["baselines"] or not all(isinstance(t, (int, float)) and t > 0 for t in times):
         return [f"{where} has a time that is not positive, or no baseline"]
-    ratio = min(entry["baselines"].values()) / entry["best"]["seconds"]
-    if not abs(ratio - entry["speedup"]) <= 1e-6 * ratio:
-        return [f"{where}.speedup is not the fastest baseline over best"]
+    fastest, name = min(entry["baselines"].values()), "speedup"
+    if "speedup_best" in entry:
+        csr = [seconds for name, seconds in entry["baselines"].items() if is_csr(name)]
+        if not csr or not _is_ratio(entry["speedup"], min(csr), entry["best"]["seconds"]):
+            return [f"{where}.speedup is not the fastest product in CSR over best"]
+        name = "speedup_best"
+    if not _is_ratio(entry[name], fastest, entry["best"]["seconds"]):
+        return [f"{where}.{name} is not the fastest baseline over best"]
     if not 0 <= entry["error"] <= 1:
         return [f"{where}.error is beyond the bound"]
     return []
+
+
+def _is_ratio(said: float, above: float, below: float) -> bool:
+    return abs(above / below - said) <= 1e-6 * above / below
+
+
+def is_csr(name: str) -> bool:
+    """Whether a baseline is cuSPARSE's product of a matrix in CSR, over which a speed-up on a GPU is."""
+    return name.startswith("cusparse_alg")
 
 
 def geometric_mean(values: Iterable[float]) -> float:

@@ -114,7 +114,7 @@ def measure(rows: int, seed: int = 0) -> dict[str, tuple[float, float]]:
 
 def steps(k: int = _K) -> dict[str, tuple[int, float]]:
     """Rows, and seconds of a step of k, of the matrices that ``make gpu-bench`` has measured in their natural order."""
-    entries = json.loads(gpu.RESULTS.read_text())["powers"]
+    entries = json.loads(gpu.HISTORY.read_text())["powers"]
     return {one["matrix"]: (one["rows"], one["best"]["seconds"] / k) for one in entries if one["k"] == k}
 
 

@@ -45,7 +45,7 @@ from akx.core.errors import DeviceError, MissingDependencyError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from benchmarks import markdown, planned, solving
-from benchmarks.gpu import RESULTS as POWERS
+from benchmarks.gpu import HISTORY as POWERS
 from benchmarks.matrices import select
 
 __all__ = [

@@ -29,7 +29,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner.trial.problem import Problem
 from benchmarks import markdown, planned, solving
-from benchmarks.gpu import RESULTS as POWERS
+from benchmarks.gpu import HISTORY as POWERS
 from benchmarks.matrices import select
 
 __all__ = ["MATRICES", "PLANS", "RESULTS", "bases_of", "candidates", "main", "measure", "table"]

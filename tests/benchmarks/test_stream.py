@@ -8,7 +8,7 @@ import pytest
 
 from akx.core.matrix import Matrix
 from benchmarks import gallery
-from benchmarks.gpu import RESULTS
+from benchmarks.gpu import HISTORY
 from benchmarks.streamed import blocks_of
 
 
@@ -22,7 +22,7 @@ def test_blocks_of_the_baseline_fit_the_budget(slots: int) -> None:
 
 
 def test_the_shipped_figures() -> None:
-    entries = json.loads(RESULTS.read_text())["stream"]
+    entries = json.loads(HISTORY.read_text())["stream"]
     for one in entries:
         assert one["speedup"] == pytest.approx(one["baseline_seconds"] / one["seconds"])
         assert one["device_bytes"] <= one["budget_bytes"] + 24 * one["k"]  # of some the coefficients came on top
