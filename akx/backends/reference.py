@@ -27,16 +27,21 @@ and not what would have been allowed. It is 0 for all that store them as they ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from akx.backends.schedule import Coefficients
 from akx.core.matrix import Matrix
 
-__all__ = ["Reference", "error_ratio", "matrix_powers", "reference", "widened"]
+__all__ = ["Reference", "error_ratio", "matrix_powers", "pieces_of", "reference", "widened"]
+
+#: Entries of the rows that are multiplied at a time.
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Reference:
 
 def matrix_powers(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients) -> NDArray[Any]:
     """V as a (k+1, b, n) array in double precision, from x (b, n), by k plain products."""
-    return _run(matrix, x, coefficients)[0]
+    return _run(matrix, x, coefficients)
 
 
 def reference(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients, *, stored_error: float = 0.0) -> Reference:
@@ -83,9 +88,9 @@ def reference(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients, *, st
     stored_error : float
         d, the largest relative error of a value as the program that is judged has it.
     """
-    powers, magnitude = _run(matrix, x, coefficients)
-    bound = _errors(matrix, powers, magnitude, coefficients, 0.0)
-    bound += bound if stored_error == 0 else _errors(matrix, powers, magnitude, coefficients, stored_error)
+    powers = _run(matrix, x, coefficients)
+    bound = _errors(matrix, powers, coefficients, 0.0)
+    bound += bound if stored_error == 0 else _errors(matrix, powers, coefficients, stored_error)
     return Reference(powers, bound)
 
 
@@ -93,34 +98,32 @@ def widened(
     matrix: Matrix, powers: NDArray[Any], bound: NDArray[np.float64], coefficients: Coefficients, stored_error: float
 ) -> NDArray[np.float64]:
     """The bound e_j + f_j of a program whose values are off, (k+1, b, n), from 2 e_j; costs two products a step."""
-    wider = _errors(matrix, powers, _magnitude(matrix), coefficients, stored_error)
+    wider = _errors(matrix, powers, coefficients, stored_error)
     for f, exact in zip(wider, bound, strict=True):
         f += 0.5 * exact
     return wider
 
 
-def _errors(
-    matrix: Matrix, powers: NDArray[Any], magnitude: Any, coefficients: Coefficients, off: float
-) -> NDArray[np.float64]:
+def _errors(matrix: Matrix, powers: NDArray[Any], coefficients: Coefficients, off: float) -> NDArray[np.float64]:
     """e_j, or f_j where stored values are `off`, (k+1, b, n)."""
     dtype, vectors = matrix.dtype, powers.shape[1]
-    lengths = np.diff(matrix.indptr).astype(np.float64)[:, None]
     unit = float(np.finfo(dtype).eps) / 2 * (4.0 if dtype.kind == "c" else 1.0)
-    gamma = (lengths + 4.0) * unit
-    tiny = 4.0 * float(np.finfo(dtype).tiny) * (lengths + 4.0)
+    tiny = 4.0 * float(np.finfo(dtype).tiny)
     errors = np.zeros(powers.shape, dtype=np.float64)
-    error, before = np.zeros((matrix.n, vectors)), np.zeros((matrix.n, vectors))
     for j in range(coefficients.a.size):
         a, b, c = (float(abs(v[j])) for v in (coefficients.a, coefficients.b, coefficients.c))
-        value = np.abs(powers[j]).T
-        older = np.abs(powers[j - 1]).T if j else np.zeros_like(value)
-        both = magnitude @ np.hstack([error, value])
-        passed, size = both[:, :vectors], both[:, vectors:]
-        fresh = gamma * ((1.0 + off) * a * size + b * value + c * older) + tiny
-        if off:
-            fresh += off * a * size
-        error, before = (1.0 + off) * a * passed + b * error + c * before + fresh, error
-        errors[j + 1] = error.T
+        both = np.empty((matrix.n, 2 * vectors))
+        both[:, :vectors], both[:, vectors:] = errors[j].T, np.abs(powers[j]).T
+        for rows, A in pieces_of(matrix):
+            A.data = np.abs(A.data)
+            found, terms = A @ both, np.diff(A.indptr).astype(np.float64)[:, None] + 4.0
+            passed, size = found[:, :vectors], found[:, vectors:]
+            older = np.abs(powers[j - 1][:, rows]).T if j else np.zeros_like(size)
+            before = errors[j - 1][:, rows].T if j else np.zeros_like(size)
+            fresh = (terms * unit) * ((1.0 + off) * a * size + b * both[rows, vectors:] + c * older) + tiny * terms
+            if off:
+                fresh += off * a * size
+            errors[j + 1][:, rows] = ((1.0 + off) * a * passed + b * both[rows, :vectors] + c * before + fresh).T
     return errors
 
 
@@ -131,23 +134,29 @@ def error_ratio(
     return reference(matrix, x, coefficients, stored_error=stored_error).error_ratio(out)
 
 
-def _run(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients) -> tuple[NDArray[Any], Any]:
-    A = _in_double(matrix)
-    double, k = A.dtype, coefficients.a.size
+def _run(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients) -> NDArray[Any]:
+    double, k = np.result_type(matrix.dtype, np.float64), coefficients.a.size
     powers = np.empty((k + 1, *x.shape), dtype=double)
     powers[0] = x
     for j in range(k):
-        product = (A @ powers[j].T).T
-        powers[j + 1] = coefficients.a[j] * product + coefficients.b[j] * powers[j]
-        if j:
-            powers[j + 1] += coefficients.c[j] * powers[j - 1]
-    return powers, abs(A)
+        v = powers[j].T
+        for rows, A in pieces_of(matrix):
+            made = coefficients.a[j] * (A @ v).T + coefficients.b[j] * powers[j][:, rows]
+            if j:
+                made += coefficients.c[j] * powers[j - 1][:, rows]
+            powers[j + 1][:, rows] = made
+    return powers
 
 
-def _in_double(matrix: Matrix) -> Any:
-    return matrix.to_scipy().astype(np.result_type(matrix.dtype, np.float64))
-
-
-def _magnitude(matrix: Matrix) -> Any:
-    """|A| in double precision."""
-    return abs(_in_double(matrix))
+def pieces_of(matrix: Matrix) -> Iterator[tuple[slice, sp.csr_array]]:
+    """Rows of A in double precision, some at a time: what is made of them is small beside a large matrix."""
+    indptr, double = matrix.indptr, np.result_type(matrix.dtype, np.float64)
+    begin = 0
+    while begin < matrix.n:
+        end = int(np.searchsorted(indptr, int(indptr[begin]) + _PIECE, side="right")) - 1
+        end = min(matrix.n, max(begin + 1, end))
+        part = slice(int(indptr[begin]), int(indptr[end]))
+        values = matrix.data[part].astype(double, copy=False)
+        of_rows = values, matrix.indices[part], indptr[begin : end + 1] - indptr[begin]
+        yield slice(begin, end), sp.csr_array(of_rows, shape=(end - begin, matrix.n), copy=False)
+        begin = end

@@ -23,6 +23,8 @@ __all__ = ["OverflowWatch", "is_looked_at", "levels_to_caller"]
 #: Entries of a vector that are looked at in every call, and one of how many calls looks at more: what another core has
 #: just written takes a tenth of a short call to read.
 _NOTHING, _EVERY = 2_000, 64
+#: Indices that are made 64-bit numbers at once, as NumPy does with those that it follows.
+_AT_ONCE = 1 << 20
 
 
 def is_looked_at(entries: int, calls: int) -> bool:
@@ -91,7 +93,10 @@ class OverflowWatch:
     @cached_property
     def _empty_columns(self) -> NDArray[Any]:
         """Columns without entries; the pattern is always the same."""
-        return np.flatnonzero(np.bincount(self._pattern.indices, minlength=self._n) == 0)
+        indices, is_empty = self._pattern.indices, np.ones(self._n, dtype=np.bool_)
+        for begin in range(0, indices.size, _AT_ONCE):
+            is_empty[indices[begin : begin + _AT_ONCE]] = False
+        return np.flatnonzero(is_empty)
 
 
 def levels_to_caller() -> int:

@@ -37,7 +37,7 @@ def unsigned_pattern(indptr: IndexArray, indices: IndexArray) -> tuple[NDArray[A
     n = pointer.size - 1
     wide = pointer.itemsize > 4 or columns.itemsize > 4
     kind = np.dtype(np.int64 if wide else np.int32)
-    pointer, columns = (np.ascontiguousarray(a, dtype=kind).view(f"u{kind.itemsize}") for a in (pointer, columns))
+    pointer, columns = (_unsigned(a, kind.itemsize) for a in (pointer, columns))
     if n < 0 or pointer[0] != 0 or int(pointer[-1]) != columns.size or np.any(pointer[1:] < pointer[:-1]):
         raise ArgumentError(
             "indptr is malformed", expected="non-decreasing from 0 to the number of entries", hint="check the matrix"
@@ -46,6 +46,12 @@ def unsigned_pattern(indptr: IndexArray, indices: IndexArray) -> tuple[NDArray[A
         wrong = columns.view(kind)[int(np.argmax(columns))]
         raise ArgumentError("a column index is out of range", expected=f"0 .. {n - 1}", found=str(wrong))
     return _read_only(pointer, columns)
+
+
+def _unsigned(array: NDArray[Any], itemsize: int) -> NDArray[Any]:
+    """The same numbers, contiguous, in unsigned ones of so many bytes; a view where they have so many."""
+    kept = np.dtype(f"{array.dtype.kind}{itemsize}")
+    return np.ascontiguousarray(array, dtype=kept).view(f"u{itemsize}")
 
 
 def signed(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:

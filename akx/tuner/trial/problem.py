@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.reference import reference, widened
+from akx.backends.reference import pieces_of, reference, widened
 from akx.backends.schedule import Coefficients, as_coefficients
 from akx.core.arguments import unknown_name
 from akx.core.errors import VerificationError
@@ -74,7 +74,7 @@ class Problem:
         wanted = reference(matrix, self.x, self.coefficients)
         self._expected = wanted.powers.reshape(-1)
         # Where the bound is zero (v_0 = x, rows without entries) the least of differences is far beyond it.
-        self._bound = np.maximum(wanted.bound.reshape(-1), _LEAST)
+        self._bound = np.maximum(wanted.bound, _LEAST, out=wanted.bound).reshape(-1)
         self._wider: tuple[float, NDArray[np.float64]] | None = None
 
     def _begin(self, matrix: Matrix, k: int, basis: str, start_vectors: int, seed: int) -> None:
@@ -198,10 +198,8 @@ def typical_coefficients(matrix: Matrix, k: int, basis: str) -> Coefficients:
     """Coefficients of shape (k,) in the matrix's dtype, zero where those of the basis kind are always zero."""
     if basis not in BASIS_KINDS:
         raise unknown_name("basis", basis, BASIS_KINDS)
-    sums, filled = np.zeros(matrix.n), np.flatnonzero(np.diff(matrix.indptr) > 0)
-    if filled.size:
-        sums[filled] = np.add.reduceat(np.abs(matrix.data).astype(np.float64), matrix.indptr[filled])
-    radius = float(sums.max()) or 1.0
+    ones = np.ones(matrix.n)
+    radius = max(float((abs(A) @ ones).max()) for _, A in pieces_of(matrix)) or 1.0
     a, b, c = np.ones(k), np.zeros(k), np.zeros(k)
     exponent = int(np.frexp(radius)[1])
     if abs(exponent) * k > _SCALED * np.finfo(matrix.dtype).maxexp:
