@@ -6,9 +6,9 @@
 
 Each step has a process of its own, which has done the same with a small matrix before, so that code and libraries are
 there. `peak` is the most memory of the process in the step, over what it had before the matrix was made, `held` what it
-has after it, each without x and V of the caller's and in bytes of the matrix in CSR: 1 is that of the caller. On a GPU
-x and V are in its memory, and `device_peak` and `device_held` are the bytes that the step took of it, as the driver
-says.
+has after it, each without vectors and in bytes of the matrix in CSR: 1 is that of the caller. Vectors are x and V, and
+of a search the V that should come out and its bound. On a GPU x and V of calls are in its memory, and `device_peak` and
+`device_held` are the bytes that the step took of it, as the driver says.
 
 The matrix is a 7-point grid with values of its own in every entry, all rows summing to less than 1.
 """
@@ -200,6 +200,13 @@ def _vectors(A: Any, backend: str) -> tuple[Any, Any]:
     return cupy.asarray(x), V.T
 
 
+def _vectors_in(step: str, backend: str) -> int:
+    """Vectors of the host in a step: x and V, and of a search what V should be and how far from that it may be."""
+    if step == "tuned":
+        return 1 + 3 * (_K + 1)
+    return _K + 2 if backend == "cpu" and step in ("first", "again", "predicted") else 0
+
+
 def _no_database() -> str:
     return os.environ.get("AKX_DB") or os.devnull
 
@@ -213,15 +220,17 @@ def measured(step: str, side: int, backend: str, seconds: float) -> Json:
     A = grid(side)
     call = STEPS[step](A, backend, seconds)
     _trim()
-    of_vectors = 8 * A.shape[0] * (_K + 2) if backend == "cpu" and step in ("first", "again", "predicted") else 0
+    of_vectors = 8 * A.shape[0] * _vectors_in(step, backend)
     csr = 12 * A.nnz + 4 * (A.shape[0] + 1)
     with _Peak() as peak, _on_device(backend) as device:
         begin = time.perf_counter()
         found = call()
         took = time.perf_counter() - begin
+    _trim()
     after = _resident("VmRSS")
     entry = {"step": step, "backend": backend, "rows": A.shape[0], "nnz": A.nnz, "csr_bytes": csr, "seconds": took}
-    entry |= {"peak": (peak.nbytes - base - of_vectors) / csr, "held": (after - base - of_vectors) / csr}
+    kept = 0 if step == "tuned" else of_vectors
+    entry |= {"peak": (peak.nbytes - base - of_vectors) / csr, "held": (after - base - kept) / csr}
     entry |= {f"device_{name}": nbytes / csr for name, nbytes in device.items()}
     plan = getattr(found, "plan", None)
     return entry if plan is None else entry | {"plan": plan.label()}

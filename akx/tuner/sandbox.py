@@ -5,7 +5,7 @@ process itself. So a candidate of a schedule that may do either is prepared and 
 in a process of its own, which is kept for the next candidate while it lives. What it dies of, or that it did not answer
 in time, is the candidate's reason to fail. Figures never come from there.
 
-The two talk through pipes, in pickles, each behind its length: first the problem, then one plan after another, each
+The two talk through pipes, in pickles, behind their lengths: first the problem, then one plan after another, each
 answered by an empty text or a reason. A plan may be got ready before it is to run: prepared and compiled, and nothing
 launched. The program is :func:`main` of this module. Processes that compile (:mod:`akx.tuner.warmup.host_code`) are
 started, talked to and ended in the same way.
@@ -239,22 +239,37 @@ def unpacked(given: dict[str, Any]) -> Matrix:
 
 
 def send(pipe: IO[bytes] | None, value: Any) -> None:
-    """Write a pickle of anything."""
+    """Write a pickle of anything, and behind it the arrays in it as they are: no copy of them is made."""
     assert pipe is not None
-    text = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.write(len(text).to_bytes(_LENGTH, "little") + text)
+    arrays = list[pickle.PickleBuffer]()
+    text = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=arrays.append)
+    parts = [memoryview(text), *(array.raw() for array in arrays)]
+    for number in (len(parts), *(part.nbytes for part in parts)):
+        pipe.write(number.to_bytes(_LENGTH, "little"))
+    for part in parts:
+        pipe.write(part)
     pipe.flush()
 
 
 def receive(pipe: IO[bytes] | None) -> Any:
     """What :func:`send` wrote at the other end. Raises EOFError where nothing more comes."""
     assert pipe is not None
-    head = pipe.read(_LENGTH)
-    size = int.from_bytes(head, "little")
-    text = pipe.read(size) if len(head) == _LENGTH else b""
-    if len(head) < _LENGTH or len(text) < size:
-        raise EOFError
-    return pickle.loads(text)
+    count = int.from_bytes(_read(pipe, _LENGTH), "little")
+    sizes = [int.from_bytes(_read(pipe, _LENGTH), "little") for _ in range(count)]
+    text, *arrays = (_read(pipe, size) for size in sizes)
+    return pickle.loads(text, buffers=arrays)
+
+
+def _read(pipe: IO[bytes], size: int) -> bytearray:
+    """So many bytes, where they will stay."""
+    found = bytearray(size)
+    left = memoryview(found)
+    while left:
+        count = pipe.readinto(left)  # type: ignore[attr-defined]
+        if not count:
+            raise EOFError
+        left = left[count:]
+    return found
 
 
 @contextmanager

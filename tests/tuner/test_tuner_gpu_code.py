@@ -51,12 +51,14 @@ HANGS = [sys.executable, "-c", "import time; time.sleep(600)"]
 #: Says of each job that it is done.
 ANSWERS = """
 import pickle, sys
+def number():
+    return int.from_bytes(sys.stdin.buffer.read(8) or sys.exit(), "little")
 def receive():
-    return sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "little") or sys.exit())
+    return [sys.stdin.buffer.read(size) for size in [number() for _ in range(number())]]
 receive()
 while receive():
     text = pickle.dumps(True)
-    sys.stdout.buffer.write(len(text).to_bytes(8, "little") + text)
+    sys.stdout.buffer.write((1).to_bytes(8, "little") + len(text).to_bytes(8, "little") + text)
     sys.stdout.buffer.flush()
 """
 

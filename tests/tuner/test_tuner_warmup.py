@@ -21,16 +21,18 @@ from akx.tuner.warmup.host_code import Job, Warmup, code_of, run_job
 #: Answers each piece of code after a moment; what is called "never" never.
 SERVE = """
 import pickle, sys, time
+def number():
+    return int.from_bytes(sys.stdin.buffer.read(8) or sys.exit(), "little")
 def receive():
-    return sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "little") or sys.exit())
+    return [sys.stdin.buffer.read(size) for size in [number() for _ in range(number())]]
 receive()
 while True:
-    module, name, argument = pickle.loads(receive())
+    module, name, argument = pickle.loads(*receive())
     if argument == "lost":
         sys.exit(1)
     time.sleep(3600 if argument == "never" else 0.02)
     text = pickle.dumps(argument != "fails")
-    sys.stdout.buffer.write(len(text).to_bytes(8, "little") + text)
+    sys.stdout.buffer.write((1).to_bytes(8, "little") + len(text).to_bytes(8, "little") + text)
     sys.stdout.buffer.flush()
 """
 

@@ -32,7 +32,7 @@ from akx.tuner.trial.problem import Problem
 from akx.tuner.warmup.compile_ahead import processes_ahead
 from akx.tuner.warmup.host_code import Warmup, job_of
 
-__all__ = ["bench_for", "compile_first", "keys_of", "model_of", "said_by", "search_on", "warmup_for"]
+__all__ = ["bench_for", "compile_first", "is_large", "keys_of", "model_of", "said_by", "search_on", "warmup_for"]
 
 #: Seconds of a tuning from which on processes that get plans ready pay for their start.
 WORTH_PROCESSES = 10.0
@@ -42,6 +42,8 @@ _WAIT = 0.25
 _SLOWER = 1.25
 #: One trial's timing takes at most this fraction of the time there is.
 _TRIALS_IN_TIME = 50
+#: Entries of a matrix of which no copy is made that can be spared.
+_LARGE = 1_000_000
 #: Seconds between two looks at whether the code of the first baseline is there.
 _LOOK = 1.0
 
@@ -66,6 +68,11 @@ def said_by(callback: Callable[[Progress], object] | None) -> Iterator[Callable[
         return
     with working("tuning") as under_way:
         yield _Words(under_way)
+
+
+def is_large(matrix: Any) -> bool:
+    """Whether copies of a matrix are to be spared."""
+    return int(getattr(matrix, "nnz", 0)) >= _LARGE
 
 
 def keys_of(matrix: Matrix, k: int, **where: Any) -> tuple[Matrix, PlanKey, PlanKey]:

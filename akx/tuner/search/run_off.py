@@ -24,6 +24,7 @@ from akx.tuner.request import Settings
 from akx.tuner.search.budget import SearchBudget
 from akx.tuner.select import choose, finalists
 from akx.tuner.space import is_baseline
+from akx.tuner.trial.bench import KEEP_BYTES
 
 if TYPE_CHECKING:
     from akx.tuner.trace.simulation import RecordedBench
@@ -71,6 +72,7 @@ class RunOff:
         """Time the few best, and those `given`, against the baseline once more, and choose."""
         noise, nbytes = self.settings.noise, self.bench.nbytes
         plans = finalists(self.ledger, self.settings.finalists, noise=noise, given=given, nbytes=nbytes)
+        plans = self._that_fit(plans)
         disturbed = False
         while True:
             programs, plans = self._programs(plans)
@@ -103,6 +105,17 @@ class RunOff:
                 f"it as in their trials{decided}; with nothing else on the machine, --retune (retune=True) tells more"
             )
         return decision
+
+    def _that_fit(self, plans: list[Plan]) -> list[Plan]:
+        """Plans whose programs are kept beside one another; of a large matrix the best and the best baseline alone."""
+        by_seconds = sorted(plans, key=lambda plan: self.ledger[plan].seconds or math.inf)
+        first = dict.fromkeys([by_seconds[0], next(filter(is_baseline, by_seconds))])
+        taken, fitting = 0, set[Plan]()
+        for plan in dict.fromkeys([*first, *by_seconds]):
+            taken += self.bench.nbytes(plan)
+            if plan in first or taken <= KEEP_BYTES:
+                fitting.add(plan)
+        return [plan for plan in plans if plan in fitting]
 
     def _programs(self, plans: list[Plan]) -> tuple[list[Any], list[Plan]]:
         """The finalists' programs, those prepared again that were not kept; without those that fail now."""
@@ -163,7 +176,8 @@ class RunOff:
         rounds = len(next(iter(times.values())).samples)
         samples = {plan: list(found.samples) for plan, found in times.items()}
         held, took = [programs], sum(self.ledger.prepare_seconds(plan) for plan in rivals)
-        for _ in range(self.bench.places - 1 if len(rivals) > 1 else 0):
+        is_small = sum(map(self.bench.nbytes, [*times, *rivals])) <= KEEP_BYTES
+        for _ in range(self.bench.places - 1 if len(rivals) > 1 and is_small else 0):
             begin, budget = measure.now(), self.budget
             needed = took + budget.final_seconds() + budget.fresh_seconds(rivals[0])
             if budget.elapsed() + needed > budget.seconds():

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,7 @@ from akx.tuner.search.preparation import (
     WORTH_PROCESSES,
     bench_for,
     compile_first,
+    is_large,
     keys_of,
     model_of,
     said_by,
@@ -90,7 +92,8 @@ def tune(
     Parameters
     ----------
     matrix : scipy.sparse matrix or array of any format, shape (n, n), or Matrix
-        The matrix, in the dtype that is to be tuned for.
+        The matrix, in the dtype that is to be tuned for. Canonical CSR of a million entries and more is not copied:
+        nobody may write to its arrays meanwhile.
     k, start_vectors : int
         Powers, and start vectors per call; each at least 1.
     basis, backend : str
@@ -139,13 +142,17 @@ def tune(
     """
     arguments = {name: value for name, value in locals().items() if name != "matrix"}
     with said_by(callback) as arguments["callback"]:
-        return _tune(matrix, TuneRequest(**arguments))
+        try:
+            return _tune(matrix, TuneRequest(**arguments))
+        finally:
+            if is_large(matrix):
+                gc.collect()  # the parts of a search know each other: all they have would stay until Python looks
 
 
 def _tune(matrix: Any, request: TuneRequest) -> TuneResult:
     """Look the plan up, or search for it, for the one backend of a request, or for each that ``"auto"`` stands for."""
     start = measure.now()
-    matrix = Matrix.from_any(matrix, value_error=request.value_error)
+    matrix = Matrix.from_any(matrix, value_error=request.value_error, copy=not is_large(matrix))
     budget = resolve_budget(matrix, request.memory_budget, request.fraction)
     request = replace(request, backend=budgeted_backend(request.backend, budget))
     automatic = (name for name in registry.backends() if backend_of(name).is_automatic and is_usable(name))

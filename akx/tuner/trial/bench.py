@@ -41,10 +41,10 @@ from akx.tuner.trial.problem import Problem
 from akx.tuner.warmup.compile_ahead import CompileAhead
 from akx.tuner.warmup.host_code import Warmup, job_of
 
-__all__ = ["SHORT_SECONDS", "Bench", "is_hopeless", "too_slow"]
+__all__ = ["KEEP_BYTES", "SHORT_SECONDS", "Bench", "is_hopeless", "too_slow"]
 
 #: Bytes of programs kept for the run-off beside the anchor's.
-_KEEP_BYTES = 1024**3
+KEEP_BYTES = 1024**3
 #: How much wider the margin of the race is for a single sample.
 _CRUDE_MARGIN = 3.0
 #: A call shorter than this is dropped only when it looks hopeless twice: one disturbance may be all its samples.
@@ -352,12 +352,12 @@ class Bench:
         return corrected(found), found[1] if len(found) > 1 else None, broken_off
 
     def _retain(self, plan: Plan, program: Program, seconds: float) -> None:
-        """Keep the programs of the few best trials, within a budget of memory; the best one always."""
+        """Keep the programs of the few best trials, within a budget of memory; in a GPU's the best one always."""
         self._kept[plan] = (seconds, program)
-        held = 0
+        held, always = 0, int(self._backend.has_own_memory)
         for place, (old, (_, kept)) in enumerate(sorted(self._kept.items(), key=lambda item: item[1][0])):
             held += held_bytes(kept)
-            if place > 0 and (place >= self.keep or held > _KEEP_BYTES):
+            if place >= always and (place >= self.keep or held > KEEP_BYTES):
                 del self._kept[old]
 
 
