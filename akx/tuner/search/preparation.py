@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -32,7 +33,17 @@ from akx.tuner.trial.problem import Problem
 from akx.tuner.warmup.compile_ahead import processes_ahead
 from akx.tuner.warmup.host_code import Warmup, job_of
 
-__all__ = ["bench_for", "compile_first", "is_large", "keys_of", "model_of", "said_by", "search_on", "warmup_for"]
+__all__ = [
+    "bench_for",
+    "compile_first",
+    "is_large",
+    "keys_of",
+    "model_of",
+    "said_by",
+    "search_on",
+    "spared",
+    "warmup_for",
+]
 
 #: Seconds of a tuning from which on processes that get plans ready pay for their start.
 WORTH_PROCESSES = 10.0
@@ -73,6 +84,16 @@ def said_by(callback: Callable[[Progress], object] | None) -> Iterator[Callable[
 def is_large(matrix: Any) -> bool:
     """Whether copies of a matrix are to be spared."""
     return int(getattr(matrix, "nnz", 0)) >= _LARGE
+
+
+@contextmanager
+def spared(matrix: Any) -> Iterator[None]:
+    """Free behind the block what a search of a large matrix left in cycles: its parts know each other."""
+    try:
+        yield
+    finally:
+        if is_large(matrix):
+            gc.collect()
 
 
 def keys_of(matrix: Matrix, k: int, **where: Any) -> tuple[Matrix, PlanKey, PlanKey]:

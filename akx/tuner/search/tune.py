@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +44,7 @@ from akx.tuner.search.preparation import (
     model_of,
     said_by,
     search_on,
+    spared,
     warmup_for,
 )
 from akx.tuner.search.shared_study import SharedStudy, join_study
@@ -92,8 +92,7 @@ def tune(
     Parameters
     ----------
     matrix : scipy.sparse matrix or array of any format, shape (n, n), or Matrix
-        The matrix, in the dtype that is to be tuned for. Canonical CSR of a million entries and more is not copied:
-        nobody may write to its arrays meanwhile.
+        In the dtype that is to be tuned for. With a million entries it is not copied: nobody may write to it meanwhile.
     k, start_vectors : int
         Powers, and start vectors per call; each at least 1.
     basis, backend : str
@@ -141,12 +140,8 @@ def tune(
         Before anything was measured; later it ends the search and the best so far is kept.
     """
     arguments = {name: value for name, value in locals().items() if name != "matrix"}
-    with said_by(callback) as arguments["callback"]:
-        try:
-            return _tune(matrix, TuneRequest(**arguments))
-        finally:
-            if is_large(matrix):
-                gc.collect()  # the parts of a search know each other: all they have would stay until Python looks
+    with spared(matrix), said_by(callback) as arguments["callback"]:
+        return _tune(matrix, TuneRequest(**arguments))
 
 
 def _tune(matrix: Any, request: TuneRequest) -> TuneResult:
