@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx import MatrixPowers
-from akx.backends.reference import reference
+from akx.backends.reference import Reference, reference
 from akx.backends.schedule import as_coefficients
 from akx.core.errors import VerificationError
 from akx.core.matrix import Matrix
@@ -87,10 +87,10 @@ def measure(matrix: Matrix, k: int, databases: dict[str, Any], backend: str = "c
         A result of akx is wrong.
     """
     x = start_vector(matrix.n, matrix.dtype)
+    coefficients = as_coefficients(np.ones(k), np.zeros(k), np.zeros(k), matrix.dtype)
+    wanted, error, plans = reference(matrix, x[None, :], coefficients), 0.0, dict[str, Plan]()
     with _device() as (there, wait), contextlib.ExitStack() as ends:
-        calls, refused = _others(matrix, x, k, ends)
-        coefficients = as_coefficients(np.ones(k), np.zeros(k), np.zeros(k), matrix.dtype)
-        wanted, error, plans = reference(matrix, x[None, :], coefficients), 0.0, dict[str, Plan]()
+        calls, refused = _others(matrix, x, wanted, ends)
         for name, database in databases.items():
             P, held = MatrixPowers(matrix, k, backend=backend, db=database), there(x)
             V = P(held)
@@ -132,14 +132,15 @@ def _device() -> Iterator[tuple[Callable[[NDArray[Any]], Any], Call]]:
 
 
 def _others(
-    matrix: Matrix, x: NDArray[Any], k: int, ends: contextlib.ExitStack
+    matrix: Matrix, x: NDArray[Any], wanted: Reference, ends: contextlib.ExitStack
 ) -> tuple[dict[str, Call], tuple[str, ...]]:
     """Calls of the other libraries, given back with `ends`; and what is left out."""
     from akx.backends.cuda.baselines.calls import powers
 
+    k = wanted.powers.shape[0] - 1
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = powers(matrix, x, k)
+        found = powers(matrix, x, k, wanted)
     refused = [str(one.message) for one in said if "is not compared" in str(one.message)]
     for one in found.values():
         ends.callback(one.close)

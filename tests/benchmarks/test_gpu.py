@@ -95,8 +95,8 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     def device() -> Iterator[tuple[Callable[[Any], Any], Callable[[], None]]]:
         yield np.copy, lambda: None
 
-    def others(matrix: Matrix, x: Any, k: int, ends: Any) -> Any:
-        loop = partial(users_clock._loop, matrix.to_scipy(), x, k)
+    def others(matrix: Matrix, x: Any, wanted: Any, ends: Any) -> Any:
+        loop = partial(users_clock._loop, matrix.to_scipy(), x, len(wanted.powers) - 1)
         return {"cusparse_alg1": loop, "cusparse_op1": loop, "cupy": loop}, ("cusparse_op2 is not compared",)
 
     monkeypatch.setattr(gpu, "BACKEND", "cpu")

@@ -34,10 +34,10 @@ _DETAILS = {
 }
 
 
-def powers(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, CusparsePowers]:
+def powers(matrix: Matrix, x: NDArray[Any], k: int, wanted: Reference | None = None) -> dict[str, CusparsePowers]:
     """Each algorithm of cuSPARSE that takes the matrix, on vectors of its own, run once and right.
 
-    One that fails, or gives a wrong result, is left out with a RuntimeWarning.
+    One that fails, or gives a wrong last vector, is left out with a RuntimeWarning.
 
     Parameters
     ----------
@@ -45,9 +45,10 @@ def powers(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, CusparsePowers]
     x : (n,) array
     k : int
         Products, one after another.
+    wanted : Reference, optional
+        The reference of the k products, where it is known.
     """
     made: dict[str, CusparsePowers] = {}
-    wanted: Reference | None = None
     for name, kind in _kinds(matrix):
         try:
             if wanted is None:
@@ -79,11 +80,12 @@ def _checked(
     kind: type[CusparsePowers], matrix: Matrix, x: NDArray[Any], name: str, wanted: Reference
 ) -> CusparsePowers:
     """One algorithm, run once from a poisoned output. Raises AkxError where a result is wrong."""
-    held = to_device(_aligned_result(matrix, x, wanted.powers.shape[0] - 1))
+    k, last = wanted.powers.shape[0] - 1, Reference(wanted.powers[-1:], wanted.bound[-1:])
+    held = to_device(_aligned_result(matrix, x, k))
     made = kind(matrix, held, name)
     try:
         made.run()
-        error = wanted.error_ratio(np.ascontiguousarray(held.get()[:, :, : matrix.n]))
+        error = last.error_ratio(held.view(k * held.shape[-1], (1, 1, matrix.n)).get())
         if not error <= 1:
             what = f"{error:.3g} times it"
             raise VerificationError("a wrong result", expected="an error within the bound", found=what)
