@@ -4,6 +4,7 @@
     python -m benchmarks.gpu --only brick --k 16      one matrix, merged into the file
     python -m benchmarks.gpu --record                 all that docs/cuda.md shows, in nine minutes, most important first
     python -m benchmarks.gpu --tune-seconds 0         untuned calls alone
+    python -m benchmarks.gpu --longer 120             beside each search one of 120 s, in the same turns
 
 Times are those of :mod:`benchmarks.users_clock`: the wall clock around public calls that come in a row, and around such
 as are waited for one by one (`latency`). An entry has the form of :mod:`benchmarks.record`: `baselines` are cuSPARSE's
@@ -27,7 +28,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ from benchmarks import record, users_clock
 from benchmarks.clock import Timing
 from benchmarks.gallery import CONSTANT, IRREGULAR
 from benchmarks.matrices import Case, select
-from benchmarks.users_clock import AKX, LOOP, UNTUNED, Figures
+from benchmarks.users_clock import AKX, LONGER, LOOP, UNTUNED, Figures
 
 if TYPE_CHECKING:
     from akx.backends.cuda.timing import DeviceCall
@@ -118,10 +119,11 @@ def provenance() -> record.Provenance:
 
 
 def entry(
-    case: Case, matrix: Matrix, k: int, figures: Figures, tuned: TuneResult | None, within: float | None
+    case: Case, matrix: Matrix, k: int, figures: Figures, searches: Mapping[str, TuneResult], within: float | None
 ) -> dict[str, Any]:
     """The entry of one matrix and k, as :mod:`benchmarks.record` has it; of the untuned call where none was tuned."""
-    baselines = {name: one.seconds for name, one in figures.row.items() if name not in (AKX, UNTUNED, LOOP)}
+    tuned = searches.get(AKX)
+    baselines = {name: one.seconds for name, one in figures.row.items() if name not in (*figures.plans, LOOP)}
     csr = [seconds for name, seconds in baselines.items() if record.is_csr(name)]
     best = AKX if tuned is not None else UNTUNED
     ours, plan = figures.row[best], figures.plans[best]
@@ -138,7 +140,7 @@ def entry(
         "speedup_best": min(baselines.values()) / ours.seconds,
         "spreads": {name: one.spread for name, one in figures.row.items()},
         "latency": {name: one.seconds for name, one in figures.latency.items()},
-        "untuned": {**_row(figures.plans[UNTUNED], figures.row[UNTUNED]), "plan": figures.plans[UNTUNED].label()},
+        "untuned": _row(figures.plans[UNTUNED], figures.row[UNTUNED]),
         "loop": figures.row[LOOP].seconds if LOOP in figures.row else None,
         "refused": list(figures.refused),
         "prepare_seconds": 0.0 if tuned is None else tuned.prepare_seconds,
@@ -154,6 +156,9 @@ def entry(
             "trials": len(tuned.trials),
             "sweep": tuned.baseline_seconds,
         }
+    if LONGER in searches:
+        longer = _row(figures.plans[LONGER], figures.row[LONGER])
+        found["longer"] = {**longer, "tuning_seconds": searches[LONGER].tuning_seconds}
     return found
 
 
@@ -163,16 +168,22 @@ def _row(plan: Plan, timing: Timing) -> dict[str, Any]:
         "variant": plan.variant,
         "seconds": timing.seconds,
         "spread": timing.spread,
+        "plan": plan.label(),
     }
 
 
-def _measured(case: Case, matrix: Matrix, k: int, within: float | None, db: Path) -> dict[str, Any]:
+def _measured(
+    case: Case, matrix: Matrix, k: int, within: float | None, db: Path, longer: float | None
+) -> dict[str, Any]:
     """The entry of one matrix and k, tuned for `within` seconds, or as long as it takes; not where that is 0."""
-    databases, tuned = {UNTUNED: PlanDatabase(db.with_name("empty.sqlite"), layers=())}, None
-    if within != 0:
-        databases = {AKX: PlanDatabase(db, layers=()), **databases}
-        tuned = tune(matrix, k, backend=BACKEND, seconds=within, db=databases[AKX], fresh=True, name=case.name)
-    return entry(case, matrix, k, users_clock.measure(matrix, k, databases, BACKEND), tuned, within)
+    databases, searches = {UNTUNED: PlanDatabase(db.with_name("empty.sqlite"), layers=())}, dict[str, TuneResult]()
+    for name, file, seconds in ((LONGER, db.with_name("longer.sqlite"), longer or 0), (AKX, db, within)):
+        if seconds != 0:
+            databases = {name: PlanDatabase(file, layers=()), **databases}
+            searches[name] = tune(
+                matrix, k, backend=BACKEND, seconds=seconds, db=databases[name], fresh=True, name=case.name
+            )
+    return entry(case, matrix, k, users_clock.measure(matrix, k, databases, BACKEND), searches, within)
 
 
 def _said(found: dict[str, Any]) -> str:
@@ -207,6 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--k", nargs="+", type=int, default=list(POWERS), metavar="K", help="numbers of powers")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="result file to merge into")
     parser.add_argument("--tune-seconds", type=float, help="time budget of tuning for each k; 0: untuned calls alone")
+    parser.add_argument("--longer", type=float, metavar="SECONDS", help="search once more, for so long, and compare")
     parser.add_argument("--db", type=Path, metavar="FILE", help="keep the plans there; nowhere by default")
     parser.add_argument("--small", action="store_true", help="the gallery in its reduced form, to try the harness")
     parser.add_argument("--record", action="store_true", help="all that docs/cuda.md shows, most important first")
@@ -247,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 matrix = held[1] if held[0] == case.name else Matrix.from_any(case.load())
                 held = case.name, matrix
-                found = _measured(case, matrix, k, within, db)
+                found = _measured(case, matrix, k, within, db, options.longer)
                 document = record.merge(document, origin, [found])
                 record.save(options.output, document)
             except Exception as error:  # one failure must not cost the other matrices their time

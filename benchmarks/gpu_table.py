@@ -53,13 +53,15 @@ def powers_table(entries: Entries) -> str:
     }
     head = ["k", "matrix", *kinds, "CuPy's loop", "untuned", "tuned", "spread", "one call", "one graph"]
     head += ["untuned over CSR", "over CSR", "over the best", "events", "schedule", "tuned in"]
+    is_longer = any("longer" in one for one in entries)
+    head += ["of a longer search's speed"] * is_longer
     body = []
     for k in sorted({one["k"] for one in entries}, reverse=True):
         mine = [one for one in entries if one["k"] == k]
-        body += [_line(one, kinds) for one in mine]
+        body += [_line(one, kinds) + [_of_longer(one)] * is_longer for one in mine]
         means = [_mean([gain(one) for one in mine]) for gain in (_untuned, _over_csr, _over_best)]
-        body.append([str(k), "*geometric mean*", *[""] * (len(kinds) + 6), *means, "", "", ""])
-    return rows(head, body, left=(1, len(head) - 2))
+        body.append([str(k), "*geometric mean*", *[""] * (len(kinds) + 6), *means, "", "", "", *[""] * is_longer])
+    return rows(head, body, left=(1, head.index("schedule")))
 
 
 def _line(one: Json, kinds: dict[str, Callable[[str], bool]]) -> list[str]:
@@ -78,6 +80,13 @@ def _line(one: Json, kinds: dict[str, Callable[[str], bool]]) -> list[str]:
 
 def _least(times: dict[str, float], keep: Callable[[str], bool]) -> float | None:
     return min((seconds for name, seconds in times.items() if keep(name)), default=None)
+
+
+def _of_longer(one: Json) -> str:
+    longer = one.get("longer")
+    return (
+        "" if longer is None else f"{longer['seconds'] / one['best']['seconds']:.0%} ({longer['tuning_seconds']:.0f} s)"
+    )
 
 
 def _untuned(one: Json) -> float:

@@ -20,7 +20,8 @@ products in CSR alone, and `speedup_best` over the fastest baseline; `latency` {
 are waited for one by one, `untuned` {"schedule", "variant", "seconds", "spread", "plan"} of a call without a plan in a
 database, `loop` of CuPy's (or null), `spreads` of all contestants, `refused` what is left out and why. Where a plan was
 tuned: `tuner_seconds` of it and `sweep` of the fastest plain products by events, `tuned_within` the seconds that were
-allowed (null: as many as the search wants), `stopped` what ended it, and `trials`.
+allowed (null: as many as the search wants), `stopped` what ended it, and `trials`. `longer` is as `untuned`, of a
+longer search beside it, with its `tuning_seconds`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
 contestant     a call
 =============  ====================================================================================================
 ``akx``        ``P(x, out=V)``, P made of the plan that is in a database
+``longer``     the same, P made of the plan of a longer search, where one was asked for
 ``untuned``    the same, P made with no plan in any database
 ``cusparse_*`` one launch of a graph of k products, for each algorithm of :mod:`akx.backends.cuda.baselines`
 ``cupy``       ``v = A @ v``, k times, all vectors kept; where CuPy is there
@@ -28,8 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx import MatrixPowers
+from akx.backends.device_lock import device_lock
 from akx.backends.reference import Reference, reference
 from akx.backends.schedule import as_coefficients
+from akx.backends.selection import device_of
 from akx.core.errors import VerificationError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -37,9 +40,9 @@ from benchmarks.clock import Call, Settings, Timing, interleave
 from benchmarks.contest import start_vector
 from benchmarks.record import is_csr
 
-__all__ = ["AKX", "LOOP", "UNTUNED", "Figures", "measure"]
+__all__ = ["AKX", "LONGER", "LOOP", "UNTUNED", "Figures", "measure"]
 
-AKX, UNTUNED, LOOP = "akx", "untuned", "cupy"
+AKX, LONGER, UNTUNED, LOOP = "akx", "longer", "untuned", "cupy"
 _IN_A_ROW = Settings(seconds=0.7, rounds_min=5, rounds_max=15, sample_seconds=4e-3, pause_seconds=0.0)
 _LATENCY = Settings(seconds=0.3, rounds_min=5, rounds_max=9, sample_seconds=2e-3, pause_seconds=0.0, hopeless=3.0)
 #: Calls after which an operator has recorded its graph.
@@ -55,7 +58,7 @@ class Figures:
     row, latency : dict of str to Timing
         By contestant: seconds of a call in a row, and of one that is waited for.
     plans : dict of str to Plan
-        Of ``"akx"``, where a plan was tuned, and ``"untuned"``.
+        Of akx's contestants.
     error : float
         The largest componentwise error of these over its bound, at most 1.
     refused : tuple of str
@@ -77,7 +80,7 @@ def measure(matrix: Matrix, k: int, databases: dict[str, Any], backend: str = "c
     matrix : Matrix
     k : int
     databases : dict of str to PlanDatabase
-        Where ``"akx"`` and ``"untuned"`` have their plans from; without the former nothing was tuned.
+        Where akx's contestants have their plans from, by name.
     backend : str
         Of akx.
 
@@ -106,13 +109,15 @@ def measure(matrix: Matrix, k: int, databases: dict[str, Any], backend: str = "c
         for call in list(calls.values()) * _EARLY:
             call()
         wait()
-        row = interleave(calls, _IN_A_ROW, keep=_kept(calls), wait=wait)
         waited = {name: partial(_waited, call, wait) for name, call in calls.items()}
-        return Figures(row, interleave(waited, _LATENCY, keep=_kept(calls)), plans, error, refused)
+        with device_lock(device_of(backend)).alone():
+            row = interleave(calls, _IN_A_ROW, keep=_kept(calls), wait=wait)
+            latency = interleave(waited, _LATENCY, keep=_kept(calls))
+    return Figures(row, latency, plans, error, refused)
 
 
 def _kept(names: Collection[str]) -> list[str]:
-    return [name for name in names if name in (AKX, UNTUNED) or is_csr(name)]
+    return [name for name in names if name in (AKX, LONGER, UNTUNED) or is_csr(name)]
 
 
 def _waited(call: Call, wait: Call) -> None:

@@ -30,7 +30,7 @@ ORIGIN = {"machine": {"gpu": "a GPU"}, "versions": {"cusparse": "12.9.4"}, "comm
 
 def figures(**seconds: float) -> Figures:
     timings = {name: Timing(one, 0.01, 9) for name, one in seconds.items()}
-    plans = {name: Plan("cuda", "sweep", "csr-1", k=16) for name in ("akx", "untuned") if name in seconds}
+    plans = {name: Plan("cuda", "sweep", "csr-1", k=16) for name in ("akx", "longer", "untuned") if name in seconds}
     return Figures(timings, timings, plans, 0.5, ("complex128 is not compared",))
 
 
@@ -41,14 +41,14 @@ def test_speed_ups_are_over_csr_and_over_the_best() -> None:
         tuning_seconds=3.0, prepare_seconds=0.1, seconds=9e-4, stopped="time budget", trials=(), baseline_seconds=2e-3
     )
     times = {"cusparse_alg1": 5e-3, "cusparse_alg2": 6e-3, "cusparse_op1": 4e-3, "cupy": 2e-2}
-    found = gpu.entry(case, matrix, 16, figures(akx=1e-3, untuned=2e-3, **times), tuned, 20.0)
+    found = gpu.entry(case, matrix, 16, figures(akx=1e-3, untuned=2e-3, **times), {"akx": tuned}, 20.0)
     assert found["speedup"] == pytest.approx(5.0)
     assert found["speedup_best"] == pytest.approx(4.0)
     assert set(found["baselines"]) == {"cusparse_alg1", "cusparse_alg2", "cusparse_op1"}
     assert (found["loop"], found["untuned"]["seconds"], found["tuner_seconds"]) == (2e-2, 2e-3, 9e-4)
     assert found["refused"] == ["complex128 is not compared"]
     assert record.check(record.merge(None, ORIGIN, [found])) == []
-    alone = gpu.entry(case, matrix, 16, figures(untuned=2e-3, cusparse_alg1=5e-3), None, 0.0)
+    alone = gpu.entry(case, matrix, 16, figures(untuned=2e-3, cusparse_alg1=5e-3), {}, 0.0)
     assert alone["speedup"] == pytest.approx(2.5)
     assert alone["best"]["seconds"] == alone["untuned"]["seconds"]
     assert alone["loop"] is None
@@ -114,7 +114,7 @@ def test_a_dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setattr(gpu, "tune", partial(tune, trials=1))
     file = tmp_path / "x.json"
     command = ["--small", "--no-stream", "-o", str(file), "--only", "mc2depi"]
-    assert gpu.main([*command, "--k", "4", "--tune-seconds", "0.4"]) == 0
+    assert gpu.main([*command, "--k", "4", "--tune-seconds", "0.4", "--longer", "0.5"]) == 0
     assert gpu.main([*command, "--k", "3", "--tune-seconds", "0"]) == 0
     said = capsys.readouterr()
     assert "mc2depi k = 4" in said.err
@@ -122,9 +122,11 @@ def test_a_dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     untuned, tuned = json.loads(file.read_text())["powers"]
     assert (tuned["k"], untuned["k"]) == (4, 3)
     assert tuned["tuned_within"] == 0.4
-    assert set(tuned["latency"]) == {"akx", "untuned", "cusparse_alg1", "cusparse_op1", "cupy"}
+    assert set(tuned["latency"]) == {"akx", "longer", "untuned", "cusparse_alg1", "cusparse_op1", "cupy"}
+    assert set(tuned["baselines"]) == {"cusparse_alg1", "cusparse_op1"}
+    assert tuned["longer"].keys() == {*tuned["untuned"], "tuning_seconds"}
     assert tuned["refused"] == ["cusparse_op2 is not compared"]
-    assert set(untuned["latency"]) == set(tuned["latency"]) - {"akx"}
+    assert set(untuned["latency"]) == set(tuned["latency"]) - {"akx", "longer"}
 
 
 def test_a_record_loses_nothing_and_ends_in_time(
@@ -135,7 +137,7 @@ def test_a_record_loses_nothing_and_ends_in_time(
     asked: list[tuple[str, int, float | None]] = []
     now = iter(range(0, 10_000, 40))
 
-    def measured(case: Any, matrix: Any, k: int, within: float | None, db: Path) -> dict[str, Any]:
+    def measured(case: Any, matrix: Any, k: int, within: float | None, *_: object) -> dict[str, Any]:
         asked.append((case.name, k, within))
         if case.name == "brick":
             raise DeviceError("out of luck")

@@ -56,6 +56,14 @@ def test_a_row_is_a_step_of_the_users_clock() -> None:
     assert means[11:14] == ["**2.50**", "**3.54**", "**2.83**"]
 
 
+def test_a_longer_search_has_a_column() -> None:
+    longer = {**gpu_entry()["best"], "seconds": 0.97 * gpu_entry()["best"]["seconds"], "tuning_seconds": 66.0}
+    table = gpu_table.powers_table([gpu_entry(longer=longer), gpu_entry("shell")])
+    assert cells(table, "16", "brick")[-1] == "97% (66 s)"
+    assert cells(table, "16", "shell")[-1] == ""
+    assert len({len(line.split("|")) for line in table.splitlines()}) == 1
+
+
 def test_each_kind_of_matrix_has_a_table() -> None:
     parts = gpu_table.parts_of(pretended())
     assert {kind: [one["matrix"] for one in entries] for kind, entries in parts.items()} == {
