@@ -105,7 +105,7 @@ def provenance() -> record.Provenance:
     }
     versions = {**origin["versions"], "compiler": compiler_name() or "", "cusparse": cusparse_version() or ""}
     versions["spmvop"] = spmvop() != ABSENT  # whether the library has the newer product at all
-    for name in ("pycuda", "cuda-bindings"):
+    for name in ("pycuda", "cuda-bindings", "cupy-cuda12x", "cupy-cuda13x"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -107,11 +107,13 @@ def _mean(values: Sequence[float]) -> str:
     return f"**{record.geometric_mean(values):.2f}**"
 
 
-def sentence(document: Json) -> str:
-    """What README says: general values at the most powers, and real matrices."""
-    parts = parts_of(document)
-    k = max(one["k"] for one in parts["gallery"])
+def sentence(document: Json) -> str | None:
+    """What README says of tuned plans: general values at the most powers, and real matrices; None without any."""
+    parts = parts_of({"powers": [one for one in document["powers"] if "tuner_seconds" in one]})
+    k = max((one["k"] for one in parts["gallery"]), default=0)
     mine = [one for one in parts["gallery"] if one["k"] == k]
+    if not mine:
+        return None
     gains, best = ([gain(one) for one in mine] for gain in (_over_csr, _over_best))
     untuned = record.geometric_mean([_untuned(one) for one in mine])
     text = (
@@ -125,7 +127,7 @@ def sentence(document: Json) -> str:
         text += (
             f"; with k = {parts['real'][0]['k']}, {min(real):.1f} to {max(real):.1f} times on {len(real)} real matrices"
         )
-    return _wrapped(f"Of such calls, `P(x, out=V)` is {text}.")
+    return _wrapped(f"A tuned `P(x, out=V)` is {text}.")
 
 
 def _number(count: int) -> str:
@@ -230,8 +232,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     streams = document if document is not None and "stream" in document else json.loads(HISTORY.read_text())
     search = json.loads(options.search.read_text()) if options.search.exists() else None
     texts = {options.page: block(document, streams, search)}
-    if document is not None and parts_of(document)["gallery"]:
-        texts[options.readme] = sentence(document)
+    if document is not None and (said := sentence(document)) is not None:
+        texts[options.readme] = said
     is_old = False
     for page, text in texts.items():
         old = page.read_text()
