@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from akx.backends.program import PlainProducts
     from akx.backends.variant import AnyVariant, VariantTraits
     from akx.backends.vectors import Vectors
+    from akx.core.disk_cache import DiskCache
     from akx.cost.device_model import Figures
 
 __all__ = ["Backend", "TrialVectors"]
@@ -155,6 +156,10 @@ class Backend(ABC):
 
     def compiler(self) -> tuple[str, str] | None:
         """What compiles its kernels, and where machine code is kept; None where nothing can, of a GPU."""
+        return None
+
+    def code_cache(self) -> DiskCache | None:
+        """Where what its compiler made is kept, of a GPU."""
         return None
 
     def device_similarity(self, one: str, other: str) -> float | None:

@@ -6,8 +6,8 @@ plan that was predicted is a fact as well, so that none is predicted twice for t
 
 A pattern has one file in the user's cache folder, ``features/FINGERPRINT.json``: a digest of what follows, and a JSON
 object. It counts where it was written by these very sources of akx, by their sizes and times. All else is made anew,
-and so is what is not as it was written. Files are written in one step; the oldest go where there are more than
-512. Where nothing can be written, nothing is kept.
+and so is what is not as it was written. Files are written in one step; the oldest go where there are more than 512, or
+32 MiB. Where nothing can be written, nothing is kept.
 
 Small patterns are left out: facts of them are made in less time than a file takes.
 """
@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from akx.core.atomic_files import read_sealed, write_sealed
+from akx.core.disk_cache import DiskCache
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 
-__all__ = ["fact", "features_folder", "keep", "per_pattern"]
+__all__ = ["FACTS", "fact", "features_folder", "keep", "per_pattern"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -173,6 +174,7 @@ def _write(path: Path, facts: dict[str, Any]) -> None:
     if not path.exists() and path.parent.is_dir():
         _make_room(path.parent)
     write_sealed(path, text)
+    FACTS.make_room()
 
 
 def _make_room(folder: Path) -> None:
@@ -182,3 +184,12 @@ def _make_room(folder: Path) -> None:
     for _, path in files[: max(0, len(files) + 1 - _MOST_FILES)]:
         with contextlib.suppress(OSError):
             os.unlink(path)
+
+
+def _folders() -> list[Path]:
+    folder = features_folder()
+    return [] if folder is None else [folder]
+
+
+#: All such files.
+FACTS = DiskCache("facts of patterns", _folders, ("json",), 32 << 20)

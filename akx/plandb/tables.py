@@ -23,6 +23,7 @@ from akx.plandb.record import PlanRecord
 from akx.plandb.trial import TrialRecord
 
 __all__ = [
+    "MOST_TRIALS",
     "Connection",
     "Row",
     "Tables",
@@ -32,6 +33,9 @@ __all__ = [
     "encode",
     "encode_trials",
 ]
+
+#: Trials in a database at most, 0.6 to 2 KB each.
+MOST_TRIALS = 100_000
 
 #: The values of one row, in the order of the columns.
 Row = tuple[Any, ...]
@@ -146,7 +150,7 @@ class Tables:
         """Append rows of :func:`encode_trials`; the number of those that are new.
 
         A row whose key, plan and time are there already is not appended: its state and reason are put there. So what
-        was added once may be added again.
+        was added once may be added again. Those added longest ago go where there are more than :data:`MOST_TRIALS`.
         """
         if not rows:
             return 0
@@ -161,6 +165,8 @@ class Tables:
             (known if (row["key_id"], row["plan"], row["created"]) in there else new).append(row)
         names = ("key_id", "key", *TRIAL_COLUMNS)
         self._each(f"INSERT INTO {self._trials} ({', '.join(names)}) VALUES ({_marks(names)})", new)
+        newest = f"(SELECT MAX(number) FROM {self._trials})"
+        self.connection.execute(f"DELETE FROM {self._trials} WHERE number <= {newest} - :most", {"most": MOST_TRIALS})
         self.correct_trials(known)
         return len(new)
 

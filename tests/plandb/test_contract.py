@@ -23,6 +23,7 @@ from akx.plandb import (
     made_with,
     stale_fields,
 )
+from akx.plandb import tables as statements
 from akx.plandb.bundle import bundle_text
 from akx.plandb.tables import Tables
 from akx.report.plans.plan_summary import read_summaries
@@ -467,6 +468,17 @@ def test_trials_come_back_in_order(database: PlanDatabase) -> None:
     assert database.trials(key, most=9) == (*first, *second)
     assert database.trials(key, most=0) == ()
     assert database.list() == []
+
+
+def test_trials_added_longest_ago_go_where_there_are_too_many(
+    database: PlanDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "MOST_TRIALS", 5)
+    trials = [TrialRecord(make_plan(threads=t), created=_AT) for t in range(1, 9)]
+    for number, one in enumerate(trials):
+        database.add_trials(make_key(number // 4), [one])
+    assert database.trials(make_key(0)) == tuple(trials[3:4])
+    assert database.trials(make_key(1)) == tuple(trials[4:])
 
 
 def test_trials_are_corrected_in_their_places(database: PlanDatabase) -> None:

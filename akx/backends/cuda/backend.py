@@ -19,6 +19,7 @@ from akx.backends.vectors import Vectors
 
 if TYPE_CHECKING:
     from akx.backends.variant import AnyVariant, VariantTraits
+    from akx.core.disk_cache import DiskCache
     from akx.cost.device_model import Figures
 
 __all__ = ["BACKEND", "CudaBackend"]
@@ -130,6 +131,11 @@ class CudaBackend(Backend):
 
         name = compiler_name()
         return None if name is None else (name, str(store_folder()))
+
+    def code_cache(self) -> DiskCache:
+        from akx.backends.cuda.device.compile import STORE
+
+        return STORE
 
     def is_memory_limited(self) -> bool:
         from akx.backends.cuda.device.pool import memory_pool

@@ -13,6 +13,7 @@ from akx.report.doctor.machine import calibrations, machine
 from akx.report.doctor.packages import (
     akx_version,
     compiled_code,
+    disk_caches,
     mkl,
     optional_package,
     python_version,
@@ -40,7 +41,8 @@ def inspect_environment(db: str | None = None) -> dict[str, list[Check]]:
         The plan database to look at; by default that of the environment.
     """
     looks: dict[str, list[tuple[str, Callable[[], Iterable[Check]]]]] = {
-        "caches": [("compiled code", compiled_code)],  # first: most of what follows needs it
+        # First: most of what follows needs it.
+        "caches": [("compiled code", compiled_code), ("disk caches", disk_caches)],
         "python": [("python", lambda: [python_version(), akx_version()])],
         "environment": [("variables", thread_variables), ("folders", folders), ("limits", limits)],
         "packages": [(name, partial(required_package, name)) for name in _REQUIRED],

@@ -15,8 +15,17 @@ from akx.core.errors import AkxError
 from akx.core.numba_jit import check_numba, code_folder, is_writable
 from akx.report.comparison.mkl import mkl_missing, mkl_version
 from akx.report.doctor.check import Check
+from akx.report.units import counted, size
 
-__all__ = ["akx_version", "compiled_code", "mkl", "optional_package", "python_version", "required_package"]
+__all__ = [
+    "akx_version",
+    "compiled_code",
+    "disk_caches",
+    "mkl",
+    "optional_package",
+    "python_version",
+    "required_package",
+]
 _OLDEST_PYTHON = (3, 11)
 
 
@@ -100,3 +109,17 @@ def compiled_code() -> Iterator[Check]:
     else:
         yield Check(name, "ok", f"{sources} is not writable: Numba keeps it in the user's cache folder instead")
     check_numba()  # its failure is what is to be told
+
+
+def disk_caches() -> Iterator[Check]:
+    """What akx keeps on disk to spare work, how much that is, and how much it may become."""
+    from akx.backends.pattern_cache import FACTS
+    from akx.backends.selection import array_backend, backend_of
+    from akx.core.disk_cache import HOST_CODE
+
+    for cache in (HOST_CODE, backend_of(array_backend()).code_cache(), FACTS):
+        if cache is not None:
+            sizes = cache.sizes()
+            others = f" and {counted(len(sizes) - 1, 'other folder')}" if len(sizes) > 1 else ""
+            where = f"in {next(iter(sizes))}{others}" if sizes else "nothing yet"
+            yield Check(cache.name, "ok", f"{size(sum(sizes.values()))} of at most {size(cache.most)}, {where}")

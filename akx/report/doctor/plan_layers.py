@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from akx.core.errors import AkxError
 from akx.core.numba_jit import is_writable
 from akx.report.doctor.check import Check
-from akx.report.units import counted, size
+from akx.report.units import count, counted, size
 
 if TYPE_CHECKING:
     from akx.plandb import PlanDatabase, ShippedPlans
@@ -64,13 +64,15 @@ def _layers(name: str, variable: str, layers: Sequence[ShippedPlans], none: str)
 
 def _user_plans(name: str, database: PlanDatabase) -> Check:
     from akx.plandb.layers import USER
+    from akx.plandb.tables import MOST_TRIALS
 
     path = database.path
     if database.exists():
         where = size(path.stat().st_size) if isinstance(path, Path) else database.describe()[1]
         timings = sum(layer == USER for layer, _ in database.timings())
         timed = f", {counted(timings, 'timing')} of solvers" if timings else ""
-        return Check(name, "ok", f"{path}: {counted(len(database.list()), 'plan')}{timed}, {where}")
+        bound = f"trials of searches are the last {count(MOST_TRIALS)} at most, plans stay until `akx plans rm`"
+        return Check(name, "ok", f"{path}: {counted(len(database.list()), 'plan')}{timed}, {where}; {bound}")
     if not isinstance(path, Path):
         if database.is_writable():
             return Check(name, "ok", f"{path}: no tables yet, the first `akx tune` makes them")

@@ -7,12 +7,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
 from akx.backends.device_lock import device_lock
 from akx.backends.selection import backend_of
+from akx.core.disk_cache import HOST_CODE
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.core.progress import working
@@ -88,12 +89,22 @@ def is_large(matrix: Any) -> bool:
 
 @contextmanager
 def spared(matrix: Any) -> Iterator[None]:
-    """Free behind the block what a search of a large matrix left in cycles: its parts know each other."""
+    """Free behind the block what a search of a large matrix left in cycles: its parts know each other.
+
+    And bound what it and others before it have left on disk.
+    """
     try:
         yield
     finally:
         if is_large(matrix):
             gc.collect()
+        _bound_host_code()
+
+
+@lru_cache(maxsize=1)
+def _bound_host_code() -> None:
+    """Remove machine code that was used longest ago, where there is too much; once in a process."""
+    HOST_CODE.make_room()
 
 
 def keys_of(matrix: Matrix, k: int, **where: Any) -> tuple[Matrix, PlanKey, PlanKey]:

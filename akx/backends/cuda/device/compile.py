@@ -3,8 +3,8 @@
 NVRTC compiles a small kernel in a few hundredths of a second where nvcc takes seconds, which decides how many
 candidates a tuner can try. A cubin is kept under a key of everything that it depends on: the source, every ``.cuh``
 beside it and of akx, the options, the architecture, and the version of the compiler's bindings: to ask the compiler for
-its own is to load it, which takes longer than a first product. Files are written in one step; a store that cannot be
-written is done without.
+its own is to load it, which takes longer than a first product. Files are written in one step, and those used longest
+ago go where the store has grown too large; a store that cannot be written is done without.
 
 A first call on a fresh machine needs several modules. What it is going to load is begun together (:func:`begin`), each
 in a thread of its own. NVRTC has a lock around nearly all of a compilation, but newer releases, and in older ones a
@@ -33,10 +33,11 @@ from akx.backends.cuda.device.launch import Module
 from akx.backends.cuda.device.runtime import open_library
 from akx.backends.cuda.device.singleton import Once
 from akx.core.atomic_files import read_sealed, write_sealed
+from akx.core.disk_cache import DiskCache, used
 from akx.core.errors import CompileError, MissingDependencyError
 from akx.core.process import user_folder
 
-__all__ = ["ROOT", "begin", "compile_cubin", "compiler_name", "load", "options_for", "store_folder"]
+__all__ = ["ROOT", "STORE", "begin", "compile_cubin", "compiler_name", "load", "options_for", "store_folder"]
 
 #: What the includes of akx's own sources are relative to.
 ROOT = Path(__file__).parents[1]
@@ -106,6 +107,8 @@ class _Coming(threading.Thread):
         self._named = named
         self._kept = store_folder() / f"{_key(*named)}.kernel"
         self._cubin = read_sealed(self._kept)
+        if self._cubin is not None:
+            used(self._kept)
 
     def begin(self) -> None:
         """Compile it in the thread, unless it is there; where no thread can be had, it is made when it is asked for."""
@@ -127,6 +130,7 @@ class _Coming(threading.Thread):
         self._cubin = found = compile_cubin(*self._named)
         with contextlib.suppress(OSError):
             write_sealed(self._kept, found)
+            STORE.make_room()
         return found
 
 
@@ -171,6 +175,10 @@ def store_folder() -> Path:
     if chosen:
         return Path(chosen)
     return user_folder("cache") / "cubin"
+
+
+#: What the compiler has made; it makes again what is gone.
+STORE = DiskCache("machine code of the GPU", lambda: [store_folder()], ("kernel",), 256 << 20)
 
 
 def _key(source: Path, arguments: Sequence[str], arch: str) -> str:
