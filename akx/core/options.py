@@ -337,6 +337,7 @@ class CudaStream(Options):
     rows: int = of_option(0, Range(0, _LARGEST))
     share: float = of_option(0.0, Range(0.0, 1.0))
     stays: bool = of_option(True, Flag())
+    stored: str = of_option("full", Words(("full", "triangle")))
     vectors: int = of_option(1, _VECTORS)
 
 

@@ -12,9 +12,12 @@
 // whose place in the rings it takes. What is brought for step t takes the place of what step t - ahead - 1 was the last
 // to use. Chunks that stay on the device are brought where `sends` says so: in the first call with their values.
 //
+// Of a symmetric matrix half chunks may travel (triangle.cuh). Then they are what is brought and what stays, and step t
+// makes chunk t whole, beside the fetching of x: what it writes power 1 is the first to read, at step t + 1.
+//
 // Results of power p are written up to row split + p rise: the others are the processor's, which does them meanwhile.
 #pragma once
-#include "schedules/stream/stream.cuh"
+#include "schedules/stream/triangle.cuh"
 
 template <class T> struct Flow {
     const u8 *chunks;    // all of them, in host memory
@@ -29,6 +32,12 @@ template <class T> struct Flow {
 };
 
 constexpr u32 FLOW_LINE = 32, FLOW_OUT = 2;
+
+struct alignas(16) Octets {
+    u32 a, b, c, d;
+};
+
+#ifndef AKX_ON_HOST
 
 // What this block has written may be read. A mover signals its step only when all of its group have signalled the step
 // before, so that none that runs ahead can stand for one that lags.
@@ -46,15 +55,13 @@ __device__ __forceinline__ void flow_wait(const u32 *counter, u32 value) {
     while (int(found - value) < 0);
 }
 
-struct alignas(16) Octets {
-    u32 a, b, c, d;
-};
 // Past every cache: the host may have written it since the last time.
 __device__ __forceinline__ Octets flow_load(const Octets *p) {
     Octets v;
     asm volatile("ld.global.cv.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.a), "=r"(v.b), "=r"(v.c), "=r"(v.d) : "l"(p));
     return v;
 }
+#endif
 
 template <class T, int B>
 __device__ __forceinline__ void flow_in(const Frame f, const Vectors<T> at, const Flow<T> w, u32 blocks, u32 *done,
@@ -150,11 +157,11 @@ struct Tasks {
     }
 };
 
-template <class T, class INDEX, int B, int LANES>
-__device__ __forceinline__ void flow_steps(const Frame f, const Vectors<T> at, const Flow<T> w, u32 block, u32 blocks,
-                                           u32 *done, const u32 *arrived, const u32 *returned) {
+template <class T, class INDEX, int B, int LANES, class SENT>
+__device__ __forceinline__ void flow_steps(const Frame f, const Frame sent, const Vectors<T> at, const Flow<T> w,
+                                           u32 block, u32 blocks, u32 *done, const u32 *arrived, const u32 *returned) {
     // Registers hold so many entries of a lane over the wait for the step before.
-    constexpr int HELD = sizeof(T) * B <= 8 ? 12 : (sizeof(T) * B <= 16 ? 8 : (sizeof(T) * B <= 32 ? 4 : 0));
+    constexpr int HELD = sizeof(T) * B <= 8 ? (SENT::HALF ? 8 : 12) : (sizeof(T) * B <= 16 ? 8 : (sizeof(T) * B <= 32 ? 4 : 0));
     Share<T, INDEX, B, LANES, true, HELD> share;
     const u32 members = w.in / w.ahead, takers = w.out_blocks / FLOW_OUT;
     if (threadIdx.x == 0) flow_wait(arrived, members);
@@ -167,7 +174,8 @@ __device__ __forceinline__ void flow_steps(const Frame f, const Vectors<T> at, c
             const bool any = task.next < task.end;
             const u32 power = task.low + task.next / task.warps, warp = task.next % task.warps;
             const i64 from = i64(t) * f.rows - i64(power) * f.lag;
-            if (any && power > 0) share.prepare(f, from, power, warp);
+            const bool early = power > (SENT::HALF ? 1 : 0);  // of a half chunk power 1 reads what step t - 1 wrote
+            if (any && early) share.prepare(f, from, power, warp);
             if (!waited) {  // for what the next step needs too, so that its entries can be read before the next wait
                 if (threadIdx.x == 0) flow_wait(done, blocks * t);
                 if (threadIdx.x == 32 && next < w.steps)
@@ -178,11 +186,14 @@ __device__ __forceinline__ void flow_steps(const Frame f, const Vectors<T> at, c
                 waited = true;
             }
             if (any && power > 0) {
+                if (!early) share.prepare(f, from, power, warp);
                 share.finish(at, nullptr, 0);
             } else if (any) {
                 const T *x = w.staged + i64(t % (w.ahead + 1)) * 2 * B * f.rows;
                 const u32 thread = warp * 32 + threadIdx.x % 32;
                 stream_fetch<T, B>(f, at, from, x, x + i64(B) * f.rows, f.rows, thread, task.warps * 32);
+                if constexpr (SENT::HALF)
+                    stream_mirror<T, INDEX, SENT, LANES>(f, sent, at.ring, t, warp / LANES, warp % LANES);
             }
             more = any && task.next + blockDim.x / 32 < task.end;
         }
@@ -191,14 +202,16 @@ __device__ __forceinline__ void flow_steps(const Frame f, const Vectors<T> at, c
     }
 }
 
-template <class T, class INDEX, int B, int LANES>
-__device__ __forceinline__ void stream_flow(const Frame f, const Vectors<T> at, const Flow<T> w) {
+// `sent`: the chunks as they are brought; `f`: whole ones, which are the same where no half ones travel.
+template <class T, class INDEX, int B, int LANES, class SENT>
+__device__ __forceinline__ void stream_flow(const Frame f, const Frame sent, const Vectors<T> at, const Flow<T> w) {
     const u32 blocks = gridDim.x - w.in - w.out_blocks;
     u32 *done = w.counters, *arrived = done + FLOW_LINE, *returned = arrived + w.ahead * FLOW_LINE;
     if (blockIdx.x < w.in)
-        flow_in<T, B>(f, at, w, blocks, done, arrived);
+        flow_in<T, B>(sent, at, w, blocks, done, arrived);
     else if (blockIdx.x < w.in + w.out_blocks)
         flow_out<T, B>(f, at, w, blocks, done, returned);
     else
-        flow_steps<T, INDEX, B, LANES>(f, at, w, blockIdx.x - w.in - w.out_blocks, blocks, done, arrived, returned);
+        flow_steps<T, INDEX, B, LANES, SENT>(f, sent, at, w, blockIdx.x - w.in - w.out_blocks, blocks, done, arrived,
+                                             returned);
 }

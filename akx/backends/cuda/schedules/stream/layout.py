@@ -12,7 +12,8 @@ power p - 1 was made in earlier steps. On the device are
 
 Every row comes once per pass and is computed once per power: the ghost zones of thesis sec. 6.3.1 are on the device
 already, those behind a block of rows because they are kept, those before it because the powers lag. C is chosen by a
-model of the time, among the sizes whose window fits the budget.
+model of the time, among the sizes whose window fits the budget. Of a symmetric matrix half chunks may travel and stay,
+which are made whole here: :mod:`akx.backends.cuda.schedules.stream.triangle`.
 """
 
 from __future__ import annotations
@@ -25,21 +26,26 @@ from numpy.typing import NDArray
 
 from akx.backends.pattern_cache import per_pattern
 from akx.core.matrix import Matrix
+from akx.core.numba_jit import njit
 from akx.formats import sell
 from akx.formats.base import pattern_of
 
 __all__ = [
+    "ALIGN",
     "BACKS",
     "COUNTERS",
     "SLICE",
     "Chunks",
     "Ordered",
     "Window",
+    "below_diagonal",
     "choose_window",
     "kind_of",
     "pack",
     "reach",
+    "slices_of",
     "smallest_window",
+    "stored_bytes",
     "whole_slices",
 ]
 
@@ -48,7 +54,8 @@ SLICE = 32
 BACKS = 3
 #: Bytes of counters, where one kernel does all: a line for the steps, and one for each group of movers.
 COUNTERS = 128 * 16
-_ALIGN = 256
+#: Bytes that a chunk is a multiple of, and its values begin at.
+ALIGN = 256
 #: Bytes a second over the bus and in the device, and seconds that a step takes at least, in a graph and in one kernel:
 #: only to compare sizes with.
 _BUS, _DEVICE, _STEP, _FLOW_STEP = 5e10, 2.5e12, 8e-6, 3e-6
@@ -67,7 +74,8 @@ class Window:
     at a time, and bytes for each. `ring`: rows of each vector on the device, a multiple of 32: row i is at i mod ring.
     `vectors`: start vectors at a time. `backs`: steps whose results are on their way back. `staged`: steps whose rows
     of x are on the device before they are needed; 0 where a launch per step fetches them. `kept`: chunks, the first
-    ones, that stay on the device in slots of their own, beside those that take turns in `slots`.
+    ones, that stay on the device in slots of their own, beside those that take turns in `slots`. `half`: bits of a
+    mark, where these are half chunks; then `whole` slots of `whole_bytes` are for whole ones that are made of them.
     """
 
     n: int
@@ -83,10 +91,18 @@ class Window:
     backs: int = 0
     staged: int = 0
     kept: int = 0
+    half: int = 0
+    whole: int = 0
+    whole_bytes: int = 0
 
     @property
     def header(self) -> int:
-        """Bytes of a chunk before its values."""
+        """Bytes of a chunk before its values, as it travels."""
+        return _header_bytes(self.rows, 3 if self.half else 2)
+
+    @property
+    def whole_header(self) -> int:
+        """The same of a whole one."""
         return _header_bytes(self.rows)
 
     @property
@@ -94,7 +110,8 @@ class Window:
         """Bytes on the device."""
         rows = (self.depth + 2) * self.ring + (self.depth * self.backs + 2 * self.staged) * self.rows
         ordered = 8 * (self.chunks + 1) + COUNTERS if self.staged else 0
-        return (self.kept + self.slots) * self.slot_bytes + rows * self.vectors * self.itemsize + ordered
+        slots = (self.kept + self.slots) * self.slot_bytes + self.whole * self.whole_bytes
+        return slots + rows * self.vectors * self.itemsize + ordered
 
     @property
     def pitch(self) -> int:
@@ -112,19 +129,19 @@ class Window:
 
     def arrives(self, step: int) -> int:
         """The chunk that is first used in a step."""
-        return step - self.lag // self.rows
+        return step if self.half else step - self.lag // self.rows
 
     def slot(self, chunk: int) -> int:
         """Where a chunk is on the device, in slots."""
         return chunk if chunk < self.kept else self.kept + (chunk - self.kept) % self.slots
 
     def frees(self, chunk: int, depth: int) -> int:
-        """The last step that uses a chunk, in a pass of `depth` powers."""
+        """The last step that uses a chunk, in a pass of `depth` powers; of a half one, that which is made of it."""
         return chunk - (-depth * self.lag // self.rows)
 
 
-def _header_bytes(rows: int) -> int:
-    return -(-4 * (2 * (rows // SLICE) + 1) // _ALIGN) * _ALIGN
+def _header_bytes(rows: int, words: int = 2) -> int:
+    return -(-4 * (words * (rows // SLICE) + words - 1) // ALIGN) * ALIGN
 
 
 def reach(matrix: Matrix) -> tuple[int, int]:
@@ -150,10 +167,45 @@ def _all_slices(matrix: Matrix) -> tuple[int, int, NDArray[Any]]:
     return below, above, np.concatenate([[0], np.cumsum(slots)])
 
 
-def stored_bytes(matrix: Matrix, bits: int, first: int | None = None) -> int:
-    """Bytes that come over the bus for one pass over the matrix, or its first rows, but for alignment."""
-    start = _slices(matrix, first)[2]
-    return int(start[-1]) * (matrix.dtype.itemsize + bits // 8) + 8 * (start.size - 1)
+def slices_of(matrix: Matrix) -> NDArray[Any]:
+    """Where the slots of each slice of 32 rows begin, in whole chunks."""
+    start: NDArray[Any] = _all_slices(matrix)[2]
+    return start
+
+
+@per_pattern
+def below_diagonal(matrix: Matrix) -> tuple[int, NDArray[Any]]:
+    """Bits of a mark of a half chunk, 0 where rows are too long for any, and where slots of each slice begin there."""
+    below = _below(matrix.indptr, matrix.indices)
+    longest, most = int(np.diff(matrix.indptr).max(initial=0)), int(below.max(initial=0))
+    mark = next((bits for bits in (8, 16) if longest <= 2 ** (bits - 1) and most < 2 ** (bits - 2)), 0)
+    slots = np.maximum.reduceat(below, np.arange(0, matrix.n, SLICE)) * SLICE
+    return mark, np.concatenate([[0], np.cumsum(slots)])
+
+
+@njit(nogil=True, cache=True)
+def _below(indptr: Any, indices: Any) -> Any:
+    """Entries of each row below the diagonal."""
+    found = np.zeros(indptr.size - 1, np.int64)
+    for i in range(found.size):
+        for p in range(indptr[i], indptr[i + 1]):
+            if indices[p] >= i:
+                break
+            found[i] += 1
+    return found
+
+
+def stored_bytes(matrix: Matrix, bits: int, first: int | None = None, half: int = 0) -> int:
+    """Bytes that come over the bus for one pass over the matrix, or its first rows, but for alignment.
+
+    `half`: bits of a mark where half chunks do.
+    """
+    start, size = _slices(matrix, first)[2], matrix.dtype.itemsize
+    slices = start.size - 1
+    if not half:
+        return int(start[-1]) * (size + bits // 8) + 8 * slices
+    of_entries = int(below_diagonal(matrix)[1][slices]) * (size + bits // 8 + half // 8)
+    return of_entries + slices * (SLICE * (size + half // 8) + 12)
 
 
 def _window(
@@ -166,6 +218,7 @@ def _window(
     ahead: int,
     one: bool,
     first: int | None = None,
+    half: int = 0,
 ) -> Window:
     below, above, start = _slices(matrix, first)
     n = matrix.n if first is None else first
@@ -173,11 +226,18 @@ def _window(
     lag, down = rows + whole_slices(above), whole_slices(below)
     size = matrix.dtype.itemsize
     most = int(np.diff(np.append(start[at], start[-1])).max())
-    slot = -(-(_header_bytes(rows) + most * (size + bits // 8)) // _ALIGN) * _ALIGN
+    slot = -(-(_header_bytes(rows) + most * (size + bits // 8)) // ALIGN) * ALIGN
     slots = min(at.size, -(-depth * lag // rows) - lag // rows + 1 + ahead)
     ring = min(whole_slices(n), rows + lag + max(down, lag))
     staged = ahead + 1 if one else 0
-    return Window(n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs, staged)
+    of_whole: tuple[int, ...] = ()
+    if half:
+        of_whole = half, min(at.size, -(-depth * lag // rows) + 1), slot
+        begin = below_diagonal(matrix)[1][: start.size]
+        most = int(np.diff(np.append(begin[at], begin[-1])).max()) * (size + bits // 8 + half // 8)
+        slot = -(-(_header_bytes(rows, 3) + rows * (size + half // 8) + most) // ALIGN) * ALIGN
+        slots = min(at.size, ahead + 1)
+    return Window(n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs, staged, 0, *of_whole)
 
 
 def _filled(window: Window, budget: int) -> Window:
@@ -198,10 +258,14 @@ def whole_slices(rows: int) -> int:
     return -(-rows // SLICE) * SLICE
 
 
-def _seconds(window: Window, bus: float) -> float:
-    """A rough time of one pass, to choose the size of chunks by."""
+def _seconds(window: Window, bus: float, whole: float) -> float:
+    """A rough time of one pass, to choose the size of chunks by; of bytes of a chunk on the bus, and of a whole one.
+
+    To make one whole is to write it, and to read what it is made of.
+    """
     results = window.depth * window.rows * window.vectors * window.itemsize
-    work = max(_FLOW_STEP if window.staged else _STEP, window.depth * bus / _DEVICE)
+    made = 1.5 if window.half else 0.0
+    work = max(_FLOW_STEP if window.staged else _STEP, (window.depth + made) * whole / _DEVICE)
     step, staying = max(work, bus / _BUS, results / _BUS), max(work, results / _BUS)
     sent = window.chunks - window.kept
     after = (window.steps(window.depth) - window.chunks) * work
@@ -220,14 +284,15 @@ def choose_window(
     one: bool = False,
     full: int = 0,
     first: int | None = None,
+    half: int = 0,
 ) -> Window | None:
     """The window with the least expected time that fits the budget, or None.
 
     With chunks of `rows` rows where given; `one` is for one kernel per pass instead of a launch per step. Up to `full`
     bytes of the budget are filled with chunks that stay on the device from call to call. `first`: of so many rows
-    alone, and of as many columns.
+    alone, and of as many columns. `half`: bits of a mark where half chunks travel.
     """
-    given = budget, rows, full, depth, vectors, bits, backs, ahead, one, first
+    given = budget, rows, full, depth, vectors, bits, backs, ahead, one, first, half
     return _choose_window(matrix, matrix.dtype.itemsize, *given)
 
 
@@ -235,18 +300,18 @@ def choose_window(
 def _choose_window(
     matrix: Matrix, itemsize: int, budget: int, rows: int, full: int, depth: int, vectors: int, bits: int, *given: Any
 ) -> Window | None:
-    first, best, least = given[-1], None, 0.0
+    first, half, best, least = *given[-2:], None, 0.0
     sizes: list[int] = [whole_slices(rows)] if rows else []
     size = whole_slices(matrix.n if first is None else first)
     while not rows and (not sizes or sizes[-1] > SLICE):
         sizes.append(size)
         size = max(SLICE, int(0.9 * size) // SLICE * SLICE)
-    total = stored_bytes(matrix, bits, first)
+    total, whole = stored_bytes(matrix, bits, first, half), stored_bytes(matrix, bits, first)
     for size in sizes:
         found = _window(matrix, size, depth, vectors, bits, *given)
         if full:
             found = _filled(found, min(budget, full))
-        seconds = _seconds(found, total / found.chunks)
+        seconds = _seconds(found, total / found.chunks, whole / found.chunks)
         if found.nbytes <= budget and (best is None or seconds < least):
             best, least = found, seconds
     return best
@@ -270,6 +335,7 @@ class Chunks:
     data: NDArray[np.uint8]
     begin: NDArray[np.int64]
     slot: NDArray[Any]
+    entry: NDArray[Any] | None = None
 
 
 def pack(matrix: Matrix, window: Window, bits: int, memory: Any = np.zeros) -> Chunks:
@@ -284,7 +350,7 @@ def pack(matrix: Matrix, window: Window, bits: int, memory: Any = np.zeros) -> C
     per = rows // SLICE
     first = np.minimum(np.arange(window.chunks + 1) * per, base.size)
     slots = np.diff(start[first])
-    octets = -(-(window.header + slots * (size + bits // 8)) // _ALIGN) * _ALIGN
+    octets = -(-(window.header + slots * (size + bits // 8)) // ALIGN) * ALIGN
     begin = np.concatenate([[0], np.cumsum(octets)]).astype(np.int64)
     data = memory(int(begin[-1]), np.uint8)
     data[:] = 0

@@ -14,6 +14,7 @@ __all__ = [
     "OPTIONS",
     "PARTITIONERS",
     "SHARES",
+    "STORED",
     "VARIANTS",
     "VECTORS",
 ]
@@ -24,6 +25,8 @@ BLOCKS, VECTORS, MOVE, AHEADS = (128, 256, 512), (1, 2, 4, 8), ("kernel", "copy"
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 #: SpMV variants of the processor's rows; those by diagonals read what is not theirs.
 HOST_VARIANTS = ("csr", "csr16", "sell", "sell16", "bell", "bell16")
+#: What of the matrix travels: all, or one triangle of a symmetric one.
+STORED = ("full", "triangle")
 #: How its threads do the powers of a pass: all of them in one front, each in one of its own, or one after another.
 FRONTS = ("shared", "own", "none")
 OPTIONS: dict[str, tuple[Option, ...]] = {
@@ -34,4 +37,5 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
     "stays": (True, False),
     "host": HOST_VARIANTS,
     "front": FRONTS,
+    "stored": STORED,
 }

@@ -9,6 +9,8 @@ what lies in its slot is done. Nothing else is ordered: the three streams run as
 
 Chunks that stay on the device are sent by the first call with their values. Where the processor does a share of the
 rows, a graph is a pass, and the next one begins when both are done with it.
+
+Where half chunks of a symmetric matrix travel, new values that are not symmetric are stored in full from then on.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.schedules.stream.host_share import HostShare, device_part, passes
 from akx.backends.cuda.schedules.stream.layout import COUNTERS, Ordered, Window, kind_of, pack, whole_slices
 from akx.backends.cuda.schedules.stream.steps import Steps
+from akx.backends.cuda.schedules.stream.triangle import CONJUGATE, is_symmetric, pack_halves
 from akx.backends.schedule import Coefficients, Program
 from akx.core.plan import Plan
 
@@ -39,8 +42,12 @@ __all__ = ["StreamProgram", "movers", "step_kernel"]
 _SOURCE = Path(__file__).with_name("stream.cu")
 #: Movers: 8 read as much as the bus gives beside those that write; 4 of these are needed where results are many.
 _IN, _OUT = 8, 4
+#: Threads of a block of it: as many as there are registers for, with numbers of up to 8 bytes and with others.
+_FEW, _MANY = 512, 768
 #: Graphs kept, one for each number of start vectors and place of the result; results kept for the next call.
 _GRAPHS, _SPARE = 8, 2
+#: What :meth:`StreamProgram._take_device_memory` makes.
+_ON_DEVICE = ("_slots", "_whole", "_rings", "_staged", "_coefficients", "_staged_x", "_counters")
 
 
 def movers(ahead: int) -> tuple[int, int]:
@@ -53,7 +60,17 @@ def step_kernel(dtype: np.dtype[Any], variant: str, vectors: int, device: CudaDe
     return _kernel("step", 0, dtype, variant, vectors, device)
 
 
-def _kernel(name: str, threads: int, dtype: np.dtype[Any], variant: str, vectors: int, device: CudaDevice) -> Kernel:
+def _kernel(
+    name: str,
+    threads: int,
+    dtype: np.dtype[Any],
+    variant: str,
+    vectors: int,
+    device: CudaDevice,
+    half: int = 0,
+    alike: str = "",
+) -> Kernel:
+    """With `half` bits of a mark half chunks travel, whose mirrors are `alike` in that way."""
     bits, lanes = kind_of(variant)
     macros: dict[str, int | str] = {
         "AKX_VALUE": C_TYPES[dtype.name],
@@ -62,6 +79,8 @@ def _kernel(name: str, threads: int, dtype: np.dtype[Any], variant: str, vectors
         "AKX_LANES": lanes,
         "AKX_FLOW": threads,
     }
+    if half:
+        macros |= {"AKX_MARK": half, "AKX_CONJUGATE": int(alike == CONJUGATE)}
     return load(_SOURCE, macros, device=device).kernel(name)
 
 
@@ -85,20 +104,47 @@ def _give_back(of: weakref.ref[StreamProgram], memory: NDArray[Any]) -> None:
 class StreamProgram(Program):
     """The matrix in page-locked memory, the window on the device, and a graph for each place of a result.
 
-    `is_as_planned`: false where nothing of the matrix stays on the device though the plan's window has room for it.
+    `is_as_planned`: false where nothing of the matrix stays on the device though the plan's window has room for it, and
+    where values are in full that were to be symmetric.
     """
 
     is_as_planned = True
 
     def __init__(
-        self, ordered: Ordered, plan: Plan, window: Window, device: CudaDevice, beside: HostShare | None = None
+        self,
+        ordered: Ordered,
+        plan: Plan,
+        window: Window,
+        device: CudaDevice,
+        beside: HostShare | None = None,
+        alike: str = "",
+        in_full: Callable[[], StreamProgram] | None = None,
     ) -> None:
+        """`alike`: in which way mirrors are, where half chunks travel; `in_full` makes the same with whole ones."""
         matrix, self._order, self._entries = ordered
+        self._pattern, self._alike, self._in_full = matrix, alike, in_full
         self.window, self._plan, self._device, self.dtype = window, plan, device, matrix.dtype
         self.n, self.k, self._size = matrix.n, plan.k, matrix.nnz
         self.pitch = whole_slices(matrix.n)
         self._beside = beside
+        self._graphs: OrderedDict[tuple[int, int, bool], tuple[Graph, ...]] = OrderedDict()
+        self._take_device_memory()
+        self._first, self._others = matrix.nnz, np.zeros(0, np.int64)  # where the GPU's entries are among all
+        if beside is not None:
+            matrix, self._first, self._others = device_part(matrix, beside.split)
+        packed = pack_halves if window.half else pack
+        self._chunks = packed(matrix, window, kind_of(plan.variant)[0], pinned)  # where there is room on the device
+        self._begin = to_device(self._chunks.begin if window.staged else np.zeros(0, np.int64))
+        self._own: NDArray[Any] | None = None
+        self._lent: dict[int, NDArray[Any]] = {}
+        self._spare: list[NDArray[Any]] = []
+
+    def _take_device_memory(self) -> None:
+        """Nothing is in it yet, and no graph knows it."""
+        window = self.window
+        self._graphs.clear()
         self._slots = empty((window.kept + window.slots) * window.slot_bytes, np.uint8)
+        self._whole = empty(window.whole * window.whole_bytes, np.uint8)
         self._are_there = False  # the chunks that stay
         shape = (window.depth + 2, window.vectors, window.ring)
         self._rings = empty(shape, self.dtype)
@@ -107,20 +153,11 @@ class StreamProgram(Program):
         self._known: Coefficients | None = None
         self._staged_x = empty((window.staged, 2, window.vectors, window.rows), self.dtype)
         self._counters = empty(COUNTERS if window.staged else 0, np.uint8)
-        self._first, self._others = matrix.nnz, np.zeros(0, np.int64)  # where the GPU's entries are among all
-        if beside is not None:
-            matrix, self._first, self._others = device_part(matrix, beside.split)
-        self._chunks = pack(matrix, window, kind_of(plan.variant)[0], pinned)  # where there is room on the device
-        self._begin = to_device(self._chunks.begin if window.staged else np.zeros(0, np.int64))
-        self._own: NDArray[Any] | None = None
-        self._lent: dict[int, NDArray[Any]] = {}
-        self._spare: list[NDArray[Any]] = []
-        self._graphs: OrderedDict[tuple[int, int, bool], tuple[Graph, ...]] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device: what the budget is for."""
-        held = [self._slots, self._rings, self._staged, self._coefficients]
+        held = [self._slots, self._whole, self._rings, self._staged, self._coefficients]
         held += [self._staged_x, self._begin, self._counters]
         return sum(array.nbytes for array in held)
 
@@ -130,7 +167,7 @@ class StreamProgram(Program):
         chunks = self._chunks
         held: list[NDArray[Any]] = [chunks.data, chunks.begin, chunks.slot, *self._spare]
         held += [] if self._own is None else [self._own]
-        held += [self._others]
+        held += [self._others] if chunks.entry is None else [self._others, chunks.entry]
         return sum(array.nbytes for array in held) + (0 if self._beside is None else self._beside.nbytes)
 
     @property
@@ -141,18 +178,43 @@ class StreamProgram(Program):
         return self._own
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
-        """Take new values, in the order of the matrix's canonical CSR data; the matrix is on the host, so they go."""
+        """Take new values, in the order of the matrix's canonical CSR data; the matrix is on the host, so they go.
+
+        From the first ones on that are not symmetric, where they were to be, all of them are stored in full.
+        """
         if isinstance(data, DeviceArray):
             data = data.get()
         if data.size != self._size:
             raise ValueError(f"a matrix of {self._size} entries cannot take {data.size} values")
-        self._are_there = False  # first, so that after an update that is broken off all is sent
-        values = self._chunks.data.view(self.dtype)
         inner = (data if self._entries is None else data[self._entries]).astype(self.dtype, copy=False)
-        values[self._chunks.slot[: self._first]] = inner[: self._first]
-        values[self._chunks.slot[self._first :]] = inner[self._others]
+        if self._alike and not is_symmetric(self._pattern, inner, self._alike):
+            self._store_in_full()
+        self._are_there = False  # first, so that after an update that is broken off all is sent
+        values, slot, entry = self._chunks.data.view(self.dtype), self._chunks.slot, self._chunks.entry
+        if entry is None:
+            values[slot[: self._first]] = inner[: self._first]
+            values[slot[self._first :]] = inner[self._others]
+        else:
+            count = int(np.searchsorted(entry, self._first))  # of those that have the same place in the GPU's part
+            values[slot[:count]] = inner[entry[:count]]
+            values[slot[count:]] = inner[self._others[entry[count:] - self._first]]
         if self._beside is not None:
             self._beside.update_values(inner)
+
+    def _store_in_full(self) -> None:
+        """Go on with whole chunks. Results that were lent stay as they are; the budget is for one window at a time."""
+        assert self._in_full is not None
+        self._graphs.clear()
+        for name in _ON_DEVICE:
+            del self.__dict__[name]
+        try:
+            other = self._in_full()
+        except BaseException:
+            self._take_device_memory()
+            raise
+        held = ("_own", "_lent", "_spare")
+        self.__dict__.update({name: made for name, made in other.__dict__.items() if name not in held})
+        self.is_as_planned = False
 
     def run(self, x: Any, out: Any, coefficients: Coefficients) -> None:
         """Fill out (k+1, b, n) from x (b, n): both NumPy arrays, or both on the device.
@@ -301,8 +363,9 @@ class StreamProgram(Program):
     ) -> Graph:
         """One kernel per pass; it has as many threads as there are registers for."""
         window, size, b, sms = self.window, self.window.itemsize, vectors, self._device.sms
-        threads = 768 if size <= 8 and b * size <= 32 else 512
-        kernel = _kernel("flow", threads, self.dtype, self._plan.variant, vectors, self._device)
+        threads = _MANY if size <= 8 and b * size <= 32 else _FEW
+        half = (window.half, self._alike) if window.half else ()
+        kernel = _kernel("flow", threads, self.dtype, self._plan.variant, vectors, self._device, *half)
         ahead = window.staged - 1
         into, out = movers(ahead)
         slack = max(1, window.ring // window.rows)  # steps until the place of a result is taken; a whole vector's never
@@ -317,5 +380,7 @@ class StreamProgram(Program):
                 arguments += [self._staged_x, np.uint64(x), np.uint64(x - b * self.pitch * size if power else 0)]
                 arguments += [np.uint64(x), np.int64(self.pitch), np.uint32(depth), np.uint32(window.steps(depth))]
                 arguments += [np.uint32(v) for v in (ahead, slack, sends and not power, into, out, split, rise)]
-                kernel.launch(sms, threads, [*arguments, self._counters], cooperative=True, stream=work)
+                arguments += [self._counters, self._whole, np.uint64(window.whole_bytes)]
+                arguments += [np.uint32(window.whole), np.uint32(window.whole_header)]
+                kernel.launch(sms, threads, arguments, cooperative=True, stream=work)
         return graph

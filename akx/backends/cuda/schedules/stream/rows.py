@@ -10,7 +10,16 @@ from scipy import sparse
 from akx.backends.cpu.layout import block_of
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.stream.host_share import Split, host_plan, split_of
-from akx.backends.cuda.schedules.stream.layout import BACKS, Ordered, Window, choose_window, kind_of, stored_bytes
+from akx.backends.cuda.schedules.stream.layout import (
+    BACKS,
+    Ordered,
+    Window,
+    below_diagonal,
+    choose_window,
+    kind_of,
+    stored_bytes,
+)
+from akx.backends.cuda.schedules.stream.triangle import TRIANGLE, storable
 from akx.backends.pattern_cache import per_pattern
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -25,6 +34,7 @@ __all__ = [
     "bus_bytes",
     "device_rows",
     "fits_device",
+    "mark_bits",
     "ordered_of",
     "stored_on_device",
     "window_of",
@@ -72,8 +82,15 @@ def device_rows(plan: Plan, matrix: Matrix) -> int:
     return matrix.n if split is None else split.device_rows
 
 
+def mark_bits(plan: Plan, matrix: Matrix) -> int:
+    """Bits of a mark where half chunks travel, 0 where whole ones do."""
+    if storable(plan, matrix).typed.stored != TRIANGLE:
+        return 0
+    return below_diagonal(ordered_of(matrix, plan.partitioner)[0])[0]
+
+
 def stored_on_device(plan: Plan, matrix: Matrix) -> int:
-    """Bytes of the GPU's rows as they are stored."""
+    """Bytes of the GPU's rows as they are stored, in whole chunks."""
     ordered = ordered_of(matrix, plan.partitioner)[0]
     return stored_bytes(ordered, kind_of(plan.variant)[0], device_rows(plan, matrix))
 
@@ -89,7 +106,8 @@ def window_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> Window | None:
     full = budget if is_given else int(_STAYING * device.memory_bytes)
     full = full if plan.typed.stays else 0
     one, first = move == "kernel", device_rows(plan, matrix)
-    return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, one, full, first)
+    half = mark_bits(plan, matrix)
+    return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, one, full, first, half)
 
 
 def bus_bytes(plan: Plan, matrix: Matrix, staying: float = 0.0) -> tuple[float, float]:
@@ -100,7 +118,8 @@ def bus_bytes(plan: Plan, matrix: Matrix, staying: float = 0.0) -> tuple[float, 
     rows, split, passes = device_rows(plan, matrix), border(plan, matrix), ceil(plan.k / plan.k_per_pass)
     size = matrix.dtype.itemsize
     back = plan.k * (matrix.n if split is None else split.first + (plan.k_per_pass + 1) / 2 * split.rise)
-    sent = passes * stored_on_device(plan, matrix) * (1.0 - staying)
+    ordered, half = ordered_of(matrix, plan.partitioner)[0], mark_bits(plan, matrix)
+    sent = passes * stored_bytes(ordered, kind_of(plan.variant)[0], rows, half) * (1.0 - staying)
     return float(sent), float(size * (rows * (2 * passes - 1) + back))
 
 

@@ -14,6 +14,8 @@ What the window leaves of that is filled with chunks that stay on the device fro
 (`stays`); where nobody has said how much may be taken, half of the device is, as others need memory too. With a `share`
 the processor does the last rows, so much of the entries, in its own memory and at the same time
 (:mod:`akx.backends.cuda.schedules.stream.host_share`); its threads are all that a call on the processor would have.
+Of a symmetric or Hermitian matrix one triangle travels and stays where `stored` = triangle
+(:mod:`akx.backends.cuda.schedules.stream.triangle`), with the same bits of every result.
 
 Traffic, over the bus: ceil(k / k_per_pass) times the GPU's rows that do not stay, and x, once each of the k results;
 from the processor's memory: its rows as often, or k times where it makes plain products, and two vectors per power.
@@ -25,7 +27,9 @@ results as well: the ratio of the bytes. It adds bytes of both directions up; a 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import ceil
+from typing import Any
 
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.schedules.base import misnamed
@@ -39,10 +43,12 @@ from akx.backends.cuda.schedules.stream.rows import (
     bus_bytes,
     device_rows,
     fits_device,
+    mark_bits,
     ordered_of,
     stored_on_device,
     window_of,
 )
+from akx.backends.cuda.schedules.stream.triangle import FULL, TRIANGLE, in_full, storable, symmetry_of
 from akx.backends.cuda.variants.slots import near
 from akx.backends.host import default_threads
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic, check_feasible, option_reason
@@ -96,13 +102,16 @@ class Streamed(Schedule):
             return f"padding would make it more than {_MOST_PADDING:g} times as large"
         if bits == 16 and not near(ordered, 1):
             return "columns of one slice lie more than 65,535 apart"
+        stored_so = storable(plan, matrix).typed.stored
+        if stored_so == TRIANGLE and not mark_bits(plan, matrix):
+            return "rows of more than 32,768 entries, or 16,383 below the diagonal, are too long for stored=triangle"
         found = window_of(plan, matrix, device)
         if found is None:
             return (
                 f"no window for {plan.k_per_pass} powers fits {budget} bytes in the {plan.partitioner} order: "
                 "take more memory, or fewer powers per pass"
             )
-        if found.slot_bytes >= 2**32:
+        if max(found.slot_bytes, found.whole_bytes) >= 2**32:
             return "a chunk of more than 2**32 bytes"
         if found.staged and sum(movers(found.staged - 1)) >= device.sms:
             return f"{device.sms} multiprocessors are too few for one kernel with movers; move=copy does without"
@@ -113,12 +122,19 @@ class Streamed(Schedule):
             return reason
         if plan.typed.move == "kernel" and plan.typed.block != CudaStream.block:
             return "threads per block are those of a launch per step; one kernel takes what its registers allow"
+        if plan.typed.stored == TRIANGLE and plan.typed.move != "kernel":
+            return "one triangle is made whole by one kernel alone: stored=triangle takes move=kernel"
         share = plan.typed.share
         if share == 1:
             return f"share is {share!r}, expected 0 .. 1, and less than 1"
         if share and plan.typed.move != "kernel":
             return "the processor has a share only beside one kernel: move=kernel"
         return None
+
+    def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        if storable(plan, matrix) == plan:
+            return None
+        return f"stored={TRIANGLE} is the same as {FULL} here: the matrix is neither symmetric nor Hermitian"
 
     def least_budget(self, matrix: Matrix, k: int, device: CudaDevice) -> int:
         """The fewest bytes that some plan for the matrix does with, one power per pass, in the better order of rows."""
@@ -153,6 +169,14 @@ class Streamed(Schedule):
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
+        plan, planned = storable(plan, matrix), plan
+        program = self._made(matrix, plan, device)
+        program.update_values(matrix.data)
+        program.is_as_planned = program.is_as_planned and plan == planned
+        return program
+
+    def _made(self, matrix: Matrix, plan: Plan, device: CudaDevice) -> StreamProgram:
+        """A program without values."""
         window = window_of(plan, matrix, device)
         assert window is not None
         ordered, split = ordered_of(matrix, plan.partitioner), border(plan, matrix)
@@ -160,18 +184,26 @@ class Streamed(Schedule):
         if split is not None:
             front = plan.typed.front
             beside = HostShare(ordered[0], split, str(plan.typed.host), front, plan.k, default_threads())
+        more: tuple[Any, ...] = (beside,)
+        if window.half:
+            more = beside, symmetry_of(matrix), partial(self._made_in_full, matrix, plan, device)
         try:
-            program = StreamProgram(ordered, plan, window, device, beside)
+            program = StreamProgram(ordered, plan, window, device, *more)
         except DeviceMemoryError:
             if not window.kept:
                 raise
             program = None  # others have what was to stay; nothing is held
         if program is None:
             frugal = window_of(plan.replace(options={**plan.options, "stays": False}), matrix, device)
-            program = StreamProgram(ordered, plan, frugal or window, device, beside)
+            program = StreamProgram(ordered, plan, frugal or window, device, *more)
             program.is_as_planned = False
-        program.update_values(matrix.data)
         return program
+
+    def _made_in_full(self, matrix: Matrix, plan: Plan, device: CudaDevice) -> StreamProgram:
+        """The program for values that are not symmetric; raises InfeasibleError where they do not fit in full."""
+        plan = in_full(plan)
+        check_feasible(self, plan, matrix, device)
+        return self._made(matrix, plan, device)
 
 
 SCHEDULE = Streamed()

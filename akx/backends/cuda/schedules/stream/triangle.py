@@ -1,0 +1,206 @@
+"""Half chunks: of a symmetric matrix one triangle travels, and the device makes whole chunks of it (triangle.cuh).
+
+a_ji = a_ij, or a_ji = conj(a_ij). Of the n_i entries of row i those below the diagonal are sent, c_i of them, with
+
+    w + q + s bytes each, s = 1 or 2, and w + s for the row     (w, q: a value, a column relative to its slice)
+
+where a whole chunk has n_i (w + q). The s bytes say which entry of row j the mirror of (i, j) is, so that each place of
+a whole chunk is written by one thread, and is what it would be if all had been sent: the steps are the same, and so is
+every bit of a result. With w = 8, q = 2, s = 1 and n_i = 2 c_i + 1 that is 11 c_i + 9 for 20 c_i + 10: a ratio of 1.70
+for 9 entries in a row, 1.77 for 27, 1.80 for 69.
+
+Chunk t is made whole at step t, when the x of its rows is fetched; its last mirrors are there at step t + u / C, and
+power 1 is done on it l = C + u rows later in any case. So chunks arrive floor(l / C) steps earlier than whole ones do,
+and on the device are
+
+    ceil(m l / C) + 1   whole chunks, each made again in every pass,
+    ahead + 1           half ones, `ahead` of them on their way, and as many more as there is room for, which stay.
+
+What stays is half as large, too. Sources: of one triangle and both products of an entry any text on sparse matrices
+tells; that it is made whole on the way, with a place for each mirror, is akx's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.backends.cuda.schedules.stream.layout import ALIGN, SLICE, Chunks, Window, below_diagonal, slices_of
+from akx.core.matrix import Matrix
+from akx.core.numba_jit import njit
+from akx.core.plan import Plan
+from akx.formats.base import column_range
+
+__all__ = [
+    "CONJUGATE",
+    "FULL",
+    "PLAIN",
+    "TRIANGLE",
+    "in_full",
+    "is_symmetric",
+    "pack_halves",
+    "storable",
+    "symmetry_of",
+]
+
+#: What values may be stored as, and how mirrors may be alike.
+FULL, TRIANGLE = "full", "triangle"
+PLAIN, CONJUGATE = "plain", "conjugate"
+#: In the cache of a matrix, what :func:`symmetry_of` has found.
+_SYMMETRY = "akx.backends.cuda.schedules.stream.symmetry"
+
+
+def symmetry_of(matrix: Matrix) -> str:
+    """`PLAIN` where a_ji = a_ij to the last bit but the sign of zero, `CONJUGATE` where a_ji = conj(a_ij), else ""."""
+    if _SYMMETRY not in matrix.cache:
+        kinds = (PLAIN, CONJUGATE) if matrix.dtype.kind == "c" else (PLAIN,)
+        matrix.cache[_SYMMETRY] = next((kind for kind in kinds if is_symmetric(matrix, matrix.data, kind)), "")
+    return str(matrix.cache[_SYMMETRY])
+
+
+def is_symmetric(pattern: Matrix, data: NDArray[Any], kind: str) -> bool:
+    """Whether values `data` (nnz,) of a pattern are alike in that way; one pass, and one number for each row."""
+    return bool(_is_symmetric(pattern.indptr, pattern.indices, data, kind == CONJUGATE))
+
+
+def in_full(plan: Plan) -> Plan:
+    """The plan with values in full."""
+    return plan.replace(options={**plan.options, "stored": FULL})
+
+
+def storable(plan: Plan, matrix: Matrix) -> Plan:
+    """The plan, with values in full where they cannot be stored as it says."""
+    if plan.typed.stored == FULL or symmetry_of(matrix):
+        return plan
+    return in_full(plan)
+
+
+@njit(nogil=True, cache=True)
+def _beyond(indptr: Any, indices: Any) -> Any:
+    """The first entry of each row beyond the diagonal."""
+    found = np.empty(indptr.size - 1, np.int64)
+    for i in range(found.size):
+        low, high = np.int64(indptr[i]), np.int64(indptr[i + 1])
+        while low < high:
+            middle = (low + high) // 2
+            if indices[middle] <= i:
+                low = middle + 1
+            else:
+                high = middle
+        found[i] = low
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _is_symmetric(indptr: Any, indices: Any, data: Any, conjugate: Any) -> bool:
+    """Rows in order: the next entry of row j beyond its diagonal is to be in column i, for each (i, j) below it."""
+    cursor = _beyond(indptr, indices)
+    for i in range(cursor.size):
+        for p in range(indptr[i], indptr[i + 1]):
+            j = indices[p]
+            if j >= i:
+                break
+            q = cursor[j]
+            if q >= indptr[j + 1] or indices[q] != i:
+                return False
+            partner = data[q]
+            if conjugate:
+                partner = np.conj(partner)
+            if data[p] != partner:
+                return False
+            cursor[j] = q + 1
+    unmatched = False
+    for j in range(cursor.size):
+        unmatched |= cursor[j] != indptr[j + 1]
+    return not unmatched
+
+
+def pack_halves(matrix: Matrix, window: Window, bits: int, memory: Any = np.zeros) -> Chunks:
+    """Lay a triangle of a matrix with a symmetric pattern out in half chunks, as :func:`pack` does it in whole ones."""
+    size, rows, per = matrix.dtype.itemsize, window.rows, window.rows // SLICE
+    index, mark = np.dtype(f"u{bits // 8}"), np.dtype(f"u{window.half // 8}")
+    start, begin = slices_of(matrix), below_diagonal(matrix)[1]
+    order = np.arange(matrix.n)
+    base = column_range(matrix.indptr, matrix.indices, order, SLICE)[0].astype(np.int64)
+    first = np.minimum(np.arange(window.chunks + 1) * per, base.size)
+    slots = np.diff(begin[first])
+    fixed = window.header + rows * (size + mark.itemsize)
+    octets = -(-(fixed + slots * (size + index.itemsize + mark.itemsize)) // ALIGN) * ALIGN
+    at = np.concatenate([[0], np.cumsum(octets)]).astype(np.int64)
+    data = memory(int(at[-1]), np.uint8)
+    data[:] = 0
+    cursor = _beyond(matrix.indptr, matrix.indices)
+    on_diagonal = np.count_nonzero(matrix.indices[np.maximum(cursor - 1, 0)] == order)
+    slot = np.empty((matrix.nnz - on_diagonal) // 2 + on_diagonal, np.int64)
+    entry = np.empty(slot.size, np.int64 if matrix.nnz >= 2**31 else np.int32)
+    number = 0
+    for c in range(window.chunks):
+        a, b = first[c], first[c + 1]
+        chunk, count = data[at[c] : at[c + 1]], int(slots[c])
+        head = chunk[: window.header].view(np.uint32)
+        for place, of in ((0, start), (2 * per + 1, begin)):
+            head[place : place + per + 1] = of[b] - of[a]  # also of the slices that a last chunk does not have
+            head[place : place + b - a + 1] = of[a : b + 1] - of[a]
+        head[per + 1 : per + 1 + b - a] = base[a:b] % window.ring
+        values = window.header + rows * size
+        columns = values + count * size
+        marks = columns + count * index.itemsize
+        number = _pack(
+            matrix.indptr,
+            matrix.indices,
+            cursor,
+            (c * rows, min(matrix.n, (c + 1) * rows)),
+            begin[a : b + 1] - begin[a],
+            base[a:b],
+            chunk[columns:marks].view(index),
+            chunk[marks : marks + (count + rows) * mark.itemsize].view(mark),
+            ((at[c] + window.header) // size, (at[c] + values) // size),
+            slot,
+            entry,
+            number,
+        )
+    return Chunks(data, at, slot[:number], entry[:number])
+
+
+@njit(nogil=True, cache=True)
+def _pack(
+    indptr: Any,
+    indices: Any,
+    cursor: Any,
+    rows: Any,
+    begin: Any,
+    base: Any,
+    column: Any,
+    mark: Any,
+    places: Any,
+    slot: Any,
+    entry: Any,
+    number: Any,
+) -> Any:
+    """One chunk: columns, marks, and where which values go. `cursor` is each row's next entry beyond its diagonal."""
+    for i in range(rows[0], rows[1]):
+        own = i - rows[0]
+        at, least = begin[own // 32] + own % 32, base[own // 32]
+        below = on = 0
+        for p in range(indptr[i], indptr[i + 1]):
+            j = np.int64(indices[p])
+            if j > i:
+                break
+            entry[number] = p
+            if j == i:
+                slot[number] = places[0] + own
+                on = 1
+            else:
+                q = cursor[j]
+                cursor[j] = q + 1
+                column[at] = j - least
+                mark[at] = 2 * (q - np.int64(indptr[j])) + (1 if q + 1 == indptr[j + 1] else 0)
+                slot[number] = places[1] + at
+                at += 32
+                below += 1
+            number += 1
+        beyond = 1 if indptr[i + 1] - indptr[i] > below + on else 0
+        mark[column.size + own] = 4 * below + 2 * beyond + on
+    return number
