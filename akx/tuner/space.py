@@ -50,11 +50,11 @@ def is_baseline(plan: Plan) -> bool:
     """Whether a plan is plain products one after another, rows in the order the user gave, values as they are.
 
     Within a memory budget these may be streamed: the matrix is sent once for each product, its rows in any order, since
-    there may be no room for that of the user. All of its rows are the GPU's.
+    there may be no room for that of the user. All of its rows are the GPU's, and all of its entries are sent.
     """
     declared = plan.traits
     if declared.streams:
-        return plan.k_per_pass == 1 and plan.typed.budget and not plan.typed.share
+        return plan.k_per_pass == 1 and plan.typed.budget and not plan.typed.share and plan.typed.stored == FULL
     return declared.is_plain and plan.partitioner == NATURAL and plan.typed.stored == FULL
 
 
@@ -279,11 +279,12 @@ class Space:
 
     def _streamed_baselines(self, name: str, matrix: Matrix) -> Iterator[Plan]:
         frugal: dict[str, Option] = {"ahead": 1} if 1 in self.choices(name, "ahead") else {}
+        full: dict[str, Option] = {"stored": FULL} if FULL in self.choices(name, "stored") else {}
         orders = self.choices(name, "partitioner")
         sparing = [{"partitioner": order, **fewer} for order in orders for fewer in ({}, frugal)]
         moves, variants = self.choices(name, "move"), self.choices(name, "variant")
         for move, variant in product(moves, variants):
-            fixed: dict[str, Option] = {"k_per_pass": 1, "move": move, "variant": variant}
+            fixed: dict[str, Option] = {"k_per_pass": 1, "move": move, "variant": variant, **full}
             plans = (self.plan(name, {**fixed, **chosen}) for chosen in sparing)
             found = next((plan for plan in plans if self.feasible(plan, matrix) is None), None)
             if found is not None:

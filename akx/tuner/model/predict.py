@@ -312,7 +312,8 @@ def _formats(model: Model, schedule: Schedule) -> Iterator[Plan]:
 def _streamed(model: Model) -> Plan:
     """Streamed within the memory budget: as few passes as fit, in the first order of rows that will do.
 
-    A pass does some powers of some of the start vectors, so the matrix comes as often as there are groups of either.
+    A pass does some powers of some of the start vectors, so the matrix comes as often as there are groups of either; in
+    fewer bytes, where its values allow it.
 
     Raises :class:`BudgetError`, with the least that would do, where nothing fits.
     """
@@ -339,14 +340,15 @@ def _streamed(model: Model) -> Plan:
         depth, width = pair
         return -(-space.k // depth) * -(-model.start_vectors // width), -depth
 
+    ways: list[dict[str, Option]] = [{"stored": way} for way in reversed(space.choices(name, "stored"))] or [{}]
     reasons: dict[str, None] = {}
     for depth, width in sorted(product(depths, widths), key=passes):
         for variant in space.choices(name, "variant"):
             for move in space.choices(name, "move"):
-                for order, ahead in product(space.choices(name, "partitioner"), (2, 1)):
+                for order, ahead, way in product(space.choices(name, "partitioner"), (2, 1), ways):
                     values: dict[str, Option] = {"k_per_pass": depth, "variant": variant, "move": move}
                     values["vectors"] = width
-                    plan = space.plan(name, {**values, "partitioner": order, "ahead": ahead})
+                    plan = space.plan(name, {**values, **way, "partitioner": order, "ahead": ahead})
                     reason = space.feasible(plan, matrix)
                     if reason is None:
                         return plan

@@ -11,7 +11,7 @@ typedef VALUES T;
                                               back_power, back_vector);                                                \
     }                                                                                                                  \
     extern "C" __global__ void flow_##INDEX##_##LANES(Frame frame, Vectors<T> at, Flow<T> flow) {                      \
-        stream_flow<T, INDEX, VECTORS, LANES>(frame, at, flow);                                                        \
+        stream_flow<T, INDEX, VECTORS, LANES, Whole>(frame, frame, at, flow);                                          \
     }
 #define INSTANCES(INDEX) INSTANCE(INDEX, 1) INSTANCE(INDEX, 2) INSTANCE(INDEX, 4) INSTANCE(INDEX, 8)
 

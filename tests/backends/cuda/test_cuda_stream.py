@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product as product_of
 from typing import Any
 
 import numpy as np
@@ -264,7 +265,7 @@ def check(plan: Plan, matrix: Matrix, b: int, basis: str, seed: int) -> Any:
         x = random_numbers(draw, (b, matrix.n), matrix.dtype.name)
         out = np.full((plan.k + 1, b, matrix.n), np.nan, matrix.dtype)
         program._pinned[:] = np.nan  # type: ignore[attr-defined]
-        for name in ("_slots", "_rings", "_staged", "_staged_x", "_counters"):
+        for name in ("_slots", "_whole", "_rings", "_staged", "_staged_x", "_counters"):
             getattr(program, name).fill_bytes(255)
         program.run(x, out, coefficients)
         assert reference.error_ratio(values, out, x, coefficients) <= 1, (plan.label(), turn)
@@ -333,6 +334,26 @@ class TestOnTheGpu:
             program.run(x, out, coefficients)
         assert reference.error_ratio(matrix, found[0], x, coefficients) <= 1
         assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+    @pytest.mark.parametrize("lanes", [1, 2, 4, 8])
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+    def test_one_triangle_to_the_last_digit(self, dtype: str, lanes: int) -> None:
+        rng, A = np.random.default_rng(lanes), make_matrix("band", 30_011, dtype, 2).to_scipy()
+        for B in (A + A.T, A + A.conj().T) if dtype.startswith("c") else (A + A.T,):
+            matrix, found = Matrix.from_any(sp.csr_array(B / 2)), []
+            x = random_numbers(rng, (2, matrix.n), dtype)
+            coefficients = make_coefficients("chebyshev", 12, dtype, rng)
+            for stored, depth, budget in product_of(("full", "triangle"), (12, 5, 1), (500_000, 2_000_000, 2**24)):
+                options = {"budget": budget, "stored": stored, "vectors": 2, "ahead": 1 + depth % 4}
+                plan = plan_of(matrix, 12, f"sell{('', '16')[depth % 2]}-{lanes}", depth, **options)
+                program: Any = registry.get("cuda", "stream").prepare(matrix, plan)
+                for _ in range(3):  # the last ones with what stays
+                    found.append(np.full((13, 2, matrix.n), np.nan, matrix.dtype))
+                    program.run(x, found[-1], coefficients)
+                assert (program.window.half > 0) == (stored == "triangle")
+                assert program.nbytes <= budget
+            assert reference.error_ratio(matrix, found[0], x, coefficients) <= 1
+            assert len({out.tobytes() for out in found}) == 1
 
     @pytest.mark.parametrize("move", stream_space.MOVE)
     def test_results_where_the_device_writes_to(self, move: str) -> None:

@@ -22,8 +22,8 @@ def test_every_instance_of_stream_compiles(tmp_path: Path, is_nightly: bool) -> 
         for vectors in range(1, 9) if is_nightly else ends:
             macros = {"VALUES": kind, "VECTORS": vectors, "AKX_VALUE": kind, "AKX_VECTORS": vectors}
             macros |= {"AKX_INDEX": "u16", "AKX_LANES": 2}
-            jobs += [
-                (source, macros | {"AKX_FLOW": flow})
-                for source, flow in ((_SOURCE, 0), (_ENTRY, 0), (_ENTRY, 768), (_ENTRY, 512))
-            ]
+            alike = int(kind.startswith("c"))
+            halves = [{"AKX_FLOW": 768 - 256 * alike, "AKX_MARK": mark, "AKX_CONJUGATE": alike} for mark in (8, 16)]
+            jobs += [(_SOURCE, macros | {"AKX_FLOW": 0}), (_ENTRY, macros | {"AKX_FLOW": 0})]
+            jobs += [(_ENTRY, macros | half) for half in halves]
     assert not (text := complaints(jobs, tmp_path, in_turn=not is_nightly)), text

@@ -24,6 +24,8 @@ from akx.backends.cuda.schedules.stream import triangle
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
+from akx.tuner.model.predict import predict
+from akx.tuner.space import build_space
 from benchmarks.gallery import stencil
 
 on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -239,3 +241,26 @@ def test_fewer_bytes_cross_the_bus() -> None:
     assert rows[1] is not None
     assert rows[0].rows == rows[1].rows
     assert rows[1].nbytes < 1.1 * rows[0].nbytes
+
+
+def test_it_is_the_default_of_symmetric_matrices() -> None:
+    """Where it is fewer bytes; plain products, the baseline, send all."""
+    device = replace(GPU, budget=2**20)
+
+    def offered(matrix: Matrix) -> tuple[Any, Any]:
+        found = next(one for one in stream.SCHEDULE.space(matrix, device, 4) if one.name == "stored")
+        return found.choices, found.default
+
+    matrix = of_grid("float64", 1)
+    assert offered(matrix) == (("full", "triangle"), "triangle")
+    assert offered(unlike(matrix)) == (("full",), "full")
+    diagonal = Matrix.from_any(sp.csr_array(sp.diags_array(np.ones(400))))
+    assert offered(diagonal) == (("full",), "full")
+    space = build_space(matrix, 4, device, backend="cuda", threads=1)
+    plans = space.baselines(matrix)
+    assert any(plan.schedule == "stream" for plan in plans)
+    assert {plan.typed.stored for plan in plans} == {"full"}
+    for values, way in ((matrix, "triangle"), (unlike(matrix), "full")):
+        plan = predict(values, 4, replace(GPU, budget=100_000), backend="cuda")
+        assert plan.schedule == "stream"
+        assert plan.typed.stored == way

@@ -2,6 +2,7 @@
 
 Of what a plan may say, threads per block are left out, which only a launch per step has (it won nowhere), what stays,
 which is never worse, and how the processor's threads do the powers of its rows; their variant is the best that fits.
+One triangle of a symmetric matrix travels by default where that is fewer bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from akx.backends.cpu.cost import padding_of
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.stream import rows
 from akx.backends.cuda.schedules.stream.host_share import host_plan, host_reason
-from akx.backends.cuda.schedules.stream.options import AHEADS, MOVE, PARTITIONERS, SHARES, VARIANTS, VECTORS
+from akx.backends.cuda.schedules.stream.options import AHEADS, MOVE, PARTITIONERS, SHARES, STORED, VARIANTS, VECTORS
+from akx.backends.cuda.schedules.stream.triangle import FULL, is_smaller, symmetry_of
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 from akx.core.options import CudaStream
@@ -37,6 +39,7 @@ def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         budget = (Parameter("budget", (device.budget,), device.budget, "bytes of device memory, vectors included"),)
     fitting = (one for one in _HOSTS if host_reason(matrix, one) is None)
     host = next((one for one in fitting if padding_of(host_plan(one), matrix) <= _MOST_PADDING), "csr")
+    stored = STORED if symmetry_of(matrix) and is_smaller(matrix) else (FULL,)
     return (
         Parameter("variant", tuple(variants), variants[0], "width of columns and lanes per row"),
         Parameter("partitioner", PARTITIONERS, "natural", "order of the rows"),
@@ -48,5 +51,6 @@ def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         Parameter("vectors", VECTORS, CudaStream.vectors, "start vectors at a time"),
         Parameter("share", SHARES, CudaStream.share, "of the entries of the matrix, what the processor does meanwhile"),
         Parameter("host", (host,), host, "SpMV variant of the processor's rows"),
+        Parameter("stored", stored, stored[-1], "what travels: all, or one triangle of a symmetric matrix"),
         *budget,
     )

@@ -27,7 +27,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cuda.schedules.stream.layout import ALIGN, SLICE, Chunks, Window, below_diagonal, slices_of
+from akx.backends.cuda.schedules.stream.layout import (
+    ALIGN,
+    SLICE,
+    Chunks,
+    Window,
+    below_diagonal,
+    slices_of,
+    stored_bytes,
+)
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import njit
 from akx.core.plan import Plan
@@ -39,6 +47,7 @@ __all__ = [
     "PLAIN",
     "TRIANGLE",
     "in_full",
+    "is_smaller",
     "is_symmetric",
     "pack_halves",
     "storable",
@@ -48,6 +57,8 @@ __all__ = [
 #: What values may be stored as, and how mirrors may be alike.
 FULL, TRIANGLE = "full", "triangle"
 PLAIN, CONJUGATE = "plain", "conjugate"
+#: By so much fewer bytes have to cross the bus than of whole chunks, which are made meanwhile.
+_LEAST_GAIN = 1.2
 #: In the cache of a matrix, what :func:`symmetry_of` has found.
 _SYMMETRY = "akx.backends.cuda.schedules.stream.symmetry"
 
@@ -75,6 +86,12 @@ def storable(plan: Plan, matrix: Matrix) -> Plan:
     if plan.typed.stored == FULL or symmetry_of(matrix):
         return plan
     return in_full(plan)
+
+
+def is_smaller(pattern: Matrix) -> bool:
+    """Whether half chunks pay: not of rows of an entry or two, nor where the lower triangle has much more padding."""
+    half = below_diagonal(pattern)[0]
+    return half > 0 and _LEAST_GAIN * stored_bytes(pattern, 16, half=half) < stored_bytes(pattern, 16)
 
 
 @njit(nogil=True, cache=True)
