@@ -209,13 +209,24 @@ def test_lines_that_read_all_over_themselves_are_no_grid_for_strips(near: int | 
     assert wavefront.SCHEDULE.heuristic_plans(Matrix.from_any(bands(lines * width, -width, -1, 0, 1, width)), H100, 8)
 
 
-def test_fronts_that_are_offered_hold_all_slots_and_have_wide_and_many_levels() -> None:
+def test_fronts_that_are_offered_hold_all_slots_or_are_in_full_and_have_wide_and_many_levels() -> None:
+    """Values in full: with the most slack fewest slots fit, and with each there is a plan that can be laid out."""
     numbers = np.random.default_rng(10)
     made = planes(100)
-    made.data = numbers.random(made.nnz)  # in full: fewer slots fit
-    for powers in (8, 16):
-        for plan in wavefront.SCHEDULE.heuristic_plans(Matrix.from_any(made), H100, powers):
-            assert plan.typed.held_slots >= 7, plan.label()
+    made.data = numbers.random(made.nnz)
+    matrix = Matrix.from_any(made)
+    offered = wavefront.SCHEDULE.heuristic_plans(matrix, H100, 8)
+    for powers in (8, 4):
+        held = {plan.typed.slack: plan.typed.held_slots for plan in offered if plan.k_per_pass == powers}
+        assert held[0] > held[1] > held[2] > 0
+    assert plan_of(made, 8) in offered
+    for plan in offered[:3]:
+        lay_out(plan, matrix, H100)
+    fewer = replace(H100, shared_per_block=100_000)
+    less = wavefront.SCHEDULE.heuristic_plans(matrix, fewer, 8)
+    assert 0 < len(less) < len(offered)
+    for plan in less:
+        lay_out(plan, matrix, fewer)
     for narrow in (bands(400_000, -60, -1, 0, 1, 60), bands(400_000, -30_000, -1, 0, 1, 30_000)):
         assert not wavefront.SCHEDULE.heuristic_plans(Matrix.from_any(narrow), H100, 8)
 
@@ -257,9 +268,11 @@ def test_values_are_stored_in_few_bytes_where_that_is_sure_to_be_the_same_and_pr
     stencil = sp.csr_array(sp.kron(sp.kron(line, line), line))
     lines = bands(1_000_000, -100_000, -1, 0, 1, 100_000)  # too far for 16 bits
     quarter = replace(A100, l2_bytes=A100.l2_bytes // 4)
-    for made, gpu, schedule in ((stencil, H100, "resident"), (lines, quarter, "sweep")):
+    wide = ("resident", "wavefront", "wavefront")  # what is less than half on the chip comes by once
+    for made, gpu, schedules in ((stencil, H100, wide), (lines, quarter, ("sweep",) * 3)):
         random = np.random.default_rng(12).random(made.nnz)
-        for values, stored in ((made.data, "table"), (random.astype(np.float32), "half"), (random, "full")):
+        given = ((made.data, "table"), (random.astype(np.float32), "half"), (random, "full"))
+        for (values, stored), schedule in zip(given, schedules, strict=True):
             made.data = values.astype(float)
             plan = plan_of(made, 8, gpu)
             assert (plan.schedule, plan.typed.stored) == (schedule, stored)

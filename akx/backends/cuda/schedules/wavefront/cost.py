@@ -12,20 +12,15 @@ from __future__ import annotations
 
 from math import ceil
 
-import numpy as np
-
 from akx.backends.cuda.cost.model import multiply_cycles
 from akx.backends.cuda.device.facts import CudaDevice
-from akx.backends.cuda.matrix import features
 from akx.backends.cuda.schedules.wavefront import strips as fronts
 from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, asks_of
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.cost.coefficients import coefficients
 from akx.cost.counts import Traffic, Work
-from akx.formats.base import pattern_of
 from akx.partition.level_order import ORDERS
-from akx.partition.wavefront_blocks import Strips
 
 __all__ = ["asks", "work"]
 
@@ -57,38 +52,5 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: in
 
 def asks(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
     """Values of others that a thread asks for in a step, by what strips read of the block in the middle."""
-    strips = fronts.strips_of_plan(matrix, plan, device)
-    key = ("akx.backends.cuda.schedules.wavefront.schedule.fetched", plan.partitioner, device.sms, fronts.room_of(plan))
-    if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = _fetched(matrix, strips)
-    fetched: int = matrix.pattern_cache[key]
+    fetched = fronts.fetched_of(matrix, plan.partitioner, device.sms, fronts.room_of(plan))
     return asks_of(plan.k_per_pass, fetched, plan.typed.helpers)
-
-
-def _fetched(matrix: Matrix, strips: Strips) -> int:
-    """Values of others that a strip reads of the block in the middle, at most."""
-    middle, there = strips.blocks // 2, features.of(matrix)
-    near = [max(0, middle - strips.ahead), min(strips.blocks, middle + strips.behind + 1)]
-    if strips.order.is_natural:  # rows from one to another
-        begin, own, behind, end = strips.starts[[near[0], middle, middle + 1, near[1]]].tolist()
-        rows, part = np.arange(begin, end), strips.groups.strips_of(*strips.begin[near])
-    else:
-        rows = np.flatnonzero((strips.block >= near[0]) & (strips.block < near[1]))
-        part = strips.part[rows]
-    if there is not None:
-        counts, columns = features.rows_of(there, rows)
-    else:
-        pattern = pattern_of(matrix)
-        counts = np.diff(pattern.indptr)[rows].astype(np.int64)
-        begins = np.repeat(pattern.indptr[rows].astype(np.int64) - np.cumsum(counts) + counts, counts)
-        columns = pattern.indices[begins + np.arange(begins.size)]
-    readers = np.repeat(part.astype(np.int64), counts)
-    if strips.order.is_natural:
-        inside = (columns >= own) & (columns < behind)
-    else:
-        inside = strips.block[columns] == middle
-    columns, readers = columns[inside].astype(np.int64), readers[inside]
-    owners = part[columns - begin] if strips.order.is_natural else strips.part[columns]
-    foreign = owners != readers
-    pairs = np.unique(readers[foreign] * matrix.n + columns[foreign])
-    return int(np.bincount(pairs // matrix.n, minlength=1).max())

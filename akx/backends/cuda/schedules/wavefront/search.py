@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -25,15 +26,13 @@ from akx.partition.level_order import ORDERS
 __all__ = ["heuristic_plans", "plan_of", "space", "starts", "untuned_for"]
 
 #: Slack and helpers of the plans to begin with.
-_STARTS = ((2, 128), (1, 128), (2, 256))
-#: Registers that the rest of a thread has where none wait, and how many may in a plan to begin with.
-_USUAL_REGISTERS, _FEW_SPILLED = 30, 4
+_STARTS = ((2, 128), (1, 128), (2, 256), (0, 128))
+#: Registers that the rest of a thread has where none wait, with slots in shared memory and without; and how many may
+#: wait in a plan to begin with, and where values are in full: by what ptxas says of 20 plans.
+_USUAL_REGISTERS, _FEW_SPILLED, _MOST_SPILLED = {True: 30, False: 20}, 4, 16
 
-
-#: Passes for k powers; slack and helpers, those of most plans that were found by tuning.
-_PASSES, _SLACK, _HELPERS = (1, 2, 4), 2, 128
-#: Registers of a thread of 640, and steps that a slice stays in them at least, with such a slack.
-_REGISTERS, _LEAST_LAG = 96, 5
+#: Passes for k powers; helpers, those of most plans that were found by tuning.
+_PASSES, _HELPERS = (1, 2, 4), 128
 #: The compute capability of GPUs on which the kernel has been seen to run.
 _SEEN = (9, 0)
 #: Values of others that a thread may ask for in a step. A 7-point grid has 3 to 5; each takes registers and time.
@@ -81,20 +80,24 @@ def plan_of(
     slack: int,
     helpers: int,
 ) -> Plan:
-    """A plan with about 16 slices at work at each step, a warp for each, and as many slots in registers as fit."""
+    """A plan with about 16 slices at work at each step, a warp for each, and as many slots in registers as fit.
+
+    Where values are in full more registers may wait: that is dear, but slots in shared memory are dearer.
+    """
     slots = fronts.slots_for(matrix, lanes)
     way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
     options: dict[str, Option] = {"block": 512, "helpers": helpers, "slices": 1, "held_slots": 0, "slack": slack}
     first = Plan(
         schedule.backend, schedule.name, f"sell16-{lanes}", order, k, powers, options={**options, "stored": way}
     )
+    most = _MOST_SPILLED if way == FULL else _FEW_SPILLED
     for slices in sorted(SLICES, key=lambda n: abs(n - 16 / powers)):
         block = next((n for n in BLOCKS if n // WARP >= powers * slices), 512)
         for held in (n for n in reversed(HELD_SLOTS) if n <= max(slots, 1)):
             plan = first.replace(options={**first.options, "block": block, "slices": slices, "held_slots": held})
             if schedule.feasible(plan, matrix, device) is not None or schedule._stored_else(plan, matrix, device):
                 continue
-            if _spilled(plan, matrix, device) <= _FEW_SPILLED:
+            if _spilled(plan, matrix, device) <= most:
                 return plan
     return first
 
@@ -102,7 +105,8 @@ def plan_of(
 def _spilled(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
     """Registers of a feasible plan that are likely to wait in memory."""
     registers, room = fronts.registers_of(plan, matrix.dtype, device, fronts.strips_of_plan(matrix, plan, device))
-    return max(0, registers + _USUAL_REGISTERS - fronts.WORKING_REGISTERS - room)
+    near = plan.typed.held_slots < fronts.slots_for(matrix, fronts.lanes_of(plan))
+    return max(0, registers + _USUAL_REGISTERS[near] - fronts.WORKING_REGISTERS - room)
 
 
 def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
@@ -128,32 +132,33 @@ def _orders(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
 
 
 def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-    """Plans that a call may take unseen, each with all slots in registers.
+    """Plans that a call may take unseen: of each number of passes those with the most slack that have all slots in
+    registers, and where values are too wide for that, those with each slack.
 
     Rows are in the order given, all levels of one size, as lines or planes of a grid are, and strips read as little of
     one another as those of a grid: what longer edges cost, `work` hardly knows. A search tries such strips too.
     """
-    if k < 2 or device.compute_capability != _SEEN:
+    if k < 2 or device.compute_capability != _SEEN or not _is_grid(matrix):
         return ()
     lanes = fronts.lanes_for(matrix)
-    slots = fronts.slots_for(matrix, lanes)
-    narrowest = min(stored_bytes(way, matrix.dtype) for way in ways_of(matrix))
-    too_long = _LEAST_LAG * slots * (narrowest + 2) > 4 * _REGISTERS  # seen before strips are made
-    if too_long or not _is_grid(matrix):
-        return ()
-    passes = dict.fromkeys(min(fronts.MOST_POWERS, ceil(k / p)) for p in _PASSES)
-    plans = (
-        plan_of(schedule, matrix, device, k, powers, lanes, ORDERS[0], _SLACK, _HELPERS)
-        for powers in passes
-        if powers > 1
-    )
-    return tuple(
-        plan
-        for plan in dict.fromkeys(plans)
-        if plan.typed.held_slots >= slots
-        and schedule.against(plan, matrix, device) is None
-        and asks(plan, matrix, device) <= _MOST_ASKS
-    )
+    slots, found = fronts.slots_for(matrix, lanes), dict[Plan, None]()
+    for powers in dict.fromkeys(min(fronts.MOST_POWERS, ceil(k / p)) for p in _PASSES):
+        for slack in reversed(SLACKS) if powers > 1 else ():
+            plan = plan_of(schedule, matrix, device, k, powers, lanes, ORDERS[0], slack, _HELPERS)
+            fits = schedule.against(plan, matrix, device) is None and asks(plan, matrix, device) <= _MOST_ASKS
+            if fits and _has_room(plan, matrix, device):
+                found[plan] = None
+                if plan.typed.held_slots >= slots:
+                    break
+    return tuple(found)
+
+
+def _has_room(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
+    """Whether a feasible plan fits the shared memory surely, which depends on the block whose strips read most."""
+    least = fronts.least_shape(matrix, plan, device)
+    likely = replace(least, fetched=least.fetched + least.fetched // 8 + 4)
+    used = fronts.used_plan(plan, matrix, device, likely)
+    return used == plan and fronts.shared_bytes(likely, plan, matrix) + fronts.STATIC <= device.shared_per_block
 
 
 def _is_grid(matrix: Matrix) -> bool:

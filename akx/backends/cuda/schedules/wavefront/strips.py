@@ -29,6 +29,7 @@ __all__ = [
     "MOST_POWERS",
     "STATIC",
     "WORKING_REGISTERS",
+    "fetched_of",
     "front_of",
     "lanes_for",
     "lanes_of",
@@ -164,6 +165,37 @@ def _fullest(matrix: Matrix, order: str, sms: int, room: int) -> int:
     return int(fullest(pattern_of(matrix).indptr, strips_of(matrix, order, sms, room))[1])
 
 
+@per_pattern
+def fetched_of(matrix: Matrix, order: str, sms: int, room: int) -> int:
+    """Values of others that a strip reads of the block in the middle, at most; of other blocks it may be more."""
+    strips = strips_of(matrix, order, sms, room)
+    middle, there = strips.blocks // 2, features.of(matrix)
+    near = [max(0, middle - strips.ahead), min(strips.blocks, middle + strips.behind + 1)]
+    if strips.order.is_natural:  # rows from one to another
+        begin, own, behind, end = strips.starts[[near[0], middle, middle + 1, near[1]]].tolist()
+        rows, part = np.arange(begin, end), strips.groups.strips_of(*strips.begin[near])
+    else:
+        rows = np.flatnonzero((strips.block >= near[0]) & (strips.block < near[1]))
+        part = strips.part[rows]
+    if there is not None:
+        counts, columns = features.rows_of(there, rows)
+    else:
+        pattern = pattern_of(matrix)
+        counts = np.diff(pattern.indptr)[rows].astype(np.int64)
+        begins = np.repeat(pattern.indptr[rows].astype(np.int64) - np.cumsum(counts) + counts, counts)
+        columns = pattern.indices[begins + np.arange(begins.size)]
+    readers = np.repeat(part.astype(np.int64), counts)
+    if strips.order.is_natural:
+        inside = (columns >= own) & (columns < behind)
+    else:
+        inside = strips.block[columns] == middle
+    columns, readers = columns[inside].astype(np.int64), readers[inside]
+    owners = part[columns - begin] if strips.order.is_natural else strips.part[columns]
+    foreign = owners != readers
+    pairs = np.unique(readers[foreign] * matrix.n + columns[foreign])
+    return int(np.bincount(pairs // matrix.n, minlength=1).max())
+
+
 def most_entries(matrix: Matrix, dealt: Strips) -> int:
     """Entries of the fullest block if all rows were as long as the longest one."""
     return int(dealt.rows.max(initial=0)) * widest(matrix, 1)
@@ -176,7 +208,8 @@ def shape_of_plan(matrix: Matrix, plan: Plan, device: CudaDevice, entries: Calla
     near = max(0, slots_for(matrix, lanes) - held)
     if near:
         near = max(near, -(-entries(dealt) // WARP) - slices * held)
-    return Shape(dealt, lanes, slices, held, plan.typed.slack, LEAST_FETCHED, near)
+    fetched = max(LEAST_FETCHED, fetched_of(matrix, plan.partitioner, device.sms, room_of(plan)))
+    return Shape(dealt, lanes, slices, held, plan.typed.slack, fetched, near)
 
 
 def shared_bytes(shape: Shape, plan: Plan, matrix: Matrix) -> int:
