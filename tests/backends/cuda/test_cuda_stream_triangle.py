@@ -234,7 +234,7 @@ def test_fewer_bytes_cross_the_bus() -> None:
     matrix = Matrix.from_any(stencil((40, 40, 40), 27))
     whole, half = (plan_of(matrix, 4, budget=2**23, stored=way, stays=False) for way in ("full", "triangle"))
     sent = [stream_rows.bus_bytes(plan, matrix)[0] for plan in (whole, half)]
-    assert 1.7 < sent[0] / sent[1] < 1.8
+    assert 1.77 < sent[0] / sent[1] < 1.82
     assert stream.SCHEDULE.traffic(half, matrix, GPU).matrix_bytes == sent[1]
     rows = [stream_rows.window_of(plan, matrix, GPU) for plan in (whole, half)]
     assert rows[0] is not None

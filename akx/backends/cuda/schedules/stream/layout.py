@@ -175,12 +175,12 @@ def slices_of(matrix: Matrix) -> NDArray[Any]:
 
 @per_pattern
 def below_diagonal(matrix: Matrix) -> tuple[int, NDArray[Any]]:
-    """Bits of a mark of a half chunk, 0 where rows are too long for any, and where slots of each slice begin there."""
+    """Bits of a mark of a half chunk, 0 where rows are too long, and where entries of each slice begin there."""
     below = _below(matrix.indptr, matrix.indices)
     longest, most = int(np.diff(matrix.indptr).max(initial=0)), int(below.max(initial=0))
     mark = next((bits for bits in (8, 16) if longest <= 2 ** (bits - 1) and most < 2 ** (bits - 2)), 0)
-    slots = np.maximum.reduceat(below, np.arange(0, matrix.n, SLICE)) * SLICE
-    return mark, np.concatenate([[0], np.cumsum(slots)])
+    entries = np.add.reduceat(below, np.arange(0, matrix.n, SLICE))
+    return mark, np.concatenate([[0], np.cumsum(entries)])
 
 
 @njit(nogil=True, cache=True)

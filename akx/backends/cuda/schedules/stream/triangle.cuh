@@ -2,8 +2,8 @@
 //
 // A chunk as it travels (a half one): start (rows / 32 + 1) and base (rows / 32) of the slices of the whole chunk, begin
 // (rows / 32 + 1) of their lower triangles, padded to `header` bytes; the diagonal (rows); values, columns relative to
-// base and marks of the lower triangles, slices of 32 rows again, a row's entries by column as in the whole chunk; a mark
-// for each row. The mark of an entry (i, j) is 2 r + l: its mirror is number r of row j, and l = 1 if it is the last one.
+// base and marks of the lower triangles; a mark for each row. Of a slice come the first entries of its 32 rows, then the
+// second ones of those that have any, and so on, without padding. The mark of an entry (i, j) is 2 r + l: its mirror is number r of row j, and l = 1 if it is the last one.
 // The mark of a row is 4 c + 2 u + d: it has c entries below the diagonal, u = 1 if any beyond, d = 1 if on it.
 //
 // Step t makes the whole chunk t: its rows' entries up to the diagonal, and the mirrors of all these, of which those of
@@ -52,7 +52,7 @@ __device__ __forceinline__ void stream_mirror(const Frame whole, const Frame hal
     const T *diagonal = reinterpret_cast<const T *>(slot + half.header), *value = diagonal + whole.rows;
     const INDEX *column = reinterpret_cast<const INDEX *>(value + begin[slices]);
     const Mark *mark = reinterpret_cast<const Mark *>(column + begin[slices]);
-    const u32 of_row = mark[begin[slices] + own], count = of_row / 4, mine = begin[slice] + lane;
+    const u32 of_row = mark[begin[slices] + own], count = of_row / 4;
     const WholeChunk<T, INDEX> to(whole, chunk, head);
     const u32 first = to.start[slice] + lane, end = to.start[slice + 1], low = to.base[slice];
     const u32 row = chunk * whole.rows + own, at = row % ring;
@@ -62,11 +62,17 @@ __device__ __forceinline__ void stream_mirror(const Frame whole, const Frame hal
         if (lane == 1) copy[slices + 1 + slice] = head[slices + 1 + slice];
         if (lane == 2 && slice + 1 == slices) copy[slices] = head[slices];
     }
+    u32 next = begin[slice], mine = next;
 #pragma unroll 1
-    for (u32 s = part; s < count; s += PARTS) {
-        const T a = value[mine + s * 32];
-        const INDEX of = column[mine + s * 32];
-        const u32 told = mark[mine + s * 32];
+    for (u32 s = 0;; ++s) {
+        const u32 having = __ballot_sync(0xffffffffu, s < count);
+        if (having == 0) break;
+        if (s < count) mine = next + __popc(having & ((1u << lane) - 1));  // of the last one, at the end
+        next += __popc(having);
+        if (s >= count || s % PARTS != part) continue;
+        const T a = value[mine];
+        const INDEX of = column[mine];
+        const u32 told = mark[mine];
         to.value[first + s * 32] = a;
         to.column[first + s * 32] = of;
         u32 place = low + of;
@@ -84,7 +90,7 @@ __device__ __forceinline__ void stream_mirror(const Frame whole, const Frame hal
     }
     if (part != 0) return;
     u32 p = first + count * 32;
-    INDEX last = count > 0 ? column[mine + (count - 1) * 32] : INDEX(0);
+    INDEX last = count > 0 ? column[mine] : INDEX(0);
     if (of_row % 2 != 0) {
         last = INDEX(at >= low ? at - low : at + ring - low);
         to.value[p] = diagonal[own];

@@ -4,10 +4,10 @@ a_ji = a_ij, or a_ji = conj(a_ij). Of the n_i entries of row i those below the d
 
     w + q + s bytes each, s = 1 or 2, and w + s for the row     (w, q: a value, a column relative to its slice)
 
-where a whole chunk has n_i (w + q). The s bytes say which entry of row j the mirror of (i, j) is, so that each place of
-a whole chunk is written by one thread, and is what it would be if all had been sent: the steps are the same, and so is
-every bit of a result. With w = 8, q = 2, s = 1 and n_i = 2 c_i + 1 that is 11 c_i + 9 for 20 c_i + 10: a ratio of 1.70
-for 9 entries in a row, 1.77 for 27, 1.80 for 69.
+where a whole chunk has n_i (w + q), and padding, of which a half one has none. The s bytes say which entry of row j the
+mirror of (i, j) is, so that each place of a whole chunk is written by one thread, and is what it would be if all had
+been sent: the steps are the same, and so is every bit of a result. With w = 8, q = 2, s = 1 and n_i = 2 c_i + 1 that is
+11 c_i + 9 for 20 c_i + 10: a ratio of 1.70 for 9 entries in a row, 1.77 for 27, 1.80 for 69.
 
 Chunk t is made whole at step t, when the x of its rows is fetched; its last mirrors are there at step t + u / C, and
 power 1 is done on it l = C + u rows later in any case. So chunks arrive floor(l / C) steps earlier than whole ones do,
@@ -89,7 +89,7 @@ def storable(plan: Plan, matrix: Matrix) -> Plan:
 
 
 def is_smaller(pattern: Matrix) -> bool:
-    """Whether half chunks pay: not of rows of an entry or two, nor where the lower triangle has much more padding."""
+    """Whether half chunks pay: not of rows of an entry or two."""
     half = below_diagonal(pattern)[0]
     return half > 0 and _LEAST_GAIN * stored_bytes(pattern, 16, half=half) < stored_bytes(pattern, 16)
 
@@ -142,9 +142,9 @@ def pack_halves(matrix: Matrix, window: Window, bits: int, memory: Any = np.zero
     order = np.arange(matrix.n)
     base = column_range(matrix.indptr, matrix.indices, order, SLICE)[0].astype(np.int64)
     first = np.minimum(np.arange(window.chunks + 1) * per, base.size)
-    slots = np.diff(begin[first])
+    count = np.diff(begin[first])
     fixed = window.header + rows * (size + mark.itemsize)
-    octets = -(-(fixed + slots * (size + index.itemsize + mark.itemsize)) // ALIGN) * ALIGN
+    octets = -(-(fixed + count * (size + index.itemsize + mark.itemsize)) // ALIGN) * ALIGN
     at = np.concatenate([[0], np.cumsum(octets)]).astype(np.int64)
     data = memory(int(at[-1]), np.uint8)
     data[:] = 0
@@ -155,15 +155,15 @@ def pack_halves(matrix: Matrix, window: Window, bits: int, memory: Any = np.zero
     number = 0
     for c in range(window.chunks):
         a, b = first[c], first[c + 1]
-        chunk, count = data[at[c] : at[c + 1]], int(slots[c])
+        chunk, below = data[at[c] : at[c + 1]], int(count[c])
         head = chunk[: window.header].view(np.uint32)
         for place, of in ((0, start), (2 * per + 1, begin)):
             head[place : place + per + 1] = of[b] - of[a]  # also of the slices that a last chunk does not have
             head[place : place + b - a + 1] = of[a : b + 1] - of[a]
         head[per + 1 : per + 1 + b - a] = base[a:b] % window.ring
         values = window.header + rows * size
-        columns = values + count * size
-        marks = columns + count * index.itemsize
+        columns = values + below * size
+        marks = columns + below * index.itemsize
         number = _pack(
             matrix.indptr,
             matrix.indices,
@@ -172,7 +172,7 @@ def pack_halves(matrix: Matrix, window: Window, bits: int, memory: Any = np.zero
             begin[a : b + 1] - begin[a],
             base[a:b],
             chunk[columns:marks].view(index),
-            chunk[marks : marks + (count + rows) * mark.itemsize].view(mark),
+            chunk[marks : marks + (below + rows) * mark.itemsize].view(mark),
             ((at[c] + window.header) // size, (at[c] + values) // size),
             slot,
             entry,
@@ -197,9 +197,15 @@ def _pack(
     number: Any,
 ) -> Any:
     """One chunk: columns, marks, and where which values go. `cursor` is each row's next entry beyond its diagonal."""
+    most = 0
+    for i in range(rows[0], rows[1]):
+        most = max(most, np.int64(indptr[i + 1] - indptr[i]))
+    place = np.empty(most + 1, np.int64)
     for i in range(rows[0], rows[1]):
         own = i - rows[0]
-        at, least = begin[own // 32] + own % 32, base[own // 32]
+        least = base[own // 32]
+        if own % 32 == 0:  # where the first entries of its rows begin, the second ones, and so on
+            _begin(indptr, indices, i, min(i + 32, rows[1]), begin[own // 32], place)
         below = on = 0
         for p in range(indptr[i], indptr[i + 1]):
             j = np.int64(indices[p])
@@ -210,14 +216,29 @@ def _pack(
                 slot[number] = places[0] + own
                 on = 1
             else:
-                q = cursor[j]
+                q, at = cursor[j], place[below]
                 cursor[j] = q + 1
+                place[below] = at + 1
                 column[at] = j - least
                 mark[at] = 2 * (q - np.int64(indptr[j])) + (1 if q + 1 == indptr[j + 1] else 0)
                 slot[number] = places[1] + at
-                at += 32
                 below += 1
             number += 1
         beyond = 1 if indptr[i + 1] - indptr[i] > below + on else 0
         mark[column.size + own] = 4 * below + 2 * beyond + on
     return number
+
+
+@njit(nogil=True, cache=True)
+def _begin(indptr: Any, indices: Any, first: Any, last: Any, begin: Any, place: Any) -> None:
+    """Where the s-th entries below the diagonal of rows first .. last - 1 begin, for every s."""
+    place[:] = 0
+    for i in range(first, last):
+        for p in range(indptr[i], indptr[i + 1]):
+            if indices[p] >= i:
+                break
+            place[p - indptr[i]] += 1
+    for s in range(place.size):
+        count = place[s]
+        place[s] = begin
+        begin += count
