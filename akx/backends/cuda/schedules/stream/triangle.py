@@ -197,10 +197,7 @@ def _pack(
     number: Any,
 ) -> Any:
     """One chunk: columns, marks, and where which values go. `cursor` is each row's next entry beyond its diagonal."""
-    most = 0
-    for i in range(rows[0], rows[1]):
-        most = max(most, np.int64(indptr[i + 1] - indptr[i]))
-    place = np.empty(most + 1, np.int64)
+    place = np.empty(np.diff(indptr[rows[0] : rows[1] + 1]).max() + 1, np.int64)
     for i in range(rows[0], rows[1]):
         own = i - rows[0]
         least = base[own // 32]
