@@ -82,6 +82,13 @@ def pattern(kind: str, n: int, rng: np.random.Generator) -> sp.coo_array:
         parts = [(i, i), (i, down), (down, i), (i, across), (across, i)]
     elif kind == "disconnected":
         parts = [(i, i // 5 * 5), (i, np.minimum(i // 5 * 5 + 4, n - 1))]
+    elif kind == "symmetric":  # diagonals with holes, and a few entries far off
+        parts = [(i, i)]
+        for offset in (1, 3, 70):
+            some = np.flatnonzero(rng.random(max(n - offset, 0)) < 0.9)
+            parts += [(some, some + offset), (some + offset, some)]
+        some = np.array([rng.integers(0, n, n // 10), rng.integers(0, n, n // 10)])
+        parts += [tuple(some), tuple(some[::-1])]
     elif kind == "holes":  # two of three rows are empty
         parts = [(i[::3], rng.integers(0, n, i[::3].size)), (i[::3], i[::3])]
     elif kind == "blocks":
@@ -102,7 +109,7 @@ def pattern(kind: str, n: int, rng: np.random.Generator) -> sp.coo_array:
 #: Rows of a level of the grid, and of all of it: what needs levels for a front, on each of many multiprocessors, has a
 #: plan on it.
 _WIDE, GRID = 96, 24 * 96
-KINDS = ["band", "empty", "dense row", "disconnected", "holes", "blocks", "random"]
+KINDS = ["band", "empty", "dense row", "disconnected", "holes", "blocks", "random", "symmetric"]
 
 
 def fewer(n: int) -> int:
@@ -115,6 +122,8 @@ def make_matrix(kind: str, n: int, dtype: str, seed: int) -> Matrix:
     A = sp.csr_array(pattern(kind, n, rng))
     A.sum_duplicates()
     A.data = random_numbers(rng, A.nnz, dtype) / 3
+    if kind == "symmetric":
+        A = sp.csr_array((A + A.T) / 2)
     return Matrix.from_any(A.astype(dtype))
 
 
@@ -289,7 +298,8 @@ def test_every_variant_order_and_basis(dtype: str, backend: str, name: str) -> N
     if backend != "cpu":
         assert seen
         return
-    assert seen == {one for one in TRIED if name != "ghost" or not layout_of(one).reason_against_zones}
+    fitting = [one for one in TRIED if name != "ghost" or not layout_of(one).reason_against_zones]
+    assert seen == {one for one in fitting if matrix.dtype.kind == "f" or not layout_of(one).is_symmetric}
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)

@@ -12,8 +12,12 @@ from akx.backends.cpu.variants import VARIANTS, Given, Known, index_bits, layout
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import Pattern
+from akx.formats.symmetry import has_symmetric_values
 
 __all__ = ["basic_reason", "block_plan_reason", "outside_reason", "unknown_variant", "variant_reason", "variants_for"]
+
+#: In the cache of a matrix, whether its values are symmetric.
+_SYMMETRIC = "akx.backends.cpu.symmetric"
 
 
 def basic_reason(plan: Plan, matrix: Matrix, orders: tuple[str, ...]) -> str | None:
@@ -30,7 +34,7 @@ def basic_reason(plan: Plan, matrix: Matrix, orders: tuple[str, ...]) -> str | N
     sigma = plan.typed.sigma
     if sigma > 1 and not layout.sorts:
         return f"sigma is for sliced ELL, not for {plan.variant}"
-    return variant_reason(
+    reason = variant_reason(
         plan.variant,
         ordered(matrix, plan.partitioner).pattern,
         matrix.dtype,
@@ -38,6 +42,7 @@ def basic_reason(plan: Plan, matrix: Matrix, orders: tuple[str, ...]) -> str | N
         block=block_of(plan, matrix),
         known=known_of(matrix, plan.partitioner, plan.threads),
     )
+    return reason or _reason_of_values(plan.variant, matrix)
 
 
 def block_plan_reason(plan: Plan) -> str | None:
@@ -66,6 +71,15 @@ def variant_reason(
     return reason
 
 
+def _reason_of_values(variant: str, matrix: Matrix) -> str | None:
+    """Why the values cannot be stored as a variant that can have their pattern, or None; they are looked at once."""
+    if not layout_of(variant).is_symmetric:
+        return None
+    if _SYMMETRIC not in matrix.cache:
+        matrix.cache[_SYMMETRIC] = has_symmetric_values(matrix.indptr, matrix.indices, matrix.data)
+    return None if matrix.cache[_SYMMETRIC] else "its values are not symmetric"
+
+
 def unknown_variant(variant: str) -> str:
     """Why a plan with it cannot be laid out."""
     return f"unknown variant {variant!r}, known are {', '.join(VARIANTS)}"
@@ -78,6 +92,7 @@ def variants_for(matrix: Matrix, partitioner: str, *, sigma: int = 1, threads: i
 
     def reason(variant: str) -> str | None:
         window = sigma if layout_of(variant).sorts else 1
-        return variant_reason(variant, pattern, matrix.dtype, sigma=window, block=block, known=known)
+        found = variant_reason(variant, pattern, matrix.dtype, sigma=window, block=block, known=known)
+        return found or _reason_of_values(variant, matrix)
 
     return tuple(variant for variant in VARIANTS if reason(variant) is None)

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.cpu.layout import Ordered
+from akx.backends.cpu.layout import Ordered, lay_out
 from akx.backends.cpu.task_loop import Tasks, run_tasks
 from akx.backends.cpu.thread_team import Job
 from akx.backends.cpu.value_update import NewValues
+from akx.backends.cpu.variants import made_by
 from akx.backends.schedule import Coefficients, Program, as_coefficients
 from akx.formats.base import Format
+from akx.formats.symmetry import is_as_laid_out
 
 __all__ = ["TaskProgram", "TeamProgram"]
 
@@ -54,18 +56,31 @@ class TeamProgram(Program):
 
 
 class TaskProgram(TeamProgram):
-    """A laid-out matrix with each thread's tasks; see :class:`akx.backends.program.Program`."""
+    """A laid-out matrix with each thread's tasks; see :class:`akx.backends.program.Program`.
+
+    Where one of two equal entries is stored and values come that differ, all are stored from then on, as ``csr``, whose
+    rows can be shared out in any way: the tasks stay.
+    """
 
     def __init__(self, layout: Format, tasks: Tasks, where: Ordered) -> None:
         super().__init__(int(tasks.thread_ptr.size - 1), layout.arrays.values.dtype)
-        self._layout = layout
         self._tasks = tasks
         self._where = where
-        self._new = NewValues(layout, where.pattern, where.entries, self._threads)
+        self._is_in_full = False
+        self._take_layout(layout)
+
+    def _take_layout(self, layout: Format) -> None:
+        self._layout, self._job = layout, None
+        self._new = NewValues(layout, self._where.pattern, self._where.entries, self._threads)
         self._unit = layout.unit
-        rows = max(where.pattern.rows, 1)
+        rows = max(self._where.pattern.rows, 1)
         group = max(1, int(_SUB_BLOCK * rows / max(layout.matrix_bytes, 1)))
         self._group = max(1, group // layout.align) * layout.align
+
+    @property
+    def is_as_planned(self) -> bool:
+        """False where values have come that are not symmetric, for a plan that stores one of two."""
+        return not self._is_in_full
 
     @property
     def nbytes(self) -> int:
@@ -75,6 +90,13 @@ class TaskProgram(TeamProgram):
 
     def update_values(self, data: NDArray[Any]) -> None:
         self._new.take(data)
+        layout, entries = self._layout, self._where.entries
+        if not made_by(layout).is_symmetric or layout.slot is None:
+            return
+        if not is_as_laid_out(layout.arrays.values, layout.slot, entries, data, self._threads):
+            self._is_in_full = True
+            self._take_layout(lay_out(self._where.pattern, data.dtype, "csr", sigma=1, block=1))
+            self._new.take(data)
 
     def _work_size(self, x: NDArray[Any], out: NDArray[Any]) -> int:
         return out.size if self._where.order.size else 0

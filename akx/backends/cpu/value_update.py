@@ -22,6 +22,7 @@ from akx.backends.cpu.jit import jit, jit_inner
 from akx.backends.cpu.layout import slots_before
 from akx.backends.cpu.thread_sync import array_at, begin, first_part, part_count, then_undone, undone
 from akx.backends.cpu.thread_team import Job
+from akx.backends.cpu.variants import made_by
 from akx.formats.base import VECTOR_BYTES, Format, Pattern
 from akx.formats.bell import BellFormat
 
@@ -131,7 +132,9 @@ def _whole_blocks(
 def _windows(layout: Format, pattern: Pattern) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Entries and slots before each window and at the end; both empty where there are none."""
     none, values = np.zeros(0, dtype=np.uint64), layout.arrays.values
-    if layout.slot is None or values.nbytes <= max(_FAR, 0) or values.ctypes.data % _BYTES:
+    if made_by(layout).is_symmetric or layout.slot is None:  # values of a few rows do not lie together
+        return none, none
+    if values.nbytes <= max(_FAR, 0) or values.ctypes.data % _BYTES:
         return none, none
     units = -(-pattern.rows // layout.align)
     each = max(1, _WINDOW * units // values.nbytes)

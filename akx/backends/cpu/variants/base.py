@@ -66,8 +66,9 @@ class Layout(ABC):
     which compiled code knows the layout. `loop`, `slot_of`: to be compiled. `loop_of_complex`: for complex values,
     where it is another. `sorts`: whether rows may be sorted within windows, by option ``sigma``. `has_blocks`: whether
     it is of dense blocks, which another order of the rows breaks up. `pads_by_order`: whether it may be padded less in
-    another order of the rows. `reason_against_zones`: why local matrices of ghost zones are not laid out so; "" where
-    they are.
+    another order of the rows. `is_symmetric`: whether one value is stored for two entries, that are equal; values then
+    lie in no order of the rows, and what can be laid out depends on them. `reason_against_zones`: why local matrices of
+    ghost zones are not laid out so; "" where they are.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Layout(ABC):
     sorts = False
     has_blocks = False
     pads_by_order = False
+    is_symmetric = False
     reason_against_zones = ""
 
     def reason_against(self, given: Given) -> str | None:
