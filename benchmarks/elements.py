@@ -3,9 +3,9 @@
 Every matrix is the stiffness of a linear elastic body, K = sum_e int B^T D B, plus springs or inertia on its diagonal,
 so that it is symmetric positive definite. Node blocks are full: a zero inside a coupled block is stored.
 
-Assembly. Element e couples its m nodes pairwise; the pairs (row node, column node) are sorted once, and each of the
-d x d components of the block matrix is a sum over equal pairs, taken in the order of the elements. The transposed pair
-meets the same terms in the same order, so a symmetric sum is symmetric to the last bit.
+Assembly. Element e couples its m nodes pairwise; each of the d x d components of a block is a sum over equal pairs (row
+node, column node), taken in the order of the elements. The transposed pair meets the same terms in the same order, so a
+symmetric sum is symmetric to the last bit.
 
 Each element has a modulus of its own, at random in [0.5, 1.5]. Values are made by + - * / and sqrt in a fixed order, so
 without BLAS, LAPACK and einsum, which every machine does in its own way.
@@ -30,8 +30,8 @@ _POISSON = 0.3
 _GAUSS = 1.0 / np.sqrt(3.0)
 #: The streams of the moduli.
 _BRICK, _SHELL, _SOLID = 21, 22, 23
-#: Elements of a shell that are made at once, so that their arrays stay in a cache.
-_ELEMENTS = 512
+#: Elements that are made at once: so that the arrays of a shell stay in a cache; and that are summed up at once.
+_ELEMENTS, _PART = 512, 1 << 15
 
 
 def brick(nodes: tuple[int, int, int] = (9, 9, 257)) -> sparse.csr_array:
@@ -58,7 +58,9 @@ def brick(nodes: tuple[int, int, int] = (9, 9, 257)) -> sparse.csr_array:
     support = np.zeros(np.prod(nodes))
     support[: nodes[0] * nodes[1]] = 1.0
     blocks = stiffness.reshape(8, 3, 8, 3)
-    return _assemble(connectivity, lambda a, b: modulus[:, None, None] * blocks[:, a, :, b], np.repeat(support, 3), 3)
+    return _assemble(
+        connectivity, lambda part, a, b: modulus[part, None, None] * blocks[:, a, :, b], np.repeat(support, 3), 3
+    )
 
 
 def shell(nodes: tuple[int, int] = (190, 190)) -> sparse.csr_array:
@@ -91,7 +93,7 @@ def shell(nodes: tuple[int, int] = (190, 190)) -> sparse.csr_array:
     stiffness = stiffness.reshape(-1, 4, 6, 4, 6)
     edge = np.ones((rows, columns))
     edge[1:-1, 1:-1] = 0.0
-    return _assemble(connectivity, lambda a, b: stiffness[:, :, a, :, b], np.repeat(edge.ravel(), 6), 6)
+    return _assemble(connectivity, lambda part, a, b: stiffness[part, :, a, :, b], np.repeat(edge.ravel(), 6), 6)
 
 
 def tetrahedra(points: int = 60_000, seed: int = 3) -> sparse.csr_array:
@@ -114,36 +116,39 @@ def tetrahedra(points: int = 60_000, seed: int = 3) -> sparse.csr_array:
     csr_array, shape (3 * points, 3 * points), float64, symmetric positive definite.
     """
     nodes = uniform(seed, 3 * points).reshape(points, 3)
-    connectivity = np.sort(Delaunay(nodes).simplices.astype(np.int64), axis=1)
+    cells = (nodes * np.cbrt(points) / 4).astype(np.int16)  # a triangulator is faster on points in spatial order
+    order = np.lexsort(cells.T)
+    connectivity = np.sort(order[Delaunay(nodes[order]).simplices], axis=1)
     connectivity = connectivity[np.lexsort(connectivity.T[::-1])]
     edges = nodes[connectivity[:, 1:]] - nodes[connectivity[:, :1]]
-    gradients = np.empty((len(edges), 4, 3))
+    gradients = np.empty((len(connectivity), 4, 3))
     for a in range(3):
         gradients[:, a + 1] = _cross(edges[:, (a + 1) % 3], edges[:, (a + 2) % 3])
     determinant = _dot(edges[:, 0], gradients[:, 1])
     volume = np.abs(determinant) / 6.0
     kept = volume > 1e-6 / points
+    del edges
     connectivity, gradients, volume = connectivity[kept], gradients[kept], volume[kept]
     gradients[:, 1:] /= determinant[kept, None, None]
     gradients[:, 0] = -(gradients[:, 1] + gradients[:, 2] + gradients[:, 3])
     lame, shear = _lame(1.0)
     stiff = volume * coefficients(_SOLID, np.arange(len(volume)))
-    dots = np.empty((len(volume), 4, 4))
-    for a, b in product(range(4), repeat=2):
-        dots[:, a, b] = shear * _dot(gradients[:, a], gradients[:, b])
 
-    def component(a: int, b: int) -> Array:
-        left, right = gradients[:, :, a], gradients[:, :, b]
+    def component(part: slice, a: int, b: int) -> Array:
+        left, right = gradients[part, :, a], gradients[part, :, b]
         block: Array = lame * (left[:, :, None] * right[:, None, :]) + shear * (right[:, :, None] * left[:, None, :])
         if a == b:
-            block += dots
-        block *= stiff[:, None, None]
+            block += shear * _dot(gradients[part, :, None], gradients[part, None, :])
+        block *= stiff[part, None, None]
         return block
 
     inertia = np.bincount(connectivity.ravel(), weights=np.repeat(volume / 4.0, 4), minlength=points)
     matrix = _assemble(connectivity, component, np.repeat(inertia * 10.0, 3), 3)
     scale = 1.0 / np.sqrt(matrix.diagonal())
-    matrix.data *= np.repeat(scale, np.diff(matrix.indptr)) * scale[matrix.indices]
+    for begin in range(0, matrix.shape[0], _PART):
+        rows = matrix.indptr[begin : begin + _PART + 1]
+        part = slice(rows[0], rows[-1])
+        matrix.data[part] *= np.repeat(scale[begin : begin + _PART], np.diff(rows)) * scale[matrix.indices[part]]
     return matrix
 
 
@@ -183,34 +188,37 @@ def _energy(strain: Sequence[Array], law: Array) -> Array:
 
 
 def _assemble(
-    connectivity: NDArray[np.int64], component: Callable[[int, int], Array], springs: Array, dofs: int
+    connectivity: NDArray[np.int64], component: Callable[[slice, int, int], Array], springs: Array, dofs: int
 ) -> sparse.csr_array:
-    """Sum element matrices; `component(a, b)` gives entry (a, b) of the block of every node pair, (elements, m, m).
+    """Sum element matrices; `component(part, a, b)`: entry (a, b) of the block of every node pair, (elements, m, m).
 
     `springs`, one per unknown, are added to the diagonal in units of its mean entry; every node has a diagonal block.
     """
     nodes = len(springs) // dofs
-    m = connectivity.shape[1]
-    own = np.arange(nodes) * (nodes + 1)
-    keys = np.concatenate([own, (connectivity[:, :, None] * nodes + connectivity[:, None, :]).ravel()])
-    order = np.argsort(keys, kind="stable")
-    first = np.diff(keys[order], prepend=-1) > 0
-    unique = keys[order][first]
-    inverse = np.empty_like(keys)
-    inverse[order] = np.cumsum(first) - 1
-    pairs = inverse[nodes:]
-    blocks = np.empty((len(unique), dofs, dofs))
-    for a, b in product(range(dofs), repeat=2):
-        weights = np.broadcast_to(component(a, b), (len(connectivity), m, m)).ravel()
-        blocks[:, a, b] = np.bincount(pairs, weights=weights, minlength=len(unique))
-    diagonal = blocks[inverse[:nodes]]
+    count, m = connectivity.shape
+    ones = np.ones(connectivity.size, dtype=bool)
+    member = sparse.csr_array((ones, connectivity.ravel(), np.arange(count + 1) * m), shape=(count, nodes))
+    pattern = sparse.csr_array(member.T @ member + sparse.eye_array(nodes, dtype=bool))
+    pattern.sort_indices()
+    indices, indptr = pattern.indices.astype(np.int32), pattern.indptr.astype(np.int32)
+    keys = np.repeat(np.arange(nodes), np.diff(indptr)) * nodes + indices
+    del ones, member, pattern
+    blocks = np.zeros((len(keys), dofs, dofs))
+    for begin in range(0, count, _PART):
+        part = slice(begin, begin + _PART)
+        of = connectivity[part]
+        pairs = np.searchsorted(keys, (of[:, :, None] * nodes + of[:, None, :]).ravel())
+        for a, b in product(range(dofs), repeat=2):
+            weights = np.broadcast_to(component(part, a, b), (len(of), m, m))
+            np.add.at(blocks[:, a, b], pairs, weights.ravel())
+    own = np.searchsorted(keys, np.arange(nodes) * (nodes + 1))
+    del keys
+    diagonal = blocks[own]
     units = np.cumsum(diagonal[:, range(dofs), range(dofs)])[-1] / (nodes * dofs)
     diagonal[:, range(dofs), range(dofs)] += units * springs.reshape(nodes, dofs)
-    blocks[inverse[:nodes]] = diagonal
-    indptr = np.searchsorted(unique, np.arange(nodes + 1) * nodes)
+    blocks[own] = diagonal
     shape = (nodes * dofs, nodes * dofs)
-    matrix = sparse.csr_array(sparse.bsr_array((blocks, unique % nodes, indptr), shape=shape).tocsr())
-    return sparse.csr_array((matrix.data, matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)), shape=shape)
+    return sparse.csr_array(sparse.bsr_array((blocks, indices, indptr), shape=shape).tocsr())
 
 
 def _hexahedron(sides: Array) -> Array:

@@ -21,6 +21,16 @@ that nearly all values are different and none is a float32. They are made by + -
 ``NAME-constant`` (:data:`CONSTANT`) is the same pattern with constant coefficients, for the families whose values are
 then few: 2 to 580 different ones, which fit a table. What gains by storing values in fewer bytes is measured on these.
 
+Large ones (:data:`LARGE`), only taken where they are named; each is made within three times the memory of its CSR.
+
+| name | family | rows | entries | CSR, GB |
+|---|---|---|---|---|
+| 7-point-200-shuffled | 7-point Laplacian, 200^3, in random order | 8,000,000 | 55,760,000 | 0.70 |
+| delaunay-8m | as delaunay | 8,000,000 | 55,999,896 | 0.70 |
+| tetrahedra-1m | as tetrahedra | 1,000,002 | 49,446,432 | 0.60 |
+| 7-point-256 | 7-point Laplacian, 256^3 | 16,777,216 | 117,047,296 | 1.47 |
+| 7-point-520 | 7-point Laplacian, 520^3, with 32-bit indices | 140,608,000 | 982,633,600 | 12.4 |
+
 Command line: ``python -m benchmarks.gallery NAME -o FILE`` writes one as ``.npz`` or ``.mtx``; without NAME it lists
 them.
 """
@@ -36,13 +46,24 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy import io, sparse
-from scipy.spatial import Delaunay
 
 from akx.core.parallel import in_pieces
 from benchmarks import elements
 from benchmarks.splitmix import coefficients, uniform, words
+from benchmarks.triangulation import edges
 
-__all__ = ["CONSTANT", "GALLERY", "IRREGULAR", "delaunay", "epidemic", "pentadiagonal", "rmat", "small", "stencil"]
+__all__ = [
+    "CONSTANT",
+    "GALLERY",
+    "IRREGULAR",
+    "LARGE",
+    "delaunay",
+    "epidemic",
+    "pentadiagonal",
+    "rmat",
+    "small",
+    "stencil",
+]
 
 
 #: The streams of the coefficients.
@@ -154,22 +175,35 @@ def delaunay(points: int = 1_000_000, seed: int = 1, *, constant: bool = False) 
 
     Edges have weights, which are 1 where they are `constant`; D has their sums. Symmetric positive semidefinite.
     """
-    places = uniform(seed, 2 * points).reshape(points, 2)
-    strip = (places[:, 0] * np.sqrt(points) / 2).astype(np.int64)  # a triangulator is faster on points in spatial order
-    order = np.lexsort((np.where(strip % 2, places[:, 1], -places[:, 1]), strip))
-    indptr, neighbours = Delaunay(places[order]).vertex_neighbor_vertices
-    degree = np.diff(indptr)
-    rows, columns = np.concatenate([np.repeat(order, degree), order]), np.concatenate([order[neighbours], order])
-    values = np.concatenate([np.full(len(neighbours), -1.0), degree])
-    where = (rows.astype(np.int32), columns.astype(np.int32))
-    matrix = sparse.csr_array(sparse.coo_array((values, where), shape=(points, points)))
-    if not constant:
-        rows = np.repeat(np.arange(points), np.diff(matrix.indptr))
-        weights = coefficients(_MESH, np.minimum(rows, matrix.indices) * points + np.maximum(rows, matrix.indices))
-        diagonal = rows == matrix.indices
-        weights[diagonal] = 0.0
-        matrix.data = np.where(diagonal, np.bincount(rows, weights)[rows], -weights)
-    return _scaled(matrix)
+    lower, upper = (
+        part.astype(np.int32) for part in np.divmod(edges(uniform(seed, 2 * points).reshape(-1, 2)), points)
+    )
+    own = np.arange(points, dtype=np.int32)
+    where = np.concatenate([lower, upper, own]), np.concatenate([upper, lower, own])
+    del lower, upper
+    pattern = sparse.csr_array(sparse.coo_array((np.ones(len(where[0]), dtype=bool), where), shape=(points, points)))
+    del where
+    indptr, indices = pattern.indptr, pattern.indices
+    data = np.empty(len(indices))
+
+    def fill(begin: int, end: int) -> float:
+        largest = 0.0
+        for first in range(begin, end, _ROWS):
+            last = min(first + _ROWS, end)
+            part = slice(indptr[first], indptr[last])
+            row = np.repeat(np.arange(first, last), np.diff(indptr[first : last + 1]))
+            column = indices[part].astype(np.int64)
+            weights = -np.ones(len(row))
+            if not constant:
+                weights *= coefficients(_MESH, np.minimum(row, column) * points + np.maximum(row, column))
+            weights[row == column] = 0.0
+            weights[row == column] = -np.bincount(row - first, weights)
+            data[part] = weights
+            largest = max(largest, float(np.bincount(row - first, np.abs(weights)).max()))
+        return largest
+
+    data /= max(in_pieces(fill, points, _PIECE))
+    return sparse.csr_array((data, indices, indptr), shape=pattern.shape)
 
 
 def rmat(scale: int = 19, edges: int = 8_400_000, seed: int = 2, *, constant: bool = False) -> sparse.csr_array:
@@ -238,8 +272,17 @@ CONSTANT: dict[str, Callable[[], sparse.csr_array]] = {
     "rmat-constant": lambda: rmat(constant=True),
 }
 
+#: Larger than caches of any device, by name only; each is made within three times the memory of its CSR.
+LARGE: dict[str, Callable[[], sparse.csr_array]] = {
+    "7-point-200-shuffled": lambda: stencil((200, 200, 200), 7, shuffled=31),
+    "delaunay-8m": lambda: delaunay(8_000_000),
+    "tetrahedra-1m": lambda: _scaled(elements.tetrahedra(333_334)),
+    "7-point-256": lambda: stencil((256, 256, 256), 7),
+    "7-point-520": lambda: stencil((520, 520, 520), 7),
+}
+
 #: The matrices that come in no useful order.
-IRREGULAR = frozenset({"delaunay", "tetrahedra", "rmat"})
+IRREGULAR = frozenset({"delaunay", "tetrahedra", "rmat", "7-point-200-shuffled", "delaunay-8m", "tetrahedra-1m"})
 
 _SMALL: dict[str, Callable[[], sparse.csr_array]] = {
     "pentadiagonal": lambda: pentadiagonal(300),
@@ -258,11 +301,16 @@ _SMALL: dict[str, Callable[[], sparse.csr_array]] = {
     "7-point-constant": lambda: stencil((8, 7, 9), 7, constant=True),
     "delaunay-constant": lambda: delaunay(400, constant=True),
     "rmat-constant": lambda: rmat(9, 4000, constant=True),
+    "7-point-200-shuffled": lambda: stencil((8, 7, 9), 7, shuffled=31),
+    "delaunay-8m": lambda: delaunay(800),
+    "tetrahedra-1m": lambda: _scaled(elements.tetrahedra(200)),
+    "7-point-256": lambda: stencil((9, 8, 10), 7),
+    "7-point-520": lambda: stencil((10, 9, 11), 7),
 }
 
 
 def small(name: str) -> sparse.csr_array:
-    """A reduced version, of a few hundred rows, of the matrix `name` or ``NAME-constant``. Raises KeyError."""
+    """A reduced version, of a few hundred rows, of the matrix `name`. Raises KeyError on an unknown name."""
     return _SMALL[name]()
 
 
@@ -342,7 +390,12 @@ def _from_rows(columns: NDArray[np.integer], values: NDArray[np.float64], there:
 
 def _scaled(matrix: sparse.csr_array) -> sparse.csr_array:
     """The matrix divided by its largest row sum of absolute values."""
-    matrix.data /= abs(matrix).sum(axis=1).max()
+    largest = 0.0
+    for first in range(0, matrix.shape[0], _ROWS):
+        rows = matrix.indptr[first : first + _ROWS + 1]
+        row = np.repeat(np.arange(len(rows) - 1), np.diff(rows))
+        largest = max(largest, float(np.bincount(row, np.abs(matrix.data[rows[0] : rows[-1]])).max()))
+    matrix.data /= largest
     return matrix
 
 
@@ -350,17 +403,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write a gallery matrix to a file, or list the names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery", description="Make a matrix of the gallery.")
     parser.add_argument(
-        "name", nargs="?", choices=sorted(GALLERY | CONSTANT), help="which one; without it the names are listed"
+        "name", nargs="?", choices=sorted(GALLERY | CONSTANT | LARGE), help="which one; without it the names are listed"
     )
     parser.add_argument("-o", "--output", type=Path, help="FILE.npz or FILE.mtx")
     parser.add_argument("--small", action="store_true", help="the reduced version of a few hundred rows")
     options = parser.parse_args(arguments)
     if options.name is None:
-        print("\n".join(GALLERY | CONSTANT))
+        print("\n".join(GALLERY | CONSTANT | LARGE))
         return 0
     if options.output is None or options.output.suffix not in (".npz", ".mtx"):
         parser.error("-o needs a file that ends in .npz or .mtx")
-    matrix = small(options.name) if options.small else (GALLERY | CONSTANT)[options.name]()
+    matrix = small(options.name) if options.small else (GALLERY | CONSTANT | LARGE)[options.name]()
     if options.output.suffix == ".npz":
         sparse.save_npz(options.output, matrix, compressed=False)
     else:

@@ -1,6 +1,7 @@
 """What is measured: the gallery, and the real matrices that lie beside the repository in ../shared/matrices.
 
-Matrices of few values (``NAME-constant``, the group ``constant``) are only taken where they are named.
+Matrices of few values (``NAME-constant``, the group ``constant``) and large ones (the group ``large``) are only taken
+where they are named.
 
 A real matrix is divided by the power of two that brings its largest row sum to 1 or less, which changes no bit of any
 mantissa and keeps k = 16 powers from overflowing. Matrices that are not square, or have fewer than 10,000 entries
@@ -19,7 +20,7 @@ import numpy as np
 from scipy import sparse
 
 from akx.core.errors import AkxError
-from benchmarks.gallery import CONSTANT, GALLERY, IRREGULAR, small
+from benchmarks.gallery import CONSTANT, GALLERY, IRREGULAR, LARGE, small
 
 __all__ = ["LEAST_ENTRIES", "REAL", "Case", "available", "select"]
 
@@ -32,7 +33,7 @@ _LOWER = "_lower"
 
 @dataclass(frozen=True)
 class Case:
-    """A matrix to measure: its name, group (``"gallery"``, ``"real"`` or ``"constant"``), and how to make it.
+    """A matrix to measure: its name, group (gallery, real, constant or large), and how to make it.
 
     `reordered` asks for the extra figure of a plain sweep on the matrix in a better order: for gallery matrices that
     come in a random one.
@@ -61,6 +62,7 @@ def select(names: Sequence[str] | None, folder: Path = REAL, *, reduced: bool = 
     if not names:
         return cases
     cases += [_made(name, "constant", make, reduced) for name, make in CONSTANT.items()]
+    cases += [_made(name, "large", make, reduced) for name, make in LARGE.items()]
     for name in names:
         if not any(name in (case.name, case.group) for case in cases):
             raise KeyError(name)

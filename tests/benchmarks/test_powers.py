@@ -15,7 +15,7 @@ from akx.operator import tiers
 from benchmarks import clock, powers, record
 from benchmarks.clock import Settings
 from benchmarks.contest import Contest, start_vector
-from benchmarks.gallery import GALLERY, small
+from benchmarks.gallery import CONSTANT, GALLERY, LARGE, small
 from benchmarks.matrices import Case, available, select
 
 time = Seconds()
@@ -140,6 +140,8 @@ def test_cases_are_the_gallery_and_the_files_of_the_folder(tmp_path: Path) -> No
     assert {c.name for c in cases if c.reordered} == {"delaunay", "tetrahedra", "rmat"}
     assert [c.name for c in select(["real", "brick"], tmp_path)] == ["brick", "A", "b", "c"]
     assert select(None, tmp_path, reduced=True)[0].load().shape == small("pentadiagonal").shape
+    assert {c.name for c in select(["constant"], reduced=True)} == set(CONSTANT)
+    assert [c.name for c in select(["large", "9-point"], reduced=True)] == ["9-point", *LARGE]
     with pytest.raises(KeyError, match="bricks"):
         select(["bricks"], tmp_path)
 
