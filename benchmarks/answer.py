@@ -236,16 +236,6 @@ def _child(file: str, call: str, who: str, times: int, gpu: bool) -> int:
     return 0
 
 
-def _selected(names: Sequence[str] | None, *, reduced: bool = False) -> list[Case]:
-    """Cases by name; the large one only by its own."""
-    from benchmarks import gallery, matrices
-
-    large = matrices.Case("7-point-256", "large", lambda: gallery.stencil((256, 256, 256), 7))
-    others = [name for name in names or () if name != large.name]
-    found = matrices.select(others, reduced=reduced) if others or not names else []
-    return [*found, *([large] if names and large.name in names else [])]
-
-
 def _listen(parts: dict[str, float]) -> None:
     """Add what akx says it was doing, and the seconds, to `parts`."""
 
@@ -448,7 +438,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = each.run(
         given, partial(measured, gpu=gpu, tune=tune), table, name="answer", description="What a user waits for.",
         entries="answer", results=usual.with_stem(f"{usual.stem}_tuned") if tune else usual, page=_PAGE,
-        select=_selected, gpu=gpu,
+        gpu=gpu,
     )  # fmt: skip
     if not {"-o", "--output", "--docs"} & set(given):
         documents = [json.loads(path.read_text()) for path in (RESULTS, _GPU_RESULTS)]

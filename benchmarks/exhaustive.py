@@ -25,7 +25,7 @@ from scipy import sparse
 from benchmarks import record
 from benchmarks.clock import Settings, Timing, interleave
 from benchmarks.contest import compile_kernels, start_vector
-from benchmarks.gallery import GALLERY, small
+from benchmarks.gallery import CONSTANT, GALLERY, small
 
 __all__ = ["compare", "main"]
 
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.exhaustive", description="The tuner against everything."
     )
-    parser.add_argument("--matrix", default="brick", choices=sorted(GALLERY))
+    parser.add_argument("--matrix", default="brick", choices=sorted(GALLERY | CONSTANT))
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--seconds", type=float, help="most seconds for the whole space")
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.small and options.output is None:
         parser.error("--small is for trying: give it a file of its own with -o")
     threads = resolve_threads(options.threads)
-    matrix = small(options.matrix) if options.small else GALLERY[options.matrix]()
+    matrix = small(options.matrix) if options.small else (GALLERY | CONSTANT)[options.matrix]()
     origin = record.provenance(threads)
     found = compare(
         options.matrix, matrix, options.k, threads=threads, seconds=options.seconds, tune_seconds=options.tune_seconds

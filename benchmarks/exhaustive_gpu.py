@@ -44,7 +44,7 @@ from akx.tuner import measure
 from akx.tuner.space import Space, build_space
 from akx.tuner.trial.problem import Problem
 from benchmarks import record_tuning, samplers
-from benchmarks.gallery import GALLERY, small
+from benchmarks.gallery import CONSTANT, GALLERY, small
 
 __all__ = ["compare", "least_seconds", "list_plans", "main", "work"]
 
@@ -317,7 +317,7 @@ def _in_turns(matrix: Matrix, k: int, plans: list[Plan]) -> list[dict[str, Any]]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison, write its file, and return the exit code: 1 where the tuner missed by more than 5 %."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.exhaustive_gpu", description="The tuner on a GPU.")
-    parser.add_argument("--matrix", default="brick", choices=sorted(GALLERY))
+    parser.add_argument("--matrix", default="brick", choices=sorted(GALLERY | CONSTANT))
     parser.add_argument("--k", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=1e6, help="most seconds for the whole space")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 2))
@@ -336,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.list is not None:
-        matrix = Matrix.from_any(small(options.matrix) if options.small else GALLERY[options.matrix]())
+        matrix = Matrix.from_any(small(options.matrix) if options.small else (GALLERY | CONSTANT)[options.matrix]())
         device = samplers.recorded_device(record_tuning.load())
         space = build_space(matrix, options.k, device, threads=1, backend="cuda", start_vectors=1)
         listed = list_plans(matrix, space, options.schedules, options.bar, options.sample)
@@ -347,7 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if cuda_missing() is not None:
         print(f"exhaustive_gpu: nothing measured: {cuda_missing()}", file=sys.stderr)
         return 3
-    matrix = Matrix.from_any(small(options.matrix) if options.small else GALLERY[options.matrix]())
+    matrix = Matrix.from_any(small(options.matrix) if options.small else (GALLERY | CONSTANT)[options.matrix]())
     if options.tune:
         from akx.tuner import tune
 

@@ -21,7 +21,8 @@ that nearly all values are different and none is a float32. They are made by + -
 ``NAME-constant`` (:data:`CONSTANT`) is the same pattern with constant coefficients, for the families whose values are
 then few: 2 to 580 different ones, which fit a table. What gains by storing values in fewer bytes is measured on these.
 
-Large ones (:data:`LARGE`), only taken where they are named; each is made within three times the memory of its CSR.
+Large ones (:data:`LARGE`), only taken where they are named; each is made within three times the memory of its CSR, in 5
+to 100 seconds of a core.
 
 | name | family | rows | entries | CSR, GB |
 |---|---|---|---|---|
@@ -38,7 +39,9 @@ them.
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
+import time
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -413,13 +416,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.output is None or options.output.suffix not in (".npz", ".mtx"):
         parser.error("-o needs a file that ends in .npz or .mtx")
+    before, begin = _peak(), time.process_time()
     matrix = small(options.name) if options.small else (GALLERY | CONSTANT | LARGE)[options.name]()
+    took = f"{time.process_time() - begin:.1f} s of a core, {_peak() - before:.2f} GB at its peak"
     if options.output.suffix == ".npz":
         sparse.save_npz(options.output, matrix, compressed=False)
     else:
         io.mmwrite(options.output, matrix, comment=f"akx gallery: {options.name}", precision=17)
-    print(f"{options.output}: {matrix.shape[0]:,} rows, {matrix.nnz:,} entries", file=sys.stderr)
+    print(f"{options.output}: {matrix.shape[0]:,} rows, {matrix.nnz:,} entries; {took}", file=sys.stderr)
     return 0
+
+
+def _peak() -> float:
+    """Gigabytes of memory that this process has had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ from akx.tuner.space import build_space, is_baseline
 from benchmarks import gpu, markdown, record, solving
 from benchmarks.calls import in_places
 from benchmarks.calm import Calm, calm_on
-from benchmarks.samplers import load, model_of, read
+from benchmarks.samplers import load, matrix_of, model_of, read
 from benchmarks.steps_gpu import parsed
 
 __all__ = ["Known", "compare", "look_up", "main", "origin_of", "recorded_table", "short", "table"]
@@ -414,7 +414,7 @@ def _looked_up(paths: list[Path], output: Path, page: Path | None) -> int:
     entries, devices, missing = [], {}, 0
     for path in paths:
         recording = read(path)
-        matrix = load(recording.matrix_name)
+        matrix = matrix_of(recording)
         if matrix is None:
             missing += 1
             print(f"{path}: no such matrix here", file=sys.stderr)

@@ -44,7 +44,7 @@ from akx.tuner.history.trial import COMPLETE, Trial
 from akx.tuner.model.calibrate import calibrate
 from akx.tuner.model.predict import Model
 from benchmarks.predicted import look_up
-from benchmarks.samplers import load, model_of
+from benchmarks.samplers import matrix_of, model_of
 
 __all__ = ["CONSTANTS", "Problem", "errors_of", "fit", "main", "timed", "written"]
 
@@ -273,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems: dict[str, Problem] = {}
     for path in sorted(options.folder.glob("*.jsonl")):
         recording = read_recording(path)
-        matrix = load(recording.matrix_name)
+        matrix = matrix_of(recording)
         if matrix is None or recording.header["backend"] != options.backend:
             print(f"{path}: no such matrix here, or of another backend", file=sys.stderr)
             continue

@@ -30,7 +30,7 @@ from akx.backends.host import default_threads
 from akx.tuner import Recording
 from akx.tuner.model.predict import Model
 from benchmarks import markdown, record
-from benchmarks.samplers import load, model_of, read
+from benchmarks.samplers import matrix_of, model_of, read
 
 __all__ = ["FIRST", "main", "prices", "ranked", "table"]
 
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         entries, everything, devices = [], [], {}
         for path in sorted(options.folder.glob("*.jsonl")):
             recording = read(path)
-            matrix = load(recording.matrix_name)
+            matrix = matrix_of(recording)
             if matrix is None:
                 print(f"{path}: no such matrix here", file=sys.stderr)
                 continue

@@ -25,7 +25,7 @@ from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.tuner import Recording, Settings, read_recording, tune
 from benchmarks import record, samplers
-from benchmarks.gallery import GALLERY, small
+from benchmarks.gallery import CONSTANT, GALLERY, small
 
 __all__ = ["RECORD", "load", "main", "recorded", "search_hash"]
 
@@ -126,8 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if (options.small or options.backend == "cpu") and options.output == RECORD:
         parser.error("--small and --backend cpu are for trying: give it a file of its own with -o")
-    if options.small and options.matrix not in GALLERY:
-        parser.error(f"--small is for the gallery: {', '.join(sorted(GALLERY))}")
+    if options.small and options.matrix not in GALLERY | CONSTANT:
+        parser.error(f"--small is for the gallery: {', '.join(sorted(GALLERY | CONSTANT))}")
     matrix = Matrix.from_any(small(options.matrix)) if options.small else samplers.load(options.matrix)
     if matrix is None:
         parser.error(f"no matrix {options.matrix} in the gallery or in ../shared/matrices")

@@ -70,7 +70,7 @@ from akx.tuner.trace.recording import RecordedTrial, Run
 from benchmarks import markdown, portion, record, solving
 from benchmarks.calls import calls_of
 from benchmarks.calm import Calm, calm_on
-from benchmarks.gallery import GALLERY
+from benchmarks.gallery import CONSTANT, GALLERY
 from benchmarks.steps_gpu import parsed
 
 __all__ = [
@@ -84,6 +84,7 @@ __all__ = [
     "load",
     "made",
     "main",
+    "matrix_of",
     "measured_again",
     "model_of",
     "modelled",
@@ -270,7 +271,8 @@ def _finite(seconds: float) -> float | None:
 
 def made(name: str) -> Matrix:
     """A matrix of the gallery or a real one. Raises FileNotFoundError where it is not at hand."""
-    return Matrix.from_any(GALLERY[name]() if name in GALLERY else solving.load(name))
+    make = (GALLERY | CONSTANT).get(name)
+    return Matrix.from_any(make() if make is not None else solving.load(name))
 
 
 def load(name: str) -> Matrix | None:
@@ -279,6 +281,17 @@ def load(name: str) -> Matrix | None:
         return made(name)
     except FileNotFoundError:
         return None
+
+
+def matrix_of(recording: Recording) -> Matrix | None:
+    """The matrix that was recorded; None where it is not at hand.
+
+    Where plans store values in a table, coefficients of the gallery were constant.
+    """
+    name = recording.matrix_name
+    plans = (one.trial.plan for run in recording.runs for one in run.trials)
+    is_constant = f"{name}-constant" in CONSTANT and any(plan.options.get("stored") == "table" for plan in plans)
+    return load(f"{name}-constant" if is_constant else name)
 
 
 def measured_again(recording: Recording, matrix: Matrix, calm: Calm, precision: Precision = _AGAIN) -> Json:
@@ -418,7 +431,7 @@ def _mapping(processes: int) -> Iterator[Callable[..., Iterable[Json]]]:
 def _compared(path: Path, *, seeds: int, names: Sequence[str], trials: Sequence[int], times: Sequence[float]) -> Json:
     """The entry of one recording."""
     recording = read(path)
-    matrix = load(recording.matrix_name)
+    matrix = matrix_of(recording)
     if matrix is not None:
         recording = modelled(recording, matrix)
     best, baseline = recording.best, recording.baseline
@@ -557,7 +570,7 @@ def _again(paths: Sequence[Path]) -> None:
     calms: dict[str, Calm] = {}
     for path in (path for path in paths if not path.with_suffix(".again.json").exists()):
         recording = read_recording(path)
-        matrix = load(recording.matrix_name)
+        matrix = matrix_of(recording)
         if matrix is None:
             print(f"{path}: no such matrix here", file=sys.stderr)
             continue

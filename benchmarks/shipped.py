@@ -7,6 +7,8 @@
 On an idle machine, or at raised priority (`chrt -f 10 python -m ...`); a run that was broken off goes on. Calibrate
 first: searches then begin with better plans. For a GPU (`--backend cuda`) several processes may share the work, each
 with matrices of its own (`--matrix`) and more seconds (`--seconds`): they measure one at a time.
+
+Matrices with constant coefficients (`NAME-constant`) have the keys of those with general values: they are refused.
 """
 
 from __future__ import annotations
@@ -34,12 +36,17 @@ _LEFT_OUT = "bcsstk25"
 def tune_all(
     names: Sequence[str] | None, ks: Sequence[int], db: PlanDatabase, backend: str, seconds: float | None = None
 ) -> int:
-    """Tune every matrix for every k, those in the database left alone. Returns the number of failures."""
+    """Tune every matrix for every k, those in the database left alone. Returns the number of failures.
+
+    Raises ValueError for a matrix of few values.
+    """
     failures = 0
     for k in ks:
         for case in select(names):
             if case.name == _LEFT_OUT:
                 continue
+            if case.group == "constant":
+                raise ValueError(f"{case.name} has the key of {case.name.removesuffix('-constant')}, and few values")
             try:
                 matrix = Matrix.from_any(case.load())
             except ValueError:  # none to measure, and said so elsewhere

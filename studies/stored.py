@@ -1,14 +1,14 @@
 """What values in fewer bytes gain on a GPU, where that is exact: ``python -m studies.stored``.
 
-    python -m studies.stored                brick, shell, tetrahedra and 27-point, into h100_stored.json
+    python -m studies.stored                brick, shell, tetrahedra and 27-point-constant, into h100_stored.json
     python -m studies.stored --only shell   one matrix, merged into the file
     python -m studies.stored --table        the table of docs/cuda.md from the file
 
-Values are rounded to float32 and kept as float64, so that `stored=half` is exact; matrices with few different values
-can be stored in a table as well. Plans are the same for each way, but for what they store values as and for what has no
-room in one of them: the plans of ``h100.json`` and ``h100_irregular.json`` for the matrix as it is, plans like them
-with x elsewhere and with more or fewer slots in registers, and those that a search would begin with. All are checked
-against the reference and timed in turns by events; the fastest of each way counts.
+Values are rounded to float32 and kept as float64, so that `stored=half` is exact; those of a grid with constant
+coefficients can be stored in a table as well. Plans are the same for each way, but for what they store values as and
+for what has no room in one of them: the plans of ``h100.json`` and ``h100_irregular.json`` for the matrix as it is,
+plans like them with x elsewhere and with more or fewer slots in registers, and those that a search would begin with.
+All are checked against the reference and timed in turns by events; the fastest of each way counts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RESULTS = Path(__file__).resolve().parent / "results" / "h100_stored.json"
 #: Where plans are.
 PLANS = (POWERS, POWERS.with_name("h100_irregular.json"))
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
-MATRICES = ("brick", "shell", "tetrahedra", "27-point")
+MATRICES = ("brick", "shell", "tetrahedra", "27-point-constant")
 
 Json = dict[str, Any]
 
@@ -132,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from benchmarks import gpu
 
         origin, plans = gpu.provenance(), bases_of([json.loads(path.read_text()) for path in options.plans])
+        plans |= {f"{name}-constant": plan for name, plan in plans.items() if f"{name}-constant" not in plans}
         if unknown := [name for name in options.only if name not in plans]:
             parser.error(f"no plan of {', '.join(unknown)}")
         for case in select(options.only):

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import answer
 from benchmarks.gallery import small
+from benchmarks.matrices import select
 
 
 def test_each_call_of_a_process_is_timed_and_akx_takes_turns_with_what_is_beside_it(
@@ -48,7 +49,7 @@ def test_what_is_tuned_before_is_timed_with_its_plans_alone(monkeypatch: pytest.
         return None if who == "best" else run
 
     monkeypatch.setattr(answer, "_process", process)
-    (case,) = answer._selected(["mc2depi"], reduced=True)
+    (case,) = select(["mc2depi"], reduced=True)
     entry = answer.measured(case, tune=True, processes=2)
     assert entry is not None
     assert set(entry["calls"]) == {"powers", "prepared"}

@@ -244,6 +244,16 @@ def test_the_recordings_of_a_gpu_that_are_kept_have_whole_parts(tmp_path: Path) 
     assert {name for name, _ in found} - whole == {"7-point", "rmat"}
 
 
+def test_recordings_of_constant_coefficients_are_loaded_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where plans store values in a table: of general values there is none."""
+    monkeypatch.setattr(samplers, "load", lambda name: name)
+    names = {samplers.matrix_of(one) for one in _kept("h100", tmp_path).values()}
+    assert {"9-point-constant", "7-point-constant", "27-point-constant", "brick", "mc2depi"} <= names
+    assert not {"9-point", "7-point", "27-point"} & names
+
+
 def test_the_recordings_of_a_processor_that_are_kept_are_of_whole_spaces(tmp_path: Path) -> None:
     found = _kept("cpu", tmp_path)
     assert set(found) == set(samplers._SPACES_OF_CPU)

@@ -13,7 +13,7 @@ from akx.plandb import PlanDatabase, ShippedPlans
 from akx.tuner import tune
 from benchmarks import shipped
 from benchmarks.gallery import small
-from benchmarks.matrices import Case
+from benchmarks.matrices import Case, select
 
 
 def _refused() -> None:
@@ -51,6 +51,12 @@ def test_plans_are_tuned_once_and_written_as_a_layer(
     assert layer.problems == ()
     with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as db:
         assert {record.id for record in db.list()} == {record.id for record in layer.records()}
+
+
+def test_matrices_of_few_values_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shipped, "select", lambda names: select(names, reduced=True))
+    with pytest.raises(ValueError, match="9-point-constant has the key of 9-point, and few values"):
+        shipped.main([str(tmp_path / "plans.sqlite"), "--matrix", "9-point-constant"])
 
 
 def test_a_plan_of_the_matrix_of_the_demo_is_not_written(quick: list[tuple[str, int]], tmp_path: Path) -> None:

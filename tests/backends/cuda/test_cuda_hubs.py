@@ -146,7 +146,7 @@ def test_it_is_offered_where_some_columns_have_most_entries() -> None:
 
 
 def test_on_a_device_with_less_shared_memory_there_are_fewer_hubs() -> None:
-    sweep, matrix = registry.get("cuda", "sweep"), Matrix.from_any(gallery.rmat(17, 1_500_000))
+    sweep, matrix = registry.get("cuda", "sweep"), Matrix.from_any(gallery.rmat(17, 1_500_000, constant=True))
     small = replace(H100, shared_per_block=99 * 1024)
     parameters = {one.name: one for one in sweep.space(matrix, small, 8)}
     assert (parameters["hubs"].choices, parameters["hubs"].default) == ((32, 64, 96), 96)

@@ -45,7 +45,7 @@ def plan_of(variant: str = "1x1-1", order: str = "metis", results: str = STAGED,
 @pytest.fixture(scope="module")
 def scattered() -> Matrix:
     """Rows in random order, that read farther than 16 bits number."""
-    return Matrix.from_any(gallery.delaunay(150_000))
+    return Matrix.from_any(gallery.delaunay(150_000, constant=True))
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_table_beside_a_chunk() -> None:
 
 def test_a_search_begins_with_few_bytes_and_x_in_global_memory_too(scattered: Matrix) -> None:
     """The 27-point grid has its best plan there. What parts wait for with x in shared memory is no choice then."""
-    matrix, gpu = Matrix.from_any(gallery.GALLERY["27-point"]()), h100()
+    matrix, gpu = Matrix.from_any(gallery.CONSTANT["27-point-constant"]()), h100()
     starts = SCHEDULE.starts(matrix, gpu, 8)
     assert FLAGS in {plan.typed.exchange for plan in starts}
     away = [plan for plan in starts if plan.typed.x == "global" and plan.typed.stored == TABLE]
