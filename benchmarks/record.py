@@ -225,9 +225,9 @@ def _key(entry: Mapping[str, Any]) -> tuple[str, int, str]:
 
 
 def _order(entry: Mapping[str, Any]) -> tuple[int, str, str, int]:
-    """Gallery in its own order, then real matrices by name, each by k."""
-    from benchmarks.gallery import GALLERY
+    """Gallery in its own order, constant and large ones too, then real matrices by name, each by k."""
+    from benchmarks.gallery import CONSTANT, GALLERY, LARGE
 
-    names = list(GALLERY)
+    names = list(GALLERY | CONSTANT | LARGE)
     name = entry["matrix"]
     return names.index(name) if name in names else len(names), name.lower(), entry["dtype"], entry["k"]

@@ -11,8 +11,9 @@ import pytest
 from scipy import io, sparse
 
 from akx.backends.cuda.value_compression.encodings import FULL, ways_of
+from akx.core import parallel
 from akx.core.matrix import Matrix
-from benchmarks import elements
+from benchmarks import elements, gallery
 from benchmarks.gallery import (
     CONSTANT,
     GALLERY,
@@ -171,6 +172,20 @@ def test_bits_are_the_same_on_every_machine(name: str) -> None:
     matrix = small(name)
     parts = (matrix.indptr.tobytes() + matrix.indices.tobytes(), matrix.data.tobytes())
     assert tuple(hashlib.sha256(part).hexdigest()[:16] for part in parts) == PINNED[name]
+
+
+@pytest.mark.parametrize("name", [*GALLERY, "7-point-200-shuffled"])
+def test_blocks_of_rows_and_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = small(name)
+    monkeypatch.setattr(gallery, "_ROWS", 31)
+    monkeypatch.setattr(gallery, "_PIECE", 70)
+    monkeypatch.setattr(elements, "_PART", 7)
+    monkeypatch.setattr(elements, "_ELEMENTS", 5)
+    monkeypatch.setattr(parallel, "available_cores", lambda: 3)
+    parts = small(name)
+    assert parts.data.tobytes() == whole.data.tobytes()
+    assert parts.indices.tobytes() == whole.indices.tobytes()
+    assert parts.indptr.tobytes() == whole.indptr.tobytes()
 
 
 @pytest.mark.parametrize("name", sorted(GALLERY))
