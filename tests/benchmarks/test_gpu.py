@@ -163,3 +163,18 @@ def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path: Any, capsys: pyte
     assert "pycuda" not in sys.modules
     with pytest.raises(SystemExit):
         gpu.main(["--small"])
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
+def test_all_contestants_are_timed(tmp_path: Path) -> None:
+    from akx.backends.cuda.baselines.cusparse import ALGORITHMS, cusparse_missing
+
+    if cusparse_missing() is not None:
+        pytest.skip(str(cusparse_missing()))
+    path = tmp_path / "x.json"
+    command = ["--small", "--only", "brick", "--k", "3", "--tune-seconds", "0", "--no-stream", "-o", str(path)]
+    assert gpu.main(command) == 0
+    (found,) = json.loads(path.read_text())["powers"]
+    assert set(found["baselines"]) >= {*ALGORITHMS, "cusparse_bsr"}
+    assert all(0 < seconds < 1e-2 for seconds in found["latency"].values())
