@@ -14,9 +14,13 @@ from numpy.typing import NDArray
 
 from akx.core.errors import ArgumentError, ArgumentTypeError
 from akx.core.numba_jit import njit
+from akx.core.parallel import in_pieces
 from akx.partition.base import IndexArray
 
 __all__ = ["off_diagonal", "signed", "symmetrized", "transposed", "unsigned_pattern"]
+
+#: Rows that a thread looks at at least.
+_ROWS = 1 << 15
 
 
 def unsigned_pattern(indptr: IndexArray, indices: IndexArray) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -72,7 +76,7 @@ def symmetrized(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArray[An
 
     Returned as it came, without a copy, where the pattern is symmetric and sorted already. Diagonal entries stay.
     """
-    if _is_symmetric(indptr, indices):
+    if all(in_pieces(lambda first, last: _is_symmetric(indptr, indices, first, last), indptr.size - 1, _ROWS)):
         return indptr, indices
     t_pointer, t_rows = transposed(indptr, indices)
     is_start = np.zeros(indices.size + 1, dtype=np.bool_)
@@ -123,20 +127,23 @@ def _transpose(indptr: NDArray[Any], indices: NDArray[Any], pointer: NDArray[Any
 
 
 @njit(cache=True, nogil=True)
-def _is_symmetric(indptr: NDArray[Any], indices: NDArray[Any]) -> bool:
-    """Pattern sorted and symmetric: entries (i, j) met in row order must meet the entries of row j in column order."""
-    n = np.uint64(indptr.shape[0] - 1)
-    cursor = indptr[:-1].copy()
+def _is_symmetric(indptr: NDArray[Any], indices: NDArray[Any], first: int, last: int) -> bool:
+    """Whether columns of rows from one to another ascend, and each entry (i, j) has an entry (j, i)."""
     one = np.uint64(1)
-    for i in range(n):
+    for i in range(np.uint64(first), np.uint64(last)):
         for e in range(indptr[i], indptr[i + one]):
             if e > indptr[i] and indices[e] <= indices[e - one]:
                 return False
             j = indices[e]
-            t = cursor[j]
-            if t >= indptr[j + one] or indices[t] != i:
+            low, high = np.uint64(indptr[j]), np.uint64(indptr[j + one])
+            while low < high:
+                middle = (low + high) // np.uint64(2)
+                if indices[middle] < i:
+                    low = middle + one
+                else:
+                    high = middle
+            if low == np.uint64(indptr[j + one]) or indices[low] != i:
                 return False
-            cursor[j] = t + one
     return True
 
 

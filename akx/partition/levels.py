@@ -3,9 +3,9 @@
 A level is the set of rows at one distance from a start node, so that the neighbours of level l lie in levels l-1, l and
 l+1. Long and thin level structures suit the wavefront; the start node decides. It is found as George and Liu (1979) do:
 from any node of the component, go to a node of least degree in the last level and repeat while the structure gets
-longer (here also: as long, but thinner). Each component is levelled by itself, in the order of its first row; an
-empty row is a component of one row. Levels of different components are never neighbours, so a list of the levels of all
-components, one after another, keeps the property above.
+longer (here also: as long, but thinner). Each component is levelled by itself, in the order of its first row; rows
+without neighbours come last and are one level, in ascending order. Levels of different components are never neighbours,
+so a list of the levels of all components, one after another, keeps the property above.
 
 Inside a level the rows are in the order of discovery (that of Cuthill and McKee without the sorting by degree), which
 keeps neighbours close in memory whatever the numbering was. `rcm` is the same search with children sorted by degree,
@@ -38,7 +38,8 @@ class Levels:
 
     `permutation` (n,) int64: ``permutation[new] = old``; rows of a level are contiguous in the new order. `level_ptr`
     (levels + 1,) int64: level `l` is rows ``level_ptr[l] .. level_ptr[l+1] - 1`` of the new order. `component_ptr`
-    (components + 1,) int64: component `c` is made of levels ``component_ptr[c] .. component_ptr[c+1] - 1``.
+    (components + 1,) int64: component `c` is made of levels ``component_ptr[c] .. component_ptr[c+1] - 1``; rows
+    without neighbours count as one.
     """
 
     permutation: NDArray[np.int64]
@@ -83,7 +84,7 @@ def _level_all(indptr: Any, indices: Any, by_degree: bool) -> tuple[Any, Any, An
     component_ptr = np.zeros(n + one, np.int64)
     filled, height, parts = np.uint64(0), np.uint64(0), np.uint64(0)
     for i in range(n):
-        if seen[i] != 0:
+        if seen[i] != 0 or not _has_others(indptr, indices, i):
             continue
         start = i
         if indptr[i + one] - indptr[i] > np.uint64(1):
@@ -93,7 +94,25 @@ def _level_all(indptr: Any, indices: Any, by_degree: bool) -> tuple[Any, Any, An
         height += depth
         parts += one
         component_ptr[parts] = height
+    if filled < n:
+        for i in range(n):
+            if seen[i] == 0:
+                order[filled] = i
+                filled += one
+        height += one
+        level_ptr[height] = n
+        parts += one
+        component_ptr[parts] = height
     return order, level_ptr[: height + one].copy(), component_ptr[: parts + one].copy()
+
+
+@njit(cache=True, nogil=True)
+def _has_others(indptr: Any, indices: Any, i: Any) -> Any:
+    """Whether a row has entries beside that on the diagonal."""
+    found = False
+    for e in range(indptr[i], indptr[i + np.uint64(1)]):
+        found |= indices[e] != i
+    return found
 
 
 @njit(cache=True, nogil=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from akx.core.errors import ArgumentError
 from akx.core.numba_jit import njit
+from akx.core.parallel import in_pieces
 from akx.partition.adjacency import signed, unsigned_pattern
 from akx.partition.base import IndexArray, Partition, inverse_permutation
 
@@ -22,6 +23,8 @@ __all__ = ["block_dependencies", "block_reach", "permute"]
 
 #: Rows up to this length are sorted by insertion, longer ones by a quicksort.
 _SHORT_ROW = 48
+#: Rows that a thread permutes at least.
+_ROWS = 1 << 15
 
 
 def permute(
@@ -50,7 +53,8 @@ def permute(
     new_pointer = np.zeros_like(pointer)
     np.cumsum(np.diff(pointer)[forward], out=new_pointer[1:])
     new_columns, entries = np.empty_like(columns), np.empty_like(columns)
-    _permute(pointer, columns, forward, inverse.astype(columns.dtype), new_pointer, new_columns, entries)
+    given = (pointer, columns, forward, inverse.astype(columns.dtype), new_pointer, new_columns, entries)
+    in_pieces(lambda first, last: _permute(*given, first, last), n, _ROWS)
     new = signed(new_pointer, new_columns, entries)
     return new[0], new[1], new[2]
 
@@ -104,10 +108,18 @@ def _cuts_of(cuts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 
 @njit(cache=True, nogil=True)
 def _permute(
-    indptr: Any, indices: Any, forward: Any, inverse: Any, new_pointer: Any, new_columns: Any, entries: Any
+    indptr: Any,
+    indices: Any,
+    forward: Any,
+    inverse: Any,
+    new_pointer: Any,
+    new_columns: Any,
+    entries: Any,
+    begin: int,
+    end: int,
 ) -> None:
     one = np.uint64(1)
-    for i in range(np.uint64(forward.shape[0])):
+    for i in range(np.uint64(begin), np.uint64(end)):
         old = np.uint64(forward[i])
         source, stop = np.uint64(indptr[old]), np.uint64(indptr[old + one])
         first = np.uint64(new_pointer[i])

@@ -27,8 +27,11 @@ def test_levels_are_breadth_first_levels(A: sp.csr_array) -> None:
     # Oracle: SciPy's distances in the symmetrised graph from the first row of each component.
     dense = as_bool(A) | as_bool(A).T
     count, label = csgraph.connected_components(sp.csr_array(dense), directed=False)
-    assert found.component_ptr.size == count + 1
-    for c in range(count):
+    alone = np.flatnonzero(np.bincount(label)[label] == 1)
+    assert found.component_ptr.size == count - alone.size + (alone.size > 0) + 1
+    np.testing.assert_array_equal(found.permutation[n - alone.size :], alone)  # last, and one level
+    assert alone.size == 0 or found.level_ptr[-2] == n - alone.size
+    for c in range(count - alone.size):
         first, last = found.component_ptr[c], found.component_ptr[c + 1]
         rows = found.permutation[found.level_ptr[first] : found.level_ptr[last]]
         assert np.unique(label[rows]).size == 1
@@ -36,6 +39,10 @@ def test_levels_are_breadth_first_levels(A: sp.csr_array) -> None:
         distance = csgraph.shortest_path(sp.csr_array(dense), unweighted=True, directed=False, indices=rows[0])
         np.testing.assert_array_equal(level_of[rows] - first, distance[rows])
         assert found.level_ptr[first + 1] - found.level_ptr[first] == 1
+        for level in range(first + 1, last):  # by the first neighbour that each has in the level before, then by number
+            own, before = (found.permutation[found.level_ptr[i] : found.level_ptr[i + 1]] for i in (level, level - 1))
+            keys = [(int(np.argmax(dense[row, before])), int(row)) for row in own]
+            assert keys == sorted(keys)
 
 
 def test_start_is_the_far_end_of_a_path() -> None:
@@ -55,11 +62,11 @@ def test_shuffled_grid_gets_a_long_structure() -> None:
     assert np.diff(found.level_ptr).max() <= 59
 
 
-def test_empty_rows_are_components() -> None:
+def test_empty_rows_are_one_level() -> None:
     found = levels(np.zeros(6, dtype=np.int32), np.zeros(0, dtype=np.int32))
     np.testing.assert_array_equal(found.permutation, np.arange(5))
-    np.testing.assert_array_equal(found.level_ptr, np.arange(6))
-    np.testing.assert_array_equal(found.component_ptr, np.arange(6))
+    np.testing.assert_array_equal(found.level_ptr, [0, 5])
+    np.testing.assert_array_equal(found.component_ptr, [0, 1])
 
 
 def test_row_without_entries_but_in_a_column_is_connected() -> None:

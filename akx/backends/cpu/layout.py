@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.backends.cpu.level_order import ordered_rows
 from akx.backends.cpu.variants import Given, Known, index_bits, layout_of, made_by
 from akx.backends.pattern_cache import per_pattern
 from akx.core.canonical import read_only
@@ -21,7 +22,6 @@ from akx.core.plan import Plan
 from akx.formats.base import Format, Pattern, pattern_of, unsigned
 from akx.partition.base import inverse_permutation
 from akx.partition.cuts import even_cuts
-from akx.partition.levels import levels, rcm
 from akx.partition.permutation import block_dependencies, permute
 
 __all__ = [
@@ -60,12 +60,9 @@ def ordered(matrix: Matrix, partitioner: str) -> Ordered:
     nothing = read_only(np.zeros(0, dtype=np.uint32))
     if partitioner == "natural":
         return Ordered(pattern_of(matrix), nothing, nothing, None)
-    if partitioner == "rcm":
-        permutation = rcm(matrix.indptr, matrix.indices)
-    elif partitioner == "levels":
-        permutation = levels(matrix.indptr, matrix.indices).permutation
-    else:
+    if partitioner not in ("rcm", "levels"):
         raise InfeasibleError(f"partitioner {partitioner!r} gives no row order", expected="natural, rcm or levels")
+    permutation = ordered_rows(matrix.indptr, matrix.indices, partitioner)
     indptr, indices, entries = permute(matrix.indptr, matrix.indices, permutation)
     return Ordered(
         Pattern(unsigned(indptr), unsigned(indices), matrix.n),

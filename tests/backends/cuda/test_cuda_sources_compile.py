@@ -115,6 +115,9 @@ _ENDS: dict[str, list[Macros]] = {
     "hubs_layout.cu": [{}],
     "parts_layout.cu": [{}],
     "lengths.cu": [{}],
+    "level_order.cu": [{"AKX_THREADS": 512, "AKX_ALONE": 1024}],
+    "permuted.cu": [{}],
+    "reordered.cu": [{"AKX_VALUE": "cdouble"}, {"AKX_VALUE": "float"}],
     "long_rows.cu": [
         {"AKX_VALUE": value, "AKX_VECTORS": vectors, "AKX_LANES": lanes}
         for value, vectors, lanes in (("cdouble", 8, 2), ("float", 1, 32))

@@ -13,27 +13,11 @@
 //
 // Bytes: k times the matrix, unless the L2 cache has it. Flops: 2 nnz k.
 #pragma once
+#include "include/meet.cuh"
 #include "matrix/content.cuh"
 
 constexpr int TOGETHER = 4, THREADS = 512, WARPS = THREADS / WARP;
 constexpr u32 ROUNDS = 8; // after so many rounds of rows a block takes the long ones among them
-
-#ifndef AKX_ON_HOST
-// What others may have changed.
-__device__ __forceinline__ u32 now_at(const u32 *p) { return *static_cast<const volatile u32 *>(p); }
-#endif
-
-// All blocks have come here `count` / gridDim times when they go on.
-__device__ __forceinline__ void meet(u32 *arrived, u32 count) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        atomicAdd(arrived, 1u);
-        while (now_at(arrived) < count) {}
-        __threadfence();
-    }
-    __syncthreads();
-}
 
 // What a step reads and writes. `before` and `first` may be null: there is nothing before, and p_0 is where it should be.
 template <class T> struct Step {

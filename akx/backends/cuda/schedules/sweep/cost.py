@@ -32,6 +32,7 @@ from akx.backends.cuda.cost.model import (
     touched_lines,
 )
 from akx.backends.cuda.device.facts import CudaDevice
+from akx.backends.cuda.reordered import with_order
 from akx.backends.cuda.schedules.sweep import layout
 from akx.backends.cuda.schedules.sweep.layout import stored_slots
 from akx.backends.cuda.value_compression.encodings import TABLE, stored_bytes, way_of
@@ -251,6 +252,8 @@ def _fetched_again(matrix: Matrix, device: CudaDevice, lanes: int) -> float:
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     """What the plan makes the device do, for so many start vectors."""
+    if plan.partitioner != layout.NATURAL:
+        return with_order(work(*layout.in_order(plan, matrix), device, vectors), matrix, plan.k, vectors)
     way = way_of(layout.storable(plan, matrix))
     found = _passing(
         plan, matrix, device, vectors, _work_in_full(plan, matrix, device, vectors, stored_bytes(way, matrix.dtype))

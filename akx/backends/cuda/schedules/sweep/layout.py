@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from akx.backends import registry
+from akx.backends.cuda.matrix.level_order import by_levels
 from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.row_lengths import measured_rows
 from akx.backends.cuda.value_compression.encodings import in_full, is_storable, stored_bytes, way_of
@@ -24,13 +25,16 @@ from akx.formats import pcsr, sell
 from akx.formats.base import Format, lengths_of, pattern_of
 
 __all__ = [
+    "BY_LEVELS",
     "CSR",
+    "NATURAL",
     "PCSR",
     "ROWS16",
     "SELL",
     "VBELL",
     "WITH_HUBS",
     "bytes_of",
+    "in_order",
     "kind_of",
     "lay_out",
     "macros",
@@ -40,6 +44,8 @@ __all__ = [
     "stored_slots",
 ]
 
+#: Orders of the rows: as they are given, and by breadth-first levels.
+NATURAL, BY_LEVELS = "natural", "levels"
 CSR, ROWS16, PCSR, SELL, WITH_HUBS, VBELL = 1, 2, 3, 4, 5, 6
 
 
@@ -56,6 +62,16 @@ def kind_of(variant: str) -> tuple[int, int, int]:
     if name == "vbell":
         return VBELL, int(lanes), 32
     return (CSR, int(lanes), 32) if name == "csr" else (SELL, int(lanes), 16 if name == "sell16" else 32)
+
+
+def in_order(plan: Plan, matrix: Matrix) -> tuple[Plan, Matrix]:
+    """A plan for rows as they come, and the matrix with its rows in the order of the plan that was given.
+
+    Raises :class:`InfeasibleError` where there is none.
+    """
+    if plan.partitioner != BY_LEVELS:
+        return plan, matrix
+    return plan.replace(partitioner=NATURAL), by_levels(matrix)
 
 
 def slots_in(matrix: Matrix, kind: int, pad: int, sigma: int) -> int:

@@ -14,6 +14,9 @@ vbell-1 .. vbell-8    dense blocks of mixed sizes with one index each, 1 to 8 th
 hubs                  for graphs: entries dealt evenly to warps, the most read ones of x, `hubs` KiB, in shared memory
                       (:mod:`akx.backends.cuda.variants.hot_columns`)
 
+By `levels` rows are in the order of breadth-first levels, in which they read what is near, and vectors are brought into
+it and back (:mod:`akx.backends.cuda.reordered`): for large meshes that come in no order.
+
 Values may be stored in half their bytes, or as numbers of the different ones
 (:mod:`akx.backends.cuda.value_compression.encodings`); a plan is plain products only where they are stored in full.
 
@@ -35,16 +38,20 @@ from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.device.launch import Kernel
 from akx.backends.cuda.device.memory import DeviceArray, empty
 from akx.backends.cuda.device.runtime import STARTS_EARLY
+from akx.backends.cuda.reordered import moved_bytes, prepared
 from akx.backends.cuda.row_lengths import starts_of_rows
 from akx.backends.cuda.schedules.base import CudaSchedule, misnamed
 from akx.backends.cuda.schedules.sweep.layout import (
+    BY_LEVELS,
     CSR,
+    NATURAL,
     PCSR,
     ROWS16,
     SELL,
     VBELL,
     WITH_HUBS,
     bytes_of,
+    in_order,
     kind_of,
     lay_out,
     macros,
@@ -70,6 +77,7 @@ from akx.backends.cuda.variants.outside import OutsideProgram, outside_reason
 from akx.backends.cuda.variants.slots import SLICE, near, padded_rows, pattern_there, slices_of
 from akx.backends.cuda.variants.swept import SweptProgram
 from akx.backends.schedule import Program, Traffic, check_feasible, option_reason
+from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import CudaSweep
 from akx.core.plan import Plan
@@ -106,6 +114,10 @@ class Sweep(CudaSchedule):
         return self._variant_reason(variant, matrix, CudaSweep.pad, CudaSweep.sigma) is None
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        try:
+            plan, matrix = in_order(plan, matrix)
+        except InfeasibleError as refusal:
+            return str(refusal)
         reason = self.reason_at_once(plan, matrix, device)
         if reason is not None or other_of(plan) is not None or kind_of(plan.variant)[0] != VBELL:
             return reason
@@ -116,6 +128,10 @@ class Sweep(CudaSchedule):
 
         :meth:`prepare` has the device find them, in less time than the host takes.
         """
+        try:
+            plan, matrix = in_order(plan, matrix)
+        except InfeasibleError as refusal:
+            return str(refusal)
         if reason := misnamed(plan, ("natural",)):
             return reason
         if plan.k_per_pass != 1:
@@ -159,6 +175,7 @@ class Sweep(CudaSchedule):
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        plan, matrix = in_order(plan, matrix)
         if not is_storable(plan, matrix):
             return same_as_full(plan)
         if plan.typed.early and device.compute_capability < STARTS_EARLY:
@@ -175,6 +192,8 @@ class Sweep(CudaSchedule):
         return error_of(matrix, way_of(plan))
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
+        moved = 0.0 if plan.partitioner == NATURAL else moved_bytes(matrix, plan.k)
+        plan, matrix = in_order(plan, matrix)
         once = bytes_of(plan, matrix)
         vector = float(matrix.n * matrix.dtype.itemsize)
         is_hubs = plan.variant == HUBS
@@ -183,13 +202,14 @@ class Sweep(CudaSchedule):
         kept = once if resident else min(2.0**20 * int(plan.typed.keep), once, 0.75 * device.l2_bytes)
         return Traffic(
             matrix_bytes=once + (once - kept) * (plan.k - 1),
-            vector_bytes=2.0 * plan.k * vector + vector,
+            vector_bytes=2.0 * plan.k * vector + vector + moved,
             flops=2.0 * matrix.nnz * plan.k,
             cache_bytes=(once + 2 * vector + brought) * plan.k,
             synchronisations=float(plan.k),
         )
 
     def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
+        plan, matrix = in_order(plan, matrix)
         other = other_of(plan)
         if other is not None:
             other.pack(matrix)
@@ -203,6 +223,8 @@ class Sweep(CudaSchedule):
             lay_out(matrix, plan)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
+        if plan.partitioner == BY_LEVELS:
+            return prepared(matrix, partial(self.prepare, plan=plan.replace(partitioner=NATURAL)))
         device, way = cuda_device(), way_of(plan)
         is_blocks = plan.variant.startswith("vbell-") and self.reason_at_once(plan, matrix, device) is None
         if is_blocks and (program := vbell.made_on_device(matrix, storable(plan, matrix), device, way)) is not None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from akx.backends import registry
+from akx.backends.cuda.cost.model import gathered_share
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.runtime import STARTS_EARLY
+from akx.backends.cuda.matrix.level_order import by_levels
 from akx.backends.cuda.schedules.sweep import layout
-from akx.backends.cuda.schedules.sweep.layout import stored_slots
+from akx.backends.cuda.schedules.sweep.layout import BY_LEVELS, stored_slots
 from akx.backends.cuda.schedules.sweep.options import AHEADS, BLOCKS, KEEPS, PADS, WINDOWS, keeps
 from akx.backends.cuda.value_compression.encodings import FULL, stored_bytes, ways_of
 from akx.backends.cuda.variants import hot_columns as hubs
 from akx.backends.cuda.variants.hot_columns import HUBS
 from akx.backends.cuda.variants.options import LANES, ROOMS
 from akx.backends.schedule import Parameter
+from akx.core.errors import DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import CudaSweep
 from akx.core.plan import Option, Plan
@@ -52,12 +55,45 @@ _MOST_PASSING = 2
 _MEANING = "MiB of the matrix that L2 is asked to keep, the rest being marked"
 _ROOM_MEANING = "KiB of shared memory for the most read entries of x"
 _EARLY_MEANING = "begin a step before the one before it has ended"
+#: Sectors of x over entries from which on rows come in no order (grids in order have 0.1 to 0.3), and what levels have
+#: to leave of them; and the size of x over that of L2 from which on an order is looked for.
+_FAR, _NEARER, _LARGE = 0.35, 0.7, 0.125
 #: Sizes of the L2 cache from which on a matrix only passes through it, and up to which it is there whatever is told.
 FAR_BEYOND, _WELL_WITHIN = 1.2, 0.5
 
 
 def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-    """Plans that a call may take unseen: every variant, with the options that its size asks for.
+    """Plans that a call may take unseen, of rows as they come, and by levels where these come in no order."""
+    plans = _plans_unseen(schedule, matrix, device, k)
+    near = _near(matrix, device)
+    if near is None:
+        return plans
+    others = _plans_unseen(schedule, near, device, k)
+    return (*plans, *(plan.replace(partitioner=BY_LEVELS) for plan in others if _is_likely(plan)))
+
+
+def _near(matrix: Matrix, device: CudaDevice) -> Matrix | None:
+    """The matrix by levels, where its rows come in no order, x is large, and levels bring near what is read together.
+
+    Where x stays in L1, or nearly so, there is nothing to be won for what it costs to bring vectors into another order.
+    """
+    far = gathered_share(matrix)
+    if far < _FAR or matrix.n * matrix.dtype.itemsize < _LARGE * device.l2_bytes:
+        return None
+    try:
+        found = by_levels(matrix)
+    except (InfeasibleError, DeviceMemoryError):
+        return None
+    return found if gathered_share(found) < _NEARER * far else None
+
+
+def _is_likely(plan: Plan) -> bool:
+    """Of plans by levels those in layouts that are for rows which read what is near."""
+    return layout.kind_of(plan.variant)[0] not in (layout.WITH_HUBS, layout.ROWS16)
+
+
+def _plans_unseen(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+    """Every variant, with the options that its size asks for.
 
     First with values as they are, then in each other way in which these can be stored, with the same options. Of matrix
     data that L2 cannot hold, values in full, some are asked to stay and the others marked as not to be kept, where no
@@ -134,9 +170,10 @@ def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Pa
         more.append(Parameter("keep", keeps(device), CudaSweep.keep, _MEANING))
     if may_begin_early(device):
         more.append(Parameter("early", (False, True), begins_early(size, device), _EARLY_MEANING))
+    orders = (layout.NATURAL,) if _near(matrix, device) is None else (layout.NATURAL, layout.BY_LEVELS)
     return (
         Parameter("variant", fitting, fitting[0], "SpMV variant and its lanes"),
-        Parameter("partitioner", ("natural",), "natural", "order of the rows"),
+        Parameter("partitioner", orders, layout.NATURAL, "order of the rows"),
         Parameter("block", BLOCKS, CudaSweep.block, "threads per block"),
         Parameter("once", (False, True), CudaSweep.once, "mark matrix data as not to be kept in cache"),
         Parameter("sigma", WINDOWS, CudaSweep.sigma, "rows per sorting window of sliced ELL, 1 for none"),
@@ -188,5 +225,8 @@ def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
         early = may_begin_early(device)
         keep = usual_keep(device)
         found += [(variant, {"once": True, "keep": keep, "early": early}) for variant in likely[:_MOST_PASSING]]
-    plans = (Plan(schedule.backend, schedule.name, name, k=k, k_per_pass=1, options=options) for name, options in found)
+    plans = [Plan(schedule.backend, schedule.name, name, k=k, k_per_pass=1, options=options) for name, options in found]
+    near = _near(matrix, device)
+    if near is not None:
+        plans += [plan.replace(partitioner=BY_LEVELS) for plan in starts(schedule, near, device, k)]
     return tuple(plan for plan in plans if schedule.feasible(plan, matrix, device) is None)

@@ -21,10 +21,12 @@ strips, registers as the place of a block and tagged words between strips are ak
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import ceil
 
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device
+from akx.backends.cuda.reordered import moved_bytes, prepared, with_order
 from akx.backends.cuda.schedules.base import CudaSchedule, misnamed
 from akx.backends.cuda.schedules.wavefront import strips as fronts
 from akx.backends.cuda.schedules.wavefront.layout import WARP, Shape, lag_of
@@ -63,6 +65,10 @@ class Wavefront(CudaSchedule):
     gives_way = ("stored", "held_slots", "slack", "slices", "block", "k_per_pass")
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        try:
+            plan, matrix = fronts.in_order(plan, matrix, device)
+        except InfeasibleError as refusal:
+            return str(refusal)
         if reason := misnamed(plan, ORDERS, VARIANTS) or option_reason(plan, OPTIONS):
             return reason
         powers, lanes = plan.k_per_pass, fronts.lanes_of(plan)
@@ -94,6 +100,7 @@ class Wavefront(CudaSchedule):
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        plan, matrix = fronts.in_order(plan, matrix, device)
         if reason := self._stored_else(plan, matrix, device):
             return reason
         slots, held = fronts.slots_for(matrix, fronts.lanes_of(plan)), plan.typed.held_slots
@@ -118,6 +125,10 @@ class Wavefront(CudaSchedule):
         return same_as_full(plan, "their table does not fit" if is_storable(plan, matrix) else None)
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
+        used, near = fronts.in_order(plan, matrix, device)
+        if near is not matrix:
+            found = self.traffic(used, near, device)
+            return replace(found, vector_bytes=found.vector_bytes + moved_bytes(matrix, plan.k))
         size, passes = matrix.dtype.itemsize, ceil(plan.k / plan.k_per_pass)
         each = stored_bytes(way_of(fronts.storable(plan, matrix)), matrix.dtype) + 2.0
         stored = matrix.nnz * padding(matrix, fronts.lanes_of(plan), 1) * each + 12.0 * matrix.n
@@ -131,6 +142,7 @@ class Wavefront(CudaSchedule):
         )
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
+        plan, matrix = fronts.in_order(plan, matrix, device)
         return error_of(
             matrix, way_of(fronts.used_plan(plan, matrix, device, fronts.least_shape(matrix, plan, device)))
         )
@@ -145,15 +157,22 @@ class Wavefront(CudaSchedule):
     def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         from akx.backends.cuda.schedules.wavefront import cost
 
+        used, near = fronts.in_order(plan, matrix, device)
+        if near is not matrix:
+            return with_order(self.work(used, near, device, vectors), matrix, plan.k, vectors)
         steps = self._steps(plan, matrix, device)
         return cost.work(plan, matrix, device, vectors, steps, self.traffic(plan, matrix, device))
 
     def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
+        plan, matrix = fronts.in_order(plan, matrix, device)
         fronts.front_of(matrix, plan, device)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
+        used, near = fronts.in_order(plan, matrix, device)
+        if near is not matrix:
+            return prepared(matrix, partial(self.prepare, plan=used))
         front = fronts.front_of(matrix, plan, device)
         used = fronts.used_plan(plan, matrix, device, front)
         return there_or_by_host(partial(WavefrontProgram, matrix, front, used))

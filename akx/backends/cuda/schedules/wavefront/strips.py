@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.matrix import features
+from akx.backends.cuda.matrix.level_order import KNOWN, by_levels
 from akx.backends.cuda.schedules.wavefront.entries import lay_out
 from akx.backends.cuda.schedules.wavefront.layout import LEAST_FETCHED, WARP, Front, Shape, lag_of, slices_per_step
 from akx.backends.cuda.value_compression.encodings import TABLE, in_full, is_storable, stored_bytes, table_bytes, way_of
@@ -31,6 +32,7 @@ __all__ = [
     "WORKING_REGISTERS",
     "fetched_of",
     "front_of",
+    "in_order",
     "lanes_for",
     "lanes_of",
     "least_shape",
@@ -113,9 +115,25 @@ def room_of(plan: Plan) -> int:
     return int(plan.typed.slices) * (WARP // lanes_of(plan))
 
 
+def in_order(plan: Plan, matrix: Matrix, device: CudaDevice) -> tuple[Plan, Matrix]:
+    """A plan by levels as one for rows as they come, and the matrix by levels, where results do not fit L2.
+
+    They are brought into the order of the rows in whole lines then (:mod:`akx.backends.cuda.reordered`), where the
+    kernel would store each of them by itself. Other plans, and their matrix, are as they were. Raises
+    :class:`InfeasibleError` where there is no such order.
+    """
+    results = float(plan.k) * matrix.n * matrix.dtype.itemsize
+    if plan.partitioner != ORDERS[1] or results <= device.l2_bytes:
+        return plan, matrix
+    return plan.replace(partitioner=ORDERS[0]), by_levels(matrix)
+
+
 @per_pattern
 def order_of(matrix: Matrix, order: str) -> LevelOrder:
     """The rows by levels. Raises :class:`InfeasibleError` where there are too few levels."""
+    made: LevelOrder | None = matrix.pattern_cache.get(KNOWN) if order == ORDERS[0] else None
+    if made is not None:
+        return made
     known = levels_there(matrix) if order == ORDERS[0] else None
     if known is not None:
         return LevelOrder(*known)
