@@ -169,6 +169,7 @@ def _row(plan: Plan, timing: Timing) -> dict[str, Any]:
         "seconds": timing.seconds,
         "spread": timing.spread,
         "plan": plan.label(),
+        "stored": plan.options.get("stored", "full"),
     }
 
 

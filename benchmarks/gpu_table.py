@@ -52,7 +52,7 @@ def powers_table(entries: Entries) -> str:
         name: keep for name, keep in _KINDS.items() if any(keep(one) for entry in entries for one in entry["baselines"])
     }
     head = ["k", "matrix", *kinds, "CuPy's loop", "untuned", "tuned", "spread", "one call", "one graph"]
-    head += ["untuned over CSR", "over CSR", "over the best", "events", "schedule", "tuned in"]
+    head += ["untuned over CSR", "over CSR", "over the best", "events", "schedule", "values", "tuned in"]
     is_longer = any("longer" in one for one in entries)
     head += ["of a longer search's speed"] * is_longer
     body = []
@@ -60,8 +60,8 @@ def powers_table(entries: Entries) -> str:
         mine = [one for one in entries if one["k"] == k]
         body += [_line(one, kinds) + [_of_longer(one)] * is_longer for one in mine]
         means = [_mean([gain(one) for one in mine]) for gain in (_untuned, _over_csr, _over_best)]
-        body.append([str(k), "*geometric mean*", *[""] * (len(kinds) + 6), *means, "", "", "", *[""] * is_longer])
-    return rows(head, body, left=(1, head.index("schedule")))
+        body.append([str(k), "*geometric mean*", *[""] * (len(kinds) + 6), *means, "", "", "", "", *[""] * is_longer])
+    return rows(head, body, left=(1, head.index("schedule"), head.index("values")))
 
 
 def _line(one: Json, kinds: dict[str, Callable[[str], bool]]) -> list[str]:
@@ -75,7 +75,18 @@ def _line(one: Json, kinds: dict[str, Callable[[str], bool]]) -> list[str]:
     took = f"{one['tuning_seconds']:.0f} s" if is_tuned else ""
     shown = [_step(seconds, k) for seconds in times]
     events = _step(one.get("tuner_seconds"), k)
-    return [str(k), one["matrix"], *shown, f"{best['spread']:.1%}", *calls, *gains, events, way, took]
+    return [
+        str(k),
+        one["matrix"],
+        *shown,
+        f"{best['spread']:.1%}",
+        *calls,
+        *gains,
+        events,
+        way,
+        best.get("stored", "full"),
+        took,
+    ]
 
 
 def _least(times: dict[str, float], keep: Callable[[str], bool]) -> float | None:

@@ -15,10 +15,11 @@ A file is one JSON object::
 `tuning_seconds`, `sweep_reordered`, and the `commit` and `date` it was measured at, since a file may be filled in
 several runs. Those of the file are of its newest entry. All entries of one file are of one machine.
 
-On a GPU (:mod:`benchmarks.gpu`) times are those of calls in a row by the wall clock. There `speedup` is over cuSPARSE's
-products in CSR alone, and `speedup_best` over the fastest baseline; `latency` {contestant: seconds} is of calls that
-are waited for one by one, `untuned` {"schedule", "variant", "seconds", "spread", "plan"} of a call without a plan in a
-database, `loop` of CuPy's (or null), `spreads` of all contestants, `refused` what is left out and why. Where a plan was
+On a GPU (:mod:`benchmarks.gpu`) times are those of calls in a row by the wall clock. There `speedup` is over
+cuSPARSE's products in CSR alone, and `speedup_best` over the fastest baseline; `latency` {contestant: seconds} is of
+calls that are waited for one by one, `untuned` {"schedule", "variant", "seconds", "spread", "plan", "stored"} of a
+call without a plan in a database (`stored`, which `best` has too, says how values are kept: in full, in half or in a
+table), `loop` of CuPy's (or null), `spreads` of all contestants, `refused` what is left out and why. Where a plan was
 tuned: `tuner_seconds` of it and `sweep` of the fastest plain products by events, `tuned_within` the seconds that were
 allowed (null: as many as the search wants), `stopped` what ended it, and `trials`. `longer` is as `untuned`, of a
 longer search beside it, with its `tuning_seconds`.
