@@ -82,13 +82,21 @@ def pattern(kind: str, n: int, rng: np.random.Generator) -> sp.coo_array:
         parts = [(i, i), (i, down), (down, i), (i, across), (across, i)]
     elif kind == "disconnected":
         parts = [(i, i // 5 * 5), (i, np.minimum(i // 5 * 5 + 4, n - 1))]
-    elif kind == "symmetric":  # diagonals with holes, and a few entries far off
+    elif kind.startswith("symmetric"):  # diagonals with holes, and a few entries far off
         parts = [(i, i)]
         for offset in (1, 3, 70):
             some = np.flatnonzero(rng.random(max(n - offset, 0)) < 0.9)
             parts += [(some, some + offset), (some + offset, some)]
         some = np.array([rng.integers(0, n, n // 10), rng.integers(0, n, n // 10)])
         parts += [tuple(some), tuple(some[::-1])]
+    elif kind == "symmetric nodes":
+        i = np.arange(max(n // 3, 1))
+        node = np.array([(j, max(j - d, 0)) for d in (0, 1, 4) for j in i] + [(j, j // 2) for j in i[::9]]).T
+        node = np.hstack([node, node[::-1]])
+        rows = (3 * node[0][:, None, None] + np.arange(3)[None, :, None]) + np.zeros((1, 1, 3), int)
+        columns = (3 * node[1][:, None, None] + np.arange(3)[None, None, :]) + np.zeros((1, 3, 1), int)
+        keep = (rows < n) & (columns < n)
+        parts = [(rows[keep], columns[keep])]
     elif kind == "holes":  # two of three rows are empty
         parts = [(i[::3], rng.integers(0, n, i[::3].size)), (i[::3], i[::3])]
     elif kind == "blocks":
@@ -109,7 +117,7 @@ def pattern(kind: str, n: int, rng: np.random.Generator) -> sp.coo_array:
 #: Rows of a level of the grid, and of all of it: what needs levels for a front, on each of many multiprocessors, has a
 #: plan on it.
 _WIDE, GRID = 96, 24 * 96
-KINDS = ["band", "empty", "dense row", "disconnected", "holes", "blocks", "random", "symmetric"]
+KINDS = ["band", "empty", "dense row", "disconnected", "holes", "blocks", "random", "symmetric", "symmetric nodes"]
 
 
 def fewer(n: int) -> int:

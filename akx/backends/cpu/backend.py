@@ -21,7 +21,20 @@ __all__ = ["BACKEND", "CpuBackend"]
 #: Bytes of a vector up to which NumPy's operations take less than the call of a compiled job does.
 _SHORT = 16 << 10
 #: The names in :data:`akx.backends.cpu.variants.VARIANTS`, where Numba is not imported for them.
-_VARIANTS = ("csr", "csr-ahead", "csr16", "sell", "sell16", "dia", "bell", "bell16", "inode", "inode16", "dia-sym")
+_VARIANTS = (
+    "csr",
+    "csr-ahead",
+    "csr16",
+    "sell",
+    "sell16",
+    "dia",
+    "bell",
+    "bell16",
+    "inode",
+    "inode16",
+    "dia-sym",
+    "inode-sym",
+)
 
 
 class CpuBackend(Backend):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from akx.backends.cpu.variants import bell, csr, dia, dia_sym, inode, sell
+from akx.backends.cpu.variants import bell, csr, dia, dia_sym, inode, inode_sym, sell
 from akx.backends.cpu.variants.base import Given, Known, Layout
 from akx.backends.variant import VariantTraits
 from akx.cost.coefficients import coefficients
@@ -25,7 +25,7 @@ from akx.formats.base import Format
 
 __all__ = ["LAYOUTS", "VARIANTS", "Given", "Known", "Layout", "by_arrays", "index_bits", "layout_of", "made_by"]
 
-_MODULES: tuple[ModuleType, ...] = (csr, sell, dia, bell, inode, dia_sym)
+_MODULES: tuple[ModuleType, ...] = (csr, sell, dia, bell, inode, dia_sym, inode_sym)
 _NARROW = "16"
 #: Revisions of variants, where not 1 (:mod:`akx.backends.revisions`).
 REVISIONS: dict[str, int] = {}
