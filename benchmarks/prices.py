@@ -4,7 +4,7 @@
     python -m benchmarks.prices cuda FOLDER --fit        and the prices that fit these recordings best
     python -m benchmarks.prices cpu FOLDER --fit         and the prices of formats, measured here (10 to 20 s)
     python -m benchmarks.prices cuda FOLDER --write      into the file: errors, and what was fitted with its date
-    python -m benchmarks.prices cuda FOLDER --left-out FILE      add what is predicted for matrices left out to FILE
+    python -m benchmarks.prices cuda FOLDER --left-out FILE      add what is predicted for families left out to FILE
 
 Recordings are those of `benchmarks/recordings`, or others (`python -m benchmarks.samplers`); no device is needed. The
 error is of every plan that was timed, with the prices of the file: what a calibration knows of the machine is left
@@ -12,9 +12,11 @@ aside. FILE is one of `python -m benchmarks.predicted --recordings`.
 
 A GPU's fit is of the logarithm of modelled over measured seconds, least squares with a soft bound on what lies far out,
 over the faster plans of each way to work (products one after another, parts in the order given, parts in the order of
-METIS, ghost zones): a plan that takes three times as long as the best on record, or the best of its kind, tells nothing
-of use. Prices are held to their present values by a twentieth of a logarithm, since some of them hardly show in any
-recording. A processor's formats are timed one by one, as ``akx doctor --calibrate`` does.
+METIS, ghost zones, fronts): a plan that takes three times as long as the best on record, or the best of its kind, tells
+nothing of use. Prices are held to their present values by a twentieth of a logarithm, since some of them hardly show in
+any recording. A processor's formats are timed one by one, as ``akx doctor --calibrate`` does.
+
+A family (:data:`FAMILIES`) is left out as a whole: with grids of 9 and 27 points in a fit, one of 7 is no new matrix.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from akx.tuner.model.predict import Model
 from benchmarks.predicted import look_up
 from benchmarks.samplers import matrix_of, model_of
 
-__all__ = ["CONSTANTS", "Problem", "errors_of", "fit", "main", "timed", "written"]
+__all__ = ["CONSTANTS", "FAMILIES", "Problem", "errors_of", "fit", "main", "timed", "written"]
 
 
 def _of(section: str, names: str) -> tuple[tuple[Any, str], ...]:
@@ -61,10 +63,17 @@ _FITTED = {
     "block_local": "values_cycles slice_cycles shared_wait_cycles global_wait_cycles halo_wait_cycles flag_cycles "
     "meeting_cycles kept_cache_share gathered_sectors_share partial_result_bytes later_slice_wait_ratio",
     "ghost": "pass_begin_cycles",
+    "wavefront": "step_cycles slice_cycles slot_cycles shared_slots_cycles ask_cycles",
     "bandwidth": "memory_share cache_share",
 }
 #: Where a price is, and its name.
 CONSTANTS = tuple(one for section, names in _FITTED.items() for one in _of(section, names))
+#: Matrices of one kind, of the gallery with either sort of values; any other is a family of its own.
+FAMILIES = (
+    {"9-point", "27-point", "7-point", "pentadiagonal"},
+    {"brick", "shell", "tetrahedra", "bcsstk16", "bcsstk18"},
+    {"delaunay", "ct2010"},
+)
 #: By backend and section, the kinds of plans that it prices.
 _PRICED = {
     "cuda": {
@@ -121,6 +130,8 @@ def _kind(plan: Plan, model: Model) -> str:
             return "natural" if plan.typed.depth == 1 else ""
         small = model.matrix.nnz <= _CUT and plan.typed.depth <= 4
         return "metis" if small and plan.typed.blocks_per_sm == 1 else ""
+    if plan.schedule == "wavefront" and plan.partitioner == "natural":
+        return "wavefront"
     whole = plan.schedule == "ghost" and plan.k_per_pass == plan.k and plan.typed.cluster == 1
     return "ghost" if whole and plan.partitioner == "natural" else ""
 
@@ -160,11 +171,17 @@ def _constants(values: NDArray[np.float64]) -> Iterator[None]:
 
 
 def _left_out(problems: Mapping[str, Problem], name: str) -> Json:
-    """What is predicted for one problem with prices fitted on the others."""
-    values = fit([problem for other, problem in problems.items() if other != name])
+    """What is predicted for one problem with prices fitted on all but its family."""
+    left = _family(name)
+    values = fit([problem for other, problem in problems.items() if _family(other) != left])
     with _constants(values):
         found = look_up(problems[name].recording, problems[name].model.matrix)
     return {"plan": found["predicted"]["plan"], "share": found["share"]}
+
+
+def _family(name: str) -> set[str]:
+    plain = name.removesuffix("-constant")
+    return next((family for family in FAMILIES if plain in family), {plain})
 
 
 def errors_of(problems: Sequence[Problem]) -> dict[str, Json]:

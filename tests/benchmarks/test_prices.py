@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,3 +155,22 @@ def _no_matrix(name: str) -> None:
 def test_without_recordings_there_is_nothing_to_fit(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         prices.main(["cuda", str(tmp_path)])
+
+
+def test_a_family_is_left_out_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted_on: list[list[str]] = []
+
+    def fit(problems: Sequence[str]) -> Any:
+        fitted_on.append(list(problems))
+        return prices._now()
+
+    one = SimpleNamespace(recording=None, model=SimpleNamespace(matrix=None))
+    names = ("9-point-constant", "7-point", "brick", "shell", "wang4", "memplus")
+    monkeypatch.setattr(prices, "fit", lambda problems: fit([name for name, has in there.items() if has in problems]))
+    there: dict[str, Any] = {name: SimpleNamespace(**vars(one), name=name) for name in names}
+    monkeypatch.setattr(prices, "look_up", lambda *_: {"predicted": {"plan": "a plan"}, "share": 0.9})
+    for name in ("7-point", "shell", "wang4"):
+        assert prices._left_out(there, name) == {"plan": "a plan", "share": 0.9}
+    rest = [name for name in names if name != "wang4"]
+    assert fitted_on == [["brick", "shell", "wang4", "memplus"], [*names[:2], *names[4:]], rest]
+    assert sum(map(len, prices.FAMILIES)) == len(set().union(*prices.FAMILIES))
