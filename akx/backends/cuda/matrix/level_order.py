@@ -27,7 +27,17 @@ from akx.partition.level_order import LevelOrder, is_shallow
 from akx.partition.levels import levels
 from akx.partition.permutation import permute
 
-__all__ = ["FEWEST", "KNOWN", "Permuted", "by_levels", "ordered_there", "permuted", "sent", "sent_by_levels"]
+__all__ = [
+    "FEWEST",
+    "KNOWN",
+    "Permuted",
+    "by_levels",
+    "ordered_there",
+    "permuted",
+    "rows_by_levels",
+    "sent",
+    "sent_by_levels",
+]
 
 _ORDERING, _PERMUTING = (Path(__file__).with_name(f"{name}.cu") for name in ("level_order", "permuted"))
 _BLOCK, _WARP = 256, 32
@@ -54,7 +64,7 @@ def by_levels(matrix: Matrix) -> Matrix:
         return sent_by_levels(matrix).matrix
     found: Matrix | None = matrix.cache.get(_BY_LEVELS)
     if found is None:
-        permutation, level_ptr = _order_of(matrix)
+        permutation, level_ptr = rows_by_levels(matrix)
         indptr, indices, entries = permute(matrix.indptr, matrix.indices, permutation)
         known = {KNOWN: LevelOrder(level_ptr, 0)}
         found = Matrix(indptr, indices, matrix.data[entries], pattern_cache=known, value_error=matrix.value_error)
@@ -66,7 +76,7 @@ def sent_by_levels(matrix: Matrix, *, keep: bool = True) -> Permuted:
     """The same on the device, with all that leads there; with `keep` it is kept with A, else no longer."""
     found: Permuted | None = matrix.cache.get(_BY_LEVELS)
     if found is None:
-        permutation, level_ptr = _order_of(matrix)
+        permutation, level_ptr = rows_by_levels(matrix)
         there = matrix if matrix.on_device is not None else sent(matrix)
         found = permuted(there, to_device(permutation.astype(np.uint32)))
         found.matrix.pattern_cache[KNOWN] = LevelOrder(level_ptr, 0)
@@ -84,8 +94,11 @@ def sent(matrix: Matrix) -> DeviceMatrix:
 
 
 @per_pattern
-def _order_of(matrix: Matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows by levels, ``order[new] = old``, (n,), and where levels end, (levels + 1,)."""
+def rows_by_levels(matrix: Matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows by levels, ``order[new] = old``, (n,), and where levels end, (levels + 1,); found where the matrix is.
+
+    Raises :class:`InfeasibleError` where there are too few levels, or indices of 64 bits.
+    """
     few = InfeasibleError("breadth-first levels are too few, or in too many parts", expected=f"at least {FEWEST}")
     if matrix.index_dtype != np.int32:
         raise InfeasibleError("orders on the device have indices of 32 bits")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.matrix import features
-from akx.backends.cuda.matrix.level_order import KNOWN, by_levels
+from akx.backends.cuda.matrix.level_order import KNOWN, by_levels, rows_by_levels
 from akx.backends.cuda.schedules.wavefront.entries import lay_out
 from akx.backends.cuda.schedules.wavefront.layout import LEAST_FETCHED, WARP, Front, Shape, lag_of, slices_per_step
 from akx.backends.cuda.value_compression.encodings import TABLE, in_full, is_storable, stored_bytes, table_bytes, way_of
@@ -21,7 +21,7 @@ from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.formats.base import pattern_of
-from akx.partition.level_order import ORDERS, LevelOrder, is_shallow, learnt_rows, level_order, levels_of_period
+from akx.partition.level_order import ORDERS, LevelOrder, learnt_rows, level_order, levels_of_period
 from akx.partition.wavefront_blocks import Strips, dealt, fullest, strips
 
 __all__ = [
@@ -137,9 +137,10 @@ def order_of(matrix: Matrix, order: str) -> LevelOrder:
     known = levels_there(matrix) if order == ORDERS[0] else None
     if known is not None:
         return LevelOrder(*known)
-    pattern, long = pattern_of(matrix), order != ORDERS[0] and matrix.nnz > _SOON
-    if long and is_shallow(pattern.indptr, pattern.indices, FEWEST_LEVELS // 2):
-        raise InfeasibleError("breadth-first levels are too few for a front", expected=f"at least {FEWEST_LEVELS}")
+    if order != ORDERS[0] and matrix.nnz > _SOON:
+        permutation, level_ptr = rows_by_levels(matrix)
+        return LevelOrder(level_ptr, 0, permutation)
+    pattern = pattern_of(matrix)
     return level_order(pattern.indptr, pattern.indices, order)
 
 
