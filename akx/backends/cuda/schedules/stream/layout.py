@@ -34,6 +34,7 @@ __all__ = [
     "ALIGN",
     "BACKS",
     "COUNTERS",
+    "EARLY",
     "SLICE",
     "Chunks",
     "Ordered",
@@ -52,7 +53,9 @@ __all__ = [
 SLICE = 32
 #: Steps whose results are on their way back.
 BACKS = 3
-#: Bytes of counters, where one kernel does all: a line for the steps, and one for each group of movers.
+#: Steps by which a whole chunk may be made of a half one before the step that waits for it.
+EARLY = 2
+#: Bytes of counters, where one kernel does all: a line for the steps, and one for each group of movers and of makers.
 COUNTERS = 128 * 16
 #: Bytes that a chunk is a multiple of, and its values begin at.
 ALIGN = 256
@@ -98,12 +101,22 @@ class Window:
     @property
     def header(self) -> int:
         """Bytes of a chunk before its values, as it travels."""
-        return _header_bytes(self.rows, 3 if self.half else 2)
+        return _header_bytes(self.rows // SLICE + 1) if self.half else self.whole_header
+
+    @property
+    def head(self) -> int:
+        """What is told of the slices of a whole chunk: so many numbers."""
+        return 2 * (self.rows // SLICE) + 1
 
     @property
     def whole_header(self) -> int:
-        """The same of a whole one."""
-        return _header_bytes(self.rows)
+        """The bytes of these, as they lie before values."""
+        return _header_bytes(self.head)
+
+    @property
+    def ahead(self) -> int:
+        """Steps' chunks that are on their way at a time, where one kernel does all."""
+        return self.staged - 1 - (EARLY if self.half else 0)
 
     @property
     def nbytes(self) -> int:
@@ -111,6 +124,7 @@ class Window:
         rows = (self.depth + 2) * self.ring + (self.depth * self.backs + 2 * self.staged) * self.rows
         ordered = 8 * (self.chunks + 1) + COUNTERS if self.staged else 0
         slots = (self.kept + self.slots) * self.slot_bytes + self.whole * self.whole_bytes
+        slots += 4 * self.chunks * self.head if self.half else 0
         return slots + rows * self.vectors * self.itemsize + ordered
 
     @property
@@ -140,8 +154,8 @@ class Window:
         return chunk - (-depth * self.lag // self.rows)
 
 
-def _header_bytes(rows: int, words: int = 2) -> int:
-    return -(-4 * (words * (rows // SLICE) + words - 1) // ALIGN) * ALIGN
+def _header_bytes(words: int) -> int:
+    return -(-4 * words // ALIGN) * ALIGN
 
 
 def reach(matrix: Matrix) -> tuple[int, int]:
@@ -205,7 +219,7 @@ def stored_bytes(matrix: Matrix, bits: int, first: int | None = None, half: int 
     if not half:
         return int(start[-1]) * (size + bits // 8) + 8 * slices
     of_entries = int(below_diagonal(matrix)[1][slices]) * (size + bits // 8 + half // 8)
-    return of_entries + slices * (SLICE * (size + half // 8) + 12)
+    return of_entries + slices * (SLICE * (size + half // 8) + 4)
 
 
 def _window(
@@ -226,17 +240,18 @@ def _window(
     lag, down = rows + whole_slices(above), whole_slices(below)
     size = matrix.dtype.itemsize
     most = int(np.diff(np.append(start[at], start[-1])).max())
-    slot = -(-(_header_bytes(rows) + most * (size + bits // 8)) // ALIGN) * ALIGN
+    per = rows // SLICE
+    slot = -(-(_header_bytes(2 * per + 1) + most * (size + bits // 8)) // ALIGN) * ALIGN
     slots = min(at.size, -(-depth * lag // rows) - lag // rows + 1 + ahead)
     ring = min(whole_slices(n), rows + lag + max(down, lag))
     staged = ahead + 1 if one else 0
     of_whole: tuple[int, ...] = ()
     if half:
-        of_whole = half, min(at.size, -(-depth * lag // rows) + 1), slot
+        of_whole = half, min(at.size, -(-depth * lag // rows) + 1 + EARLY), slot
         begin = below_diagonal(matrix)[1][: start.size]
         most = int(np.diff(np.append(begin[at], begin[-1])).max()) * (size + bits // 8 + half // 8)
-        slot = -(-(_header_bytes(rows, 3) + rows * (size + half // 8) + most) // ALIGN) * ALIGN
-        slots = min(at.size, ahead + 1)
+        slot = -(-(_header_bytes(per + 1) + rows * (size + half // 8) + most) // ALIGN) * ALIGN
+        slots, staged = min(at.size, ahead + 1), ahead + 1 + EARLY
     return Window(n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs, staged, 0, *of_whole)
 
 

@@ -33,15 +33,16 @@ from akx.backends.cuda.program import C_TYPES
 from akx.backends.cuda.schedules.stream.host_share import HostShare, device_part, passes
 from akx.backends.cuda.schedules.stream.layout import COUNTERS, Ordered, Window, kind_of, pack, whole_slices
 from akx.backends.cuda.schedules.stream.steps import Steps
-from akx.backends.cuda.schedules.stream.triangle import CONJUGATE, is_symmetric, pack_halves
+from akx.backends.cuda.schedules.stream.triangle import CONJUGATE, heads_of, is_symmetric, pack_halves
 from akx.backends.schedule import Coefficients, Program
 from akx.core.plan import Plan
 
 __all__ = ["StreamProgram", "movers", "step_kernel"]
 
 _SOURCE = Path(__file__).with_name("stream.cu")
-#: Movers: 8 read as much as the bus gives beside those that write; 4 of these are needed where results are many.
-_IN, _OUT = 8, 4
+#: Movers: 8 read as much as the bus gives beside those that write; 4 of these are needed where results are many. Makers
+#: of whole chunks: as many as take less time than the bus.
+_IN, _OUT, _MAKE = 8, 4, 8
 #: Threads of a block of it: as many as there are registers for, with numbers of up to 8 bytes and with others.
 _FEW, _MANY = 512, 768
 #: Graphs kept, one for each number of start vectors and place of the result; results kept for the next call.
@@ -50,9 +51,10 @@ _GRAPHS, _SPARE = 8, 2
 _ON_DEVICE = ("_slots", "_whole", "_rings", "_staged", "_coefficients", "_staged_x", "_counters")
 
 
-def movers(ahead: int) -> tuple[int, int]:
-    """Blocks of one kernel that bring what `ahead` steps need, in as many groups, and that take results away."""
-    return ahead * -(-_IN // ahead), _OUT
+def movers(window: Window) -> tuple[int, int, int]:
+    """Blocks of one kernel that bring what steps need, that take results away, and that make whole chunks."""
+    ahead = window.ahead
+    return ahead * -(-_IN // ahead), _OUT, ahead * -(-_MAKE // ahead) if window.half else 0
 
 
 def step_kernel(dtype: np.dtype[Any], variant: str, vectors: int, device: CudaDevice) -> Kernel:
@@ -134,6 +136,7 @@ class StreamProgram(Program):
             matrix, self._first, self._others = device_part(matrix, beside.split)
         packed = pack_halves if window.half else pack
         self._chunks = packed(matrix, window, kind_of(plan.variant)[0], pinned)  # where there is room on the device
+        self._heads = to_device(heads_of(matrix, window) if window.half else np.zeros(0, np.uint32))
         self._begin = to_device(self._chunks.begin if window.staged else np.zeros(0, np.int64))
         self._own: NDArray[Any] | None = None
         self._lent: dict[int, NDArray[Any]] = {}
@@ -158,7 +161,7 @@ class StreamProgram(Program):
     def nbytes(self) -> int:
         """Bytes on the device: what the budget is for."""
         held = [self._slots, self._whole, self._rings, self._staged, self._coefficients]
-        held += [self._staged_x, self._begin, self._counters]
+        held += [self._staged_x, self._begin, self._counters, self._heads]
         return sum(array.nbytes for array in held)
 
     @property
@@ -366,8 +369,7 @@ class StreamProgram(Program):
         threads = _MANY if size <= 8 and b * size <= 32 else _FEW
         half = (window.half, self._alike) if window.half else ()
         kernel = _kernel("flow", threads, self.dtype, self._plan.variant, vectors, self._device, *half)
-        ahead = window.staged - 1
-        into, out = movers(ahead)
+        ahead, (into, out, make) = window.ahead, movers(window)
         slack = max(1, window.ring // window.rows)  # steps until the place of a result is taken; a whole vector's never
         frame = self.frame(vectors)
         split, rise = (window.n, 0) if self._beside is None else (self._beside.split.first, self._beside.split.rise)
@@ -381,6 +383,7 @@ class StreamProgram(Program):
                 arguments += [np.uint64(x), np.int64(self.pitch), np.uint32(depth), np.uint32(window.steps(depth))]
                 arguments += [np.uint32(v) for v in (ahead, slack, sends and not power, into, out, split, rise)]
                 arguments += [self._counters, self._whole, np.uint64(window.whole_bytes)]
-                arguments += [np.uint32(window.whole), np.uint32(window.whole_header)]
+                arguments += [np.uint32(window.whole), np.uint32(window.whole_header), self._heads]
+                arguments += [np.uint32(window.staged - 1), np.uint32(make)]
                 kernel.launch(sms, threads, arguments, cooperative=True, stream=work)
         return graph

@@ -9,12 +9,13 @@ mirror of (i, j) is, so that each place of a whole chunk is written by one threa
 been sent: the steps are the same, and so is every bit of a result. With w = 8, q = 2, s = 1 and n_i = 2 c_i + 1 that is
 11 c_i + 9 for 20 c_i + 10: a ratio of 1.70 for 9 entries in a row, 1.77 for 27, 1.80 for 69.
 
-Chunk t is made whole at step t, when the x of its rows is fetched; its last mirrors are there at step t + u / C, and
+Chunk t comes with the x of its rows, and is whole when step t ends; its last mirrors are there at step t + u / C, and
 power 1 is done on it l = C + u rows later in any case. So chunks arrive floor(l / C) steps earlier than whole ones do,
 and on the device are
 
-    ceil(m l / C) + 1   whole chunks, each made again in every pass,
-    ahead + 1           half ones, `ahead` of them on their way, and as many more as there is room for, which stay.
+    ceil(m l / C) + 1 + EARLY   whole chunks, each made again in every pass, EARLY of them before they are waited for,
+    ahead + 1                   half ones, `ahead` of them on their way, and those that stay, as there is room,
+    2 n / 32                    numbers, where the slices of whole chunks begin, and their least columns.
 
 What stays is half as large, too. Sources: of one triangle and both products of an entry any text on sparse matrices
 tells; that it is made whole on the way, with a place for each mirror, is akx's own.
@@ -46,6 +47,7 @@ __all__ = [
     "FULL",
     "PLAIN",
     "TRIANGLE",
+    "heads_of",
     "in_full",
     "is_smaller",
     "is_symmetric",
@@ -138,8 +140,7 @@ def pack_halves(matrix: Matrix, window: Window, bits: int, memory: Any = np.zero
     """Lay a triangle of a matrix with a symmetric pattern out in half chunks, as :func:`pack` does it in whole ones."""
     size, rows, per = matrix.dtype.itemsize, window.rows, window.rows // SLICE
     index, mark = np.dtype(f"u{bits // 8}"), np.dtype(f"u{window.half // 8}")
-    start, begin = slices_of(matrix), below_diagonal(matrix)[1]
-    order = np.arange(matrix.n)
+    begin, order = below_diagonal(matrix)[1], np.arange(matrix.n)
     base = column_range(matrix.indptr, matrix.indices, order, SLICE)[0].astype(np.int64)
     first = np.minimum(np.arange(window.chunks + 1) * per, base.size)
     count = np.diff(begin[first])
@@ -157,10 +158,8 @@ def pack_halves(matrix: Matrix, window: Window, bits: int, memory: Any = np.zero
         a, b = first[c], first[c + 1]
         chunk, below = data[at[c] : at[c + 1]], int(count[c])
         head = chunk[: window.header].view(np.uint32)
-        for place, of in ((0, start), (2 * per + 1, begin)):
-            head[place : place + per + 1] = of[b] - of[a]  # also of the slices that a last chunk does not have
-            head[place : place + b - a + 1] = of[a : b + 1] - of[a]
-        head[per + 1 : per + 1 + b - a] = base[a:b] % window.ring
+        head[: per + 1] = begin[b] - begin[a]  # also of the slices that a last chunk does not have
+        head[: b - a + 1] = begin[a : b + 1] - begin[a]
         values = window.header + rows * size
         columns = values + below * size
         marks = columns + below * index.itemsize
@@ -179,6 +178,20 @@ def pack_halves(matrix: Matrix, window: Window, bits: int, memory: Any = np.zero
             number,
         )
     return Chunks(data, at, slot[:number], entry[:number])
+
+
+def heads_of(matrix: Matrix, window: Window) -> NDArray[np.uint32]:
+    """(chunks, window.head): where the slices of each whole chunk begin, and their least columns in the ring."""
+    start, per = slices_of(matrix), window.rows // SLICE
+    base = column_range(matrix.indptr, matrix.indices, np.arange(matrix.n), SLICE)[0].astype(np.int64)
+    at = start[np.minimum(np.arange(window.chunks * per + 1), base.size)]  # a last chunk may lack some slices
+    found = np.zeros((window.chunks, window.head), np.uint32)
+    found[:, :per] = at[:-1].reshape(-1, per) - at[:-1:per, None]
+    found[:, per] = at[per::per] - at[:-1:per]
+    held = np.zeros(window.chunks * per, np.int64)
+    held[: base.size] = base % window.ring
+    found[:, per + 1 :] = held.reshape(-1, per)
+    return found
 
 
 @njit(nogil=True, cache=True)
