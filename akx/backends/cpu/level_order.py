@@ -197,7 +197,7 @@ def _search(
                             order[tail] = u
                             tail += 1
                     if by_degree:
-                        _sort_by_degree(indptr, order, first, tail)
+                        _sort_by_degree(indptr, order, first, tail, listed, 0)
                 depth, width, last = depth + 1, max(width, end - begin), begin
                 begin, end = end, tail
             told[0], told[1], told[2], told[3], told[4] = begin, end, depth, width, last
@@ -267,32 +267,47 @@ def _level(
         more += words[t * _LINE + 4]
     item: Any = first
     for place in range(low, high):  # 3. behind those of the threads before
-        run = to
+        run, of_row = to, item
         for _ in range(counts[place]):
             if taken[item]:
                 order[to] = listed[item]
                 to += 1
             item += 1
         if by_degree:
-            _sort_by_degree(indptr, order, run, to)
+            _sort_by_degree(indptr, order, run, to, listed, of_row)
     return more, _meet(words, thread, threads, epoch)
 
 
 @jit_inner
-def _sort_by_degree(indptr: Any, order: Any, first: Any, stop: Any) -> None:
-    """Sort order[first:stop] by degree, stably: short runs by insertion, long ones by keys."""
-    if stop - first > 48:
-        keys = np.empty(stop - first, np.int64)
-        for s in range(first, stop):
-            keys[s - first] = np.int64(indptr[np.int64(order[s]) + 1] - indptr[order[s]])
-        run, by_degree = order[first:stop].copy(), np.argsort(keys, kind="mergesort")
-        for s in range(stop - first):
-            order[first + s] = run[by_degree[s]]
-        return
-    for s in range(first + 1, stop):
-        v, t = order[s], s
-        degree = indptr[np.int64(v) + 1] - indptr[v]
-        while t > first and indptr[np.int64(order[t - 1]) + 1] - indptr[order[t - 1]] > degree:
-            order[t] = order[t - 1]
-            t -= 1
-        order[t] = v
+def _sort_by_degree(indptr: Any, order: Any, first: Any, stop: Any, spare: Any, at: Any) -> None:
+    """Sort order[first:stop] by degree, stably: by insertion, and by merging from 48 on, with as much of spare[at:].
+
+    Nothing is allocated: a thread that failed here would be waited for.
+    """
+    count, size = stop - first, np.int64(48)
+    for low in range(first, stop, size):
+        for s in range(low + 1, min(low + size, stop)):
+            v, t = order[s], s
+            degree = indptr[np.int64(v) + 1] - indptr[v]
+            while t > low and indptr[np.int64(order[t - 1]) + 1] - indptr[order[t - 1]] > degree:
+                order[t] = order[t - 1]
+                t -= 1
+            order[t] = v
+    while size < count:
+        for s in range(count):
+            spare[at + s] = order[first + s]
+        for low in range(0, count, 2 * size):
+            middle, high = min(low + size, count), min(low + 2 * size, count)
+            left, right = low, middle
+            for s in range(low, high):
+                takes_left = right == high
+                if left < middle and right < high:
+                    v, u = np.int64(spare[at + left]), np.int64(spare[at + right])
+                    takes_left = indptr[v + 1] - indptr[v] <= indptr[u + 1] - indptr[u]
+                if takes_left:
+                    order[first + s] = spare[at + left]
+                    left += 1
+                else:
+                    order[first + s] = spare[at + right]
+                    right += 1
+        size *= 2

@@ -24,7 +24,7 @@ def grid(*extents: int) -> Any:
 
 def graphs() -> dict[str, Any]:
     rng = np.random.default_rng(3)
-    star = sp.lil_array((150, 150))
+    star = sp.lil_array(sp.random_array((250, 250), density=0.01, rng=rng))
     star[0] = star[:, [0]] = 1.0
     return {
         "room": grid(9, 10, 8),
