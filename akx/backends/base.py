@@ -287,8 +287,8 @@ class Backend(ABC):
 
     # Plans.
 
-    def told_by_values(self, matrix: Any) -> tuple[Any, ...]:
-        """What the values of a matrix tell of its plans, beside its pattern and type; nothing by default."""
+    def told_by_values(self, matrix: Any, device: Any = None) -> tuple[Any, ...]:
+        """What the values of a matrix tell of plans on a device, beside its pattern and type; nothing by default."""
         return ()
 
     def looked_at(self, matrix: Any, device: Any) -> Any:

@@ -167,11 +167,16 @@ class CudaBackend(Backend):
 
         return CudaVariant
 
-    def told_by_values(self, matrix: Any) -> tuple[Any, ...]:
-        """In which ways they can be stored."""
+    def told_by_values(self, matrix: Any, device: Any = None) -> tuple[Any, ...]:
+        """In which ways they can be stored; within a memory budget, where plans stream, whether they are symmetric."""
         from akx.backends.cuda.value_compression.encodings import ways_of
 
-        return tuple(ways_of(matrix).items())
+        told = tuple(ways_of(matrix).items())
+        if device is None or not device.budget:
+            return told
+        from akx.backends.cuda.schedules.stream.triangle import symmetry_of
+
+        return (*told, symmetry_of(matrix))
 
     def plain_products(self, indptr: NDArray[Any], indices: Any, data: Any) -> PlainProducts | None:
         from akx.backends.cuda.csr.plain import CudaPlainProducts

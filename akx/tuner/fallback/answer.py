@@ -249,7 +249,8 @@ def _against(plan: Plan, matrix: Matrix, device: Any, threads: int) -> str | Non
 
     if registry.has_others(plan.backend):  # nobody knows what their plans depend on
         return found()
-    told = repr((plan.to_json(), device, threads, matrix.dtype.name, backend_of(plan.backend).told_by_values(matrix)))
+    by_values = backend_of(plan.backend).told_by_values(matrix, device)
+    told = repr((plan.to_json(), device, threads, matrix.dtype.name, by_values))
     reason = fact(matrix, ("akx.tuner.fallback.answer", hashlib.sha256(told.encode()).hexdigest()[:32]), found)
     keep(matrix)
     return reason

@@ -124,7 +124,7 @@ def predict(
     asked = (name, k, used, start_vectors, plain, matrix.dtype.name, limited, figures)
     backend_used = backend_of(name)
     seen = backend_used.looked_at(matrix, here)
-    told = repr((asked, backend_used.told_by_values(seen)))
+    told = repr((asked, backend_used.told_by_values(seen, limited)))
     key = ("akx.tuner.model.predict", hashlib.sha256(told.encode()).hexdigest()[:32])
     plan = fact(seen, key, partial(found, seen), written=Plan.to_json, read=Plan.from_json)
     keep(seen)
