@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import host_engine
@@ -119,8 +120,9 @@ def test_what_is_shallow_or_in_many_parts_has_no_order(device: Device) -> None:
 
 
 @on_the_host
-@pytest.mark.parametrize(("dtype", "k"), [("float64", 3), ("float64", 8), ("float32", 5), ("complex128", 4)])
-@pytest.mark.parametrize("vectors", [1, 3])
+@pytest.mark.parametrize(
+    ("dtype", "k", "vectors"), [("float64", 3, 1), ("float64", 8, 1), ("float64", 5, 3), ("complex128", 4, 1)]
+)
 def test_powers_in_another_order_come_in_the_users(device: Device, dtype: str, k: int, vectors: int) -> None:
     matrix = Matrix.from_any((sent(shuffled(grid(45, 7)), host_engine.to_device)[0].to_scipy() / 8).astype(dtype))
     rng = np.random.default_rng(k)
@@ -148,6 +150,26 @@ def test_new_values_that_are_stored_in_full_are_in_no_old_graph(device: Device) 
 def _made(device: Device, own: Matrix, k: int, way: str = FULL) -> Any:
     plan = Plan("cuda", "sweep", "sell16-1", k=k, k_per_pass=1, options={"stored": way})
     return sweep._SweepProgram(own, plan, device.facts, way)
+
+
+def test_an_order_is_looked_for_where_rows_come_in_none() -> None:
+    small = replace(H100, l2_bytes=1 << 14)  # x is large beside it
+
+    def orders(A: Any, facts: Any = small) -> set[str]:
+        matrix = Matrix.from_any(sp.csr_array(A))
+        plans = sweep.SCHEDULE.heuristic_plans(matrix, facts, 4)
+        assert all(
+            sweep.SCHEDULE.feasible(plan, matrix, facts) is None for plan in plans if plan.partitioner == "levels"
+        )
+        (order,) = (one for one in sweep.SCHEDULE.space(matrix, facts, 4) if one.name == "partitioner")
+        assert {plan.partitioner for plan in plans} == set(order.choices)
+        return set(order.choices)
+
+    mesh = grid(60, 40)
+    assert orders(shuffled(mesh)) == {"natural", "levels"}
+    assert orders(shuffled(mesh), H100) == orders(mesh) == {"natural"}
+    far = sp.random_array((2400, 2400), density=0.003, rng=np.random.default_rng(0))  # few levels, as of power laws
+    assert orders(far) == {"natural"}
 
 
 @on_a_gpu
