@@ -71,7 +71,8 @@ class ReorderedProgram(CudaProgram):
     def __init__(self, made: CudaProgram, order: DeviceArray, place: DeviceArray, source: DeviceArray) -> None:
         super().__init__(made.n, made.k, made.dtype)
         self.made = made
-        self._order, self._place, self._source = (self.held(array) for array in (order, place, source))
+        self._order, self._place = self.held(order), self.held(place)
+        self._source: DeviceArray | NDArray[np.uint32] = self.held(source)
         self._lines = _LINE // self.dtype.itemsize  # vectors of a line
         self._kernels: dict[str, Kernel] = {}
         self._vectors: dict[int, DeviceArray] = {}
@@ -107,9 +108,13 @@ class ReorderedProgram(CudaProgram):
         self._kernels[name].launch(-(-rows // each), _THREADS, arguments, stream=self.stream)
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
+        if data.size != self._source.size:
+            self.made.update_values(data)  # says what is wrong
+            return
         given = data if isinstance(data, DeviceArray) else to_device(data.astype(self.dtype, copy=False))
+        source = self._source if isinstance(self._source, DeviceArray) else to_device(self._source)
         was_as_planned = self.made.is_as_planned
-        self.made.update_values(take(given, self._source) if given.size else given)
+        self.made.update_values(take(given, source) if given.size else given)
         if self.made.is_as_planned != was_as_planned:
             self.forget_graphs()  # they have the kernels, and where the old values are
 
@@ -127,8 +132,11 @@ class ReorderedProgram(CudaProgram):
         return self.made.is_as_planned
 
     def make_room(self) -> None:
-        """As the program in the other order does."""
+        """Keep on the host what only new values need."""
         self.made.make_room()
+        if isinstance(self._source, DeviceArray):
+            self._arrays = [array for array in self._arrays if array is not self._source]
+            self._source = self._source.get()
 
     def _kept(self) -> list[DeviceArray]:
         return [*super()._kept(), *self.made._kept()]

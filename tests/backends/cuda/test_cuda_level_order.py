@@ -26,6 +26,7 @@ from akx.backends.cuda.matrix.device_matrix import Arrays, DeviceMatrix
 from akx.backends.cuda.schedules.sweep import schedule as sweep
 from akx.backends.cuda.value_compression.encodings import FULL, HALF
 from akx.backends.cuda.variants import slots, swept
+from akx.core.errors import MatrixError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
 from akx.partition.levels import levels
@@ -131,7 +132,11 @@ def test_powers_in_another_order_come_in_the_users(device: Device, dtype: str, k
         program = reordered.prepared(matrix, lambda own: _made(device, own, k))
         found = poisoned_powers(device, program, x, coefficients, aliased=aliased)
         assert reference.error_ratio(matrix, found, x, coefficients) <= 1
-    other = matrix.with_values(random_numbers(rng, matrix.nnz, dtype) / 8)
+    with pytest.raises(MatrixError, match="do not fit"):
+        program.update_values(matrix.data[1:])
+    other, before = matrix.with_values(random_numbers(rng, matrix.nnz, dtype) / 8), program.nbytes
+    program.make_room()
+    assert program.nbytes < before
     program.update_values(other.data)
     assert program.nbytes > program.made.nbytes
     found = poisoned_powers(device, program, x, coefficients)
