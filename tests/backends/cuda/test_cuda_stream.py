@@ -339,7 +339,7 @@ class TestOnTheGpu:
     def test_one_triangle_to_the_last_digit(self, dtype: str, lanes: int) -> None:
         rng, A = np.random.default_rng(lanes), make_matrix("band", 30_011, dtype, 2).to_scipy()
         for B in (A + A.T, A + A.conj().T) if dtype.startswith("c") else (A + A.T,):
-            matrix, found = Matrix.from_any(sp.csr_array(B / 2)), []
+            matrix, found = Matrix.from_any(sp.csr_array(B / 2).astype(dtype)), []
             x = random_numbers(rng, (2, matrix.n), dtype)
             coefficients = make_coefficients("chebyshev", 12, dtype, rng)
             for stored, depth, budget in product_of(("full", "triangle"), (12, 5), (500_000, 2**24)):
