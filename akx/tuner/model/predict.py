@@ -351,6 +351,8 @@ def _streamed(model: Model) -> Plan:
                     plan = space.plan(name, {**values, **way, "partitioner": order, "ahead": ahead})
                     reason = space.feasible(plan, matrix)
                     if reason is None:
+                        reason = space.schedules[name].waste(plan, matrix, space.device)
+                    if reason is None:
                         return plan
                     reasons[reason] = None
     raise budget_error(space, matrix, next(reversed(reasons), "there is no schedule that streams"))

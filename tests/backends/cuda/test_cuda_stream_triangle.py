@@ -227,6 +227,15 @@ def test_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
         assert stream_rows.mark_bits(plan_of(wide, 2, budget=2**24, stored="triangle"), wide) == bits
 
 
+def test_it_is_left_where_its_window_has_no_room_for_long_chunks() -> None:
+    small, large = (Matrix.from_any(stencil((m, m, m), 27)) for m in (20, 40))
+    for matrix, k, wasted in ((small, 8, True), (large, 4, False)):
+        plan = plan_of(matrix, k, fraction=0.6, stored="triangle")
+        assert stream.SCHEDULE.feasible(plan, matrix, GPU) is None
+        assert ("short chunks" in str(stream.SCHEDULE.waste(plan, matrix, GPU))) == wasted
+        assert stream.SCHEDULE.waste(triangle.in_full(plan), matrix, GPU) is None
+
+
 def test_fewer_bytes_cross_the_bus() -> None:
     """By the numbers of triangle.py, and the window is no larger."""
     matrix = Matrix.from_any(stencil((40, 40, 40), 27))
@@ -258,7 +267,7 @@ def test_it_is_the_default_of_symmetric_matrices() -> None:
     plans = space.baselines(matrix)
     assert any(plan.schedule == "stream" for plan in plans)
     assert {plan.typed.stored for plan in plans} == {"full"}
-    large = Matrix.from_any(stencil((20, 20, 20), 27))
+    large = Matrix.from_any(stencil((40, 40, 40), 27))
     for values, way in ((large, "triangle"), (unlike(large), "full")):
         plan = predict(values, 4, replace(GPU, budget=large.csr_bytes // 2), backend="cuda")
         assert plan.schedule == "stream"

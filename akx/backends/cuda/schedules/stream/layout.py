@@ -43,6 +43,7 @@ __all__ = [
     "choose_window",
     "kind_of",
     "pack",
+    "pass_seconds",
     "reach",
     "slices_of",
     "smallest_window",
@@ -273,8 +274,8 @@ def whole_slices(rows: int) -> int:
     return -(-rows // SLICE) * SLICE
 
 
-def _seconds(window: Window, bus: float, whole: float) -> float:
-    """A rough time of one pass, to choose the size of chunks by; of bytes of a chunk on the bus, and of a whole one.
+def pass_seconds(window: Window, bus: float, whole: float) -> float:
+    """A rough time of one pass, to compare windows by; of bytes of a chunk on the bus, and of a whole one.
 
     To make one whole is to write it, and to read what it is made of.
     """
@@ -326,7 +327,7 @@ def _choose_window(
         found = _window(matrix, size, depth, vectors, bits, *given)
         if full:
             found = _filled(found, min(budget, full))
-        seconds = _seconds(found, total / found.chunks, whole / found.chunks)
+        seconds = pass_seconds(found, total / found.chunks, whole / found.chunks)
         if found.nbytes <= budget and (best is None or seconds < least):
             best, least = found, seconds
     return best

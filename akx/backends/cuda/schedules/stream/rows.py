@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 from scipy import sparse
@@ -17,6 +17,7 @@ from akx.backends.cuda.schedules.stream.layout import (
     below_diagonal,
     choose_window,
     kind_of,
+    pass_seconds,
     stored_bytes,
 )
 from akx.backends.cuda.schedules.stream.triangle import TRIANGLE, storable
@@ -33,6 +34,7 @@ __all__ = [
     "budget_of",
     "bus_bytes",
     "device_rows",
+    "expected_seconds",
     "fits_device",
     "mark_bits",
     "ordered_of",
@@ -108,6 +110,16 @@ def window_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> Window | None:
     one, first = move == "kernel", device_rows(plan, matrix)
     half = mark_bits(plan, matrix)
     return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, one, full, first, half)
+
+
+def expected_seconds(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
+    """A rough time of a call, to compare plans by that differ in what travels; infinite where no window fits."""
+    window, ordered = window_of(plan, matrix, device), ordered_of(matrix, plan.partitioner)[0]
+    if window is None:
+        return inf
+    given = ordered, kind_of(plan.variant)[0], device_rows(plan, matrix)
+    sent, whole = stored_bytes(*given, window.half), stored_bytes(*given)
+    return ceil(plan.k / plan.k_per_pass) * pass_seconds(window, sent / window.chunks, whole / window.chunks)
 
 
 def bus_bytes(plan: Plan, matrix: Matrix, staying: float = 0.0) -> tuple[float, float]:

@@ -42,6 +42,7 @@ from akx.backends.cuda.schedules.stream.rows import (
     budget_of,
     bus_bytes,
     device_rows,
+    expected_seconds,
     fits_device,
     mark_bits,
     ordered_of,
@@ -132,8 +133,11 @@ class Streamed(Schedule):
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        if storable(plan, matrix) == plan:
+        if plan.typed.stored == FULL:
             return None
+        if storable(plan, matrix) == plan:
+            longer = expected_seconds(plan, matrix, device) > expected_seconds(in_full(plan), matrix, device)
+            return f"stored={TRIANGLE} leaves room for short chunks only: {FULL} should be faster" if longer else None
         return f"stored={TRIANGLE} is the same as {FULL} here: the matrix is neither symmetric nor Hermitian"
 
     def least_budget(self, matrix: Matrix, k: int, device: CudaDevice) -> int:
