@@ -32,6 +32,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from akx.core.parallel import in_pieces
+
 __all__ = ["STEPS", "grid", "main", "measured"]
 
 _K = 8
@@ -50,20 +52,21 @@ def grid(side: int) -> sparse.csr_array:
     nnz = 7 * n - 6 * side**2
     kind = np.int32 if max(n, nnz) < 2**31 else np.int64
     indptr, indices, data = np.zeros(n + 1, dtype=kind), np.empty(nnz, dtype=kind), np.empty(nnz)
-    _fill()(side, indptr, indices, data)
+    fill = _fill()
+    in_pieces(lambda first, last: fill(side, first, last, indptr, indices, data), side, 1)
     return sparse.csr_array((data, indices, indptr), shape=(n, n))
 
 
 @lru_cache(maxsize=1)
 def _fill() -> Any:
     """What writes the arrays of the grid, plane by plane."""
-    from numba import njit, prange
+    from numba import njit
 
-    @njit(parallel=True)  # type: ignore[untyped-decorator]
-    def fill(side: int, indptr: Any, indices: Any, data: Any) -> None:
+    @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+    def fill(side: int, begin: int, end: int, indptr: Any, indices: Any, data: Any) -> None:
         plane = side * side
         of_plane = 7 * plane - 4 * side
-        for z in prange(side):
+        for z in range(begin, end):
             at = np.int64(z) * of_plane - (plane if z > 0 else 0)
             row = np.int64(z) * plane
             for y in range(side):

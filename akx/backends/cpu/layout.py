@@ -5,7 +5,9 @@ Orders are memoised with the pattern (a permutation does not depend on values), 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,7 @@ __all__ = [
     "known_of",
     "laid_out",
     "lay_out",
+    "laying_out",
     "ordered",
     "sigma_of",
     "slots_before",
@@ -103,6 +106,11 @@ def block_of(plan: Plan, matrix: Matrix) -> int:
 def laid_out(matrix: Matrix, plan: Plan) -> tuple[Ordered, Format]:
     """The matrix in the plan's order, and its pattern in the plan's variant; values are zero."""
     return ordered(matrix, plan.partitioner), layout_of(plan.variant).lay_out(given_of(plan, matrix))
+
+
+def laying_out(matrix: Matrix, plan: Plan) -> Callable[[], Format]:
+    """What makes that layout anew; it holds the pattern of the matrix, and no values."""
+    return partial(layout_of(plan.variant).lay_out, given_of(plan, matrix))
 
 
 def lay_out(

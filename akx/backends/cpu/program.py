@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,8 @@ __all__ = ["TaskProgram", "TeamProgram"]
 #: Matrix bytes of a sub-block: all start vectors pass over it, and the recurrence is applied, before the next. Small
 #: enough that its vector entries stay in the first cache, large enough that the 0.1 us a sub-block costs do not matter.
 _SUB_BLOCK = 64 * 1024
+#: Bytes of a map from entries to slots that is not kept for new values, which may not come.
+_LARGE_MAP = 16 << 20
 
 
 class TeamProgram(Program):
@@ -67,11 +71,12 @@ class TaskProgram(TeamProgram):
         self._tasks = tasks
         self._where = where
         self._is_in_full = False
+        self._again: Callable[[], Format] | None = None
         self._take_layout(layout)
 
     def _take_layout(self, layout: Format) -> None:
         self._layout, self._job = layout, None
-        self._new = NewValues(layout, self._where.pattern, self._where.entries, self._threads)
+        self._new: NewValues | None = self._map_of(layout)
         self._unit = layout.unit
         rows = max(self._where.pattern.rows, 1)
         group = max(1, int(_SUB_BLOCK * rows / max(layout.matrix_bytes, 1)))
@@ -86,9 +91,24 @@ class TaskProgram(TeamProgram):
     def nbytes(self) -> int:
         tasks = sum(int(a.nbytes) for a in self._tasks)
         moved = int(self._where.order.nbytes + self._where.place.nbytes)
-        return self._layout.nbytes + self._new.nbytes + tasks + moved + int(self._work.nbytes)
+        new = 0 if self._new is None else self._new.nbytes
+        return self._layout.nbytes + new + tasks + moved + int(self._work.nbytes)
+
+    def fill(self, data: NDArray[Any], again: Callable[[], Format]) -> None:
+        """Lay the first values out.
+
+        A large map from entries to slots goes then, which only other values need: `again` makes the layout for these.
+        """
+        self.update_values(data)
+        slot = self._layout.slot
+        if slot is not None and slot.nbytes >= _LARGE_MAP:
+            self._layout, self._new, self._again = replace(self._layout, slot=None), None, again
 
     def update_values(self, data: NDArray[Any]) -> None:
+        if self._new is None:
+            assert self._again is not None
+            self._layout = replace(self._layout, slot=self._again().slot)
+            self._new = self._map_of(self._layout)
         self._new.take(data)
         layout, entries = self._layout, self._where.entries
         if not made_by(layout).is_symmetric or layout.slot is None:
@@ -97,6 +117,9 @@ class TaskProgram(TeamProgram):
             self._is_in_full = True
             self._take_layout(lay_out(self._where.pattern, data.dtype, "csr", sigma=1, block=1))
             self._new.take(data)
+
+    def _map_of(self, layout: Format) -> NewValues:
+        return NewValues(layout, self._where.pattern, self._where.entries, self._threads)
 
     def _work_size(self, x: NDArray[Any], out: NDArray[Any]) -> int:
         return out.size if self._where.order.size else 0

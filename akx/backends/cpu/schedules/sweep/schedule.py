@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from akx.backends import registry
 from akx.backends.cpu.feasibility import basic_reason, outside_reason
-from akx.backends.cpu.layout import aligned_cuts, dependencies, laid_out
+from akx.backends.cpu.layout import aligned_cuts, dependencies, laid_out, laying_out
 from akx.backends.cpu.program import TaskProgram
 from akx.backends.cpu.spmm import LEAST, coefficient_rows, fits_groups, group_code, group_powers, lanes_for, work_size
 from akx.backends.cpu.task_graph import ascending, schedule_tasks
@@ -94,7 +94,7 @@ class Sweep(Schedule):
         order, pointer = ascending(owner, plan.threads)
         tasks = schedule_tasks(cuts, low, high, owner, order, pointer, k=plan.k, k_per_pass=1, lag=0)
         program = (GroupProgram if _is_for_groups(plan) else TaskProgram)(layout, tasks, where)
-        program.update_values(matrix.data)
+        program.fill(matrix.data, laying_out(matrix, plan))
         return program
 
 

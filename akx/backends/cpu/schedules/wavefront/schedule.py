@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from akx.backends.cpu.cost import front_share, has_front, multiplied
 from akx.backends.cpu.feasibility import basic_reason, block_plan_reason
-from akx.backends.cpu.layout import Ordered, aligned_cuts, dependencies, laid_out
+from akx.backends.cpu.layout import Ordered, aligned_cuts, dependencies, laid_out, laying_out
 from akx.backends.cpu.program import TaskProgram
 from akx.backends.cpu.task_graph import ascending, mirrored, schedule_tasks
 from akx.backends.host import HostDevice, host_device
@@ -87,7 +87,7 @@ class Wavefront(Schedule):
         lag = int(interleaved) if plan.typed.lag is None else plan.typed.lag
         tasks = schedule_tasks(cuts, low, high, owner, order, pointer, k=plan.k, k_per_pass=plan.k_per_pass, lag=lag)
         program = TaskProgram(layout, tasks, where)
-        program.update_values(matrix.data)
+        program.fill(matrix.data, laying_out(matrix, plan))
         return program
 
 

@@ -146,6 +146,6 @@ def bound(plan: Plan, matrix: Matrix) -> float:
 
 
 def fits_device(matrix: Matrix, k: int, budget: int) -> bool:
-    """Whether the matrix in CSR and k + 1 vectors fit so many bytes."""
+    """Whether the matrix in CSR and k + 1 vectors fit so many bytes, and 32 bits number its entries."""
     size = matrix.dtype.itemsize
-    return matrix.nnz * (size + 4.0) + matrix.n * (4.0 + (k + 1.0) * size) <= budget
+    return matrix.nnz + matrix.n < 2**32 and matrix.nnz * (size + 4.0) + matrix.n * (4.0 + (k + 1.0) * size) <= budget
