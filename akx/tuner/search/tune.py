@@ -320,7 +320,8 @@ def _searched(case: _Case, others: SharedStudy | None) -> TuneResult:
             bench.end_when_settled(warmup.close)
         if compilation is not None:
             bench.end_when_settled(compilation.close)
-        return _search_and_keep(case, bench, model, given=given, warm_start=warm_start, others=others)
+        with closing(problem):
+            return _search_and_keep(case, bench, model, given=given, warm_start=warm_start, others=others)
 
 
 def _given(case: _Case, space: Space) -> list[Plan]:

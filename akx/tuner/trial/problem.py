@@ -84,6 +84,11 @@ class Problem:
         self.coefficients = typical_coefficients(matrix, k, basis)
         self.out = np.zeros((k + 1, start_vectors, matrix.n), dtype=matrix.dtype)
 
+    def close(self) -> None:
+        """Let go of all vectors, whoever still knows the problem."""
+        nothing = self.x[:0].copy()
+        self.x, self.out, self._expected, self._bound, self._wider = nothing, nothing, nothing, nothing.real, None
+
     def poison(self) -> None:
         """Fill the output with NaN, so that what is not written shows."""
         self.out.fill(np.nan)
