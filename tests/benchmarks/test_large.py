@@ -18,18 +18,20 @@ from akx.core.process import environment
 from benchmarks.large import grid
 
 #: Some million entries: a layout, or a candidate, is no small thing beside code that is loaded meanwhile.
-_SIDE, _OTHERWISE = 80, 24 << 20
+_SIDE, _OTHERWISE = 72, 20 << 20
 #: As a matrix of gigabytes is tuned: no programs are kept beside the baseline, as they would be too large together, and
 #: the memory's rate is measured with what is small beside them.
 _MEASURE = """
 import json, sys
+import akx
 from akx.backends.cpu import device_model
 from akx.tuner.search import run_off
 from akx.tuner.trial import bench
-from benchmarks.large import measured
+from benchmarks import large
 bench.KEEP_BYTES = run_off.KEEP_BYTES = 0
 device_model._MOST_READ = 8 << 20
-print(json.dumps(measured(sys.argv[1], int(sys.argv[2]), "cpu", 1.5)))
+large.STEPS["tuned"] = lambda A, backend, _: lambda: akx.tune(A, 8, backend=backend, trials=2, seconds=9, db=False)
+print(json.dumps(large.measured(sys.argv[1], int(sys.argv[2]), "cpu", 0)))
 """
 
 
@@ -40,7 +42,7 @@ def test_three_times_the_matrix_at_most(step: str) -> None:
     own = environment() | {"MALLOC_MMAP_THRESHOLD_": str(1 << 18)}  # arrays that are gone are gone, as large ones are
     done = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["nnz"] > 3_000_000
+    assert found["nnz"] > 2_000_000
     assert 1 < found["peak"] <= 3 + _OTHERWISE / found["csr_bytes"]
 
 
