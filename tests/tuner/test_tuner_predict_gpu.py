@@ -215,11 +215,12 @@ def test_fronts_that_are_offered_hold_all_slots_or_are_in_full_and_have_wide_and
     made = planes(100)
     made.data = numbers.random(made.nnz)
     matrix = Matrix.from_any(made)
-    offered = wavefront.SCHEDULE.heuristic_plans(matrix, H100, 8)
+    every = wavefront.SCHEDULE.heuristic_plans(matrix, H100, 8)
+    offered = [one for one in every if one.variant != "dia"]
     for powers in (8, 4):
         held = {plan.typed.slack: plan.typed.held_slots for plan in offered if plan.k_per_pass == powers}
         assert held[0] > held[1] > held[2] > 0
-    assert plan_of(made, 8) in offered
+    assert plan_of(made, 8) in every
     for plan in offered[:3]:
         lay_out(plan, matrix, H100)
     fewer = replace(H100, shared_per_block=100_000)

@@ -82,7 +82,7 @@ _ENDS: dict[str, list[Macros]] = {
     "wavefront.cu": [
         {"AKX_VALUE": value, "AKX_STORED": stored, "AKX_LANES": lanes, "AKX_LAG": lag, "AKX_PER": per}
         | {"AKX_HELD_SLOTS": held, "AKX_SLICES": slices, "AKX_WARPS": warps, "AKX_HELPERS": helpers, "AKX_ASKS": asks}
-        | {"AKX_XS": xs, "AKX_NEAR": near, "AKX_SLACK": slack}
+        | {"AKX_XS": xs, "AKX_NEAR": near, "AKX_SLACK": slack, "AKX_RUNS": 0, "AKX_OWN": -1}
         for value, stored, lanes, lag, per, held, slices, warps, helpers, asks, xs, near, slack in (
             ("double", "double", 1, 3, 1, 9, 1, 16, 128, 2, 2, 0, 0),
             ("double", "double", 8, 12, 1, 0, 6, 24, 256, 4, 3, 1, 1),
@@ -95,6 +95,16 @@ _ENDS: dict[str, list[Macros]] = {
             ("cdouble", "cdouble", 1, 3, 1, 2, 2, 12, 256, 3, 3, 1, 0),
             ("cdouble", "cfloat", 4, 4, 1, 4, 2, 12, 128, 2, 2, 1, 2),
             ("cdouble", "u16", 2, 3, 1, 5, 3, 16, 128, 3, 2, 1, 0),
+        )
+    ]
+    + [
+        {"AKX_VALUE": value, "AKX_STORED": stored, "AKX_LANES": 1, "AKX_LAG": lag, "AKX_PER": 1, "AKX_SLICES": 1}
+        | {"AKX_HELD_SLOTS": held, "AKX_WARPS": warps, "AKX_HELPERS": 128, "AKX_ASKS": 2, "AKX_XS": 2}
+        | {"AKX_NEAR": near, "AKX_SLACK": 1, "AKX_RUNS": runs, "AKX_OWN": own}
+        for value, stored, lag, held, warps, near, runs, own in (
+            ("double", "double", 4, 5, 16, 4, "0xc63ull", 4),
+            ("cfloat", "cfloat", 5, 0, 16, 27, "0x318c6318c63ull", 13),
+            ("double", "float", 3, 3, 8, 0, "0x41ull", -1),
         )
     ],
     "stored_values.cu": [

@@ -25,6 +25,7 @@ from akx.backends.cuda.schedules.wavefront import program as wavefront
 from akx.backends.cuda.schedules.wavefront.entries import lay_out
 from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front, Shape
 from akx.backends.cuda.schedules.wavefront.program import WavefrontProgram, macros
+from akx.backends.cuda.schedules.wavefront.runs import runs_of
 from akx.backends.cuda.value_compression.encodings import FULL, HALF, TABLE, encoded
 from akx.backends.schedule import Coefficients
 from akx.core.errors import InfeasibleError
@@ -99,9 +100,10 @@ def storable(matrix: Matrix, way: str, seed: int) -> Matrix:
 def front_of(
     matrix: Matrix, parts: int, slices: int, lanes: int, held: int, slack: int, order: str = "natural"
 ) -> Front:
-    pattern = pattern_of(matrix)
-    dealt = strips(pattern.indptr, pattern.indices, order, parts, slices * (WARP // lanes))
-    return lay_out(pattern, dealt, lanes, held, slack, matrix.dtype.itemsize)
+    """By diagonals where lanes are 0."""
+    pattern, runs = pattern_of(matrix), None if lanes else runs_of(matrix)
+    dealt = strips(pattern.indptr, pattern.indices, order, parts, slices * (WARP // max(lanes, 1)))
+    return lay_out(pattern, dealt, max(lanes, 1), held, slack, matrix.dtype.itemsize, runs)
 
 
 on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -118,7 +120,8 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
 
 def program_of(matrix: Matrix, front: Front, passes: tuple[int, ...], way: str = FULL) -> WavefrontProgram:
     options: dict[str, Option] = {"block": 256, "helpers": 128, "stored": way}  # the rest is of the front
-    plan = Plan("cuda", "wavefront", f"sell16-{front.lanes}", "natural", sum(passes), passes[0], options=options)
+    variant = "dia" if front.runs else f"sell16-{front.lanes}"
+    plan = Plan("cuda", "wavefront", variant, "natural", sum(passes), passes[0], options=options)
     found = WavefrontProgram(matrix, front, plan, by_host=True)
     assert found._passes == list(passes)
     return found
@@ -191,6 +194,26 @@ def test_the_kernel_gives_the_powers(
     matrix = make(name, dtype)
     front = front_of(matrix, parts, slices, lanes, held, slack, "levels" if name == "delaunay" else "natural")
     check(device, matrix, front, passes)
+
+
+BY_RUNS = [
+    # matrix, parts, slices, held slots, slack, passes, way, type
+    ("9-point", 3, 1, 9, 2, (4,), FULL, "float64"),
+    ("9-point", 4, 2, 5, 0, (2, 2), HALF, "float64"),
+    ("7-point", 4, 3, 0, 1, (3,), FULL, "complex128"),
+    ("27-point", 3, 2, 7, 1, (3, 2), FULL, "float64"),
+    ("5-point", 5, 1, 2, 2, (6,), TABLE, "float64"),
+    ("one way", 3, 1, 3, 1, (3, 1), FULL, "float32"),
+]
+
+
+@on_the_host
+@pytest.mark.parametrize(("name", "parts", "slices", "held", "slack", "passes", "way", "dtype"), BY_RUNS)
+def test_diagonals(
+    device: Device, name: str, parts: int, slices: int, held: int, slack: int, passes: Any, way: str, dtype: str
+) -> None:
+    matrix = make(name, dtype) if way == FULL else storable(make(name, dtype), way, 3)
+    check(device, matrix, front_of(matrix, parts, slices, 0, held, slack), passes, way)
 
 
 @on_the_host

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cuda.schedules.wavefront.layout import _HEAD, LEAST_FETCHED, NONE, WARP, Front, Shape
+from akx.backends.cuda.schedules.wavefront.runs import WORD_BITS, Runs, fill_runs, most_places
 from akx.core.errors import InfeasibleError
 from akx.core.numba_jit import njit
 from akx.core.parallel import in_pieces
@@ -22,13 +23,22 @@ _ROWS = 1 << 14
 _APART = 16
 
 
-def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack: int, itemsize: int) -> Front:
-    """Lay the matrix out. Raises :class:`InfeasibleError` where columns do not fit 16 bits."""
+def lay_out(
+    pattern: Pattern,
+    strips: Strips,
+    lanes: int,
+    held_slots: int,
+    slack: int,
+    itemsize: int,
+    runs: Runs | None = None,
+) -> Front:
+    """Lay the matrix out. Raises :class:`InfeasibleError` where columns do not fit 16 bits, or rows not the runs."""
     pointer = pattern.indptr.astype(np.int64)
     parts, blocks = strips.parts, strips.blocks
     rows, group = _grouped(strips.part, strips.block, parts, blocks)
     each = max(1, _ROWS * (group.size - 1) // max(rows.size, 1))
-    in_pieces(lambda first, last: _longest_first(pointer, rows, group, first, last), group.size - 1, each)
+    if runs is None:
+        in_pieces(lambda first, last: _longest_first(pointer, rows, group, first, last), group.size - 1, each)
     per_slice = WARP // lanes
     slices = max(1, -(-int(np.diff(group).max(initial=1)) // per_slice))
     least = max(1, _ROWS * parts // max(rows.size, 1))
@@ -48,14 +58,24 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     np.cumsum(capacity, out=base[1:])
     fetched = np.bincount(strips.block[foreign].astype(np.int64) * parts + reader, minlength=1)
     most = -(-max(int(fetched.max()), 1) // LEAST_FETCHED) * LEAST_FETCHED
-    near_first, near_most = _near_slots(pointer, rows, group, lanes, held_slots, slices)
-    shape = Shape(strips, lanes, slices, held_slots, slack, most, int(near_most))
+    if runs is None:
+        near_first, near_most = _near_slots(pointer, rows, group, lanes, held_slots, slices)
+        gaps = 0
+    else:
+        near_most = slices * max(0, len(runs.offsets) - held_slots)
+        near_first = np.array([parts * blocks * near_most])
+        counted = np.array([parts, blocks, 0, 0, 0, 1, 0, itemsize])
+        of_rows = (rows, group, begins, foreign, strips.block, counted)
+        gaps = int(max(in_pieces(lambda first, last: most_places(*of_rows, first, last), parts, least)))
+        gaps -= slices * per_slice + most
+    shape = Shape(strips, lanes, slices, held_slots, slack, most, int(near_most), runs=runs, gaps=gaps)
     ring, stride, words = shape.ring, shape.stride, shape.words
-    if ring * stride * itemsize > 2**16 or int(capacity.max(initial=0)) >= 0xFFFF:
+    places = ring * stride + shape.guard
+    if places * itemsize > 2**16 or int(capacity.max(initial=0)) >= 0xFFFF:
         raise InfeasibleError(
             "columns do not fit 16 bits",
             expected=f"at most {2**16 // itemsize} places of x in a strip",
-            found=f"{ring * stride}",
+            found=f"{places}",
             hint="take smaller blocks",
         )
     meta = np.zeros((parts * blocks, words), dtype=np.uint32)
@@ -63,18 +83,24 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     halo = np.full((parts * blocks, most), NONE, dtype=np.uint32)
     held = parts * blocks * slices * held_slots * WARP
     entry = np.zeros(held + int(near_first[-1]) * WARP, dtype=np.uint32)
-    near_columns = np.zeros((int(near_first[-1]), WARP), dtype=np.uint16)
+    near_columns = np.zeros((0 if runs else int(near_first[-1]), WARP), dtype=np.uint16)
     sizes = np.array([parts, blocks, lanes, held_slots, slices, ring, most, itemsize], dtype=np.int64)
-    given = (
-        pointer, pattern.indices, rows, group, strips.part, strips.block, begins, foreign, place, base, near_first,
-        sizes, meta, nodes, halo, entry, near_columns,
+    given: tuple[Any, ...] = (
+        pointer, pattern.indices, rows, group, strips.part, strips.block, begins, foreign, place, base,
     )  # fmt: skip
-    in_pieces(lambda first, last: _fill(*given, first, last), parts, least)
+    if runs is None:
+        given += near_first, sizes, meta, nodes, halo, entry, near_columns
+        in_pieces(lambda first, last: _fill(*given, first, last), parts, least)
+    else:
+        given += sizes, np.array(runs.offsets), np.array(runs.lengths), np.array([runs.own, runs.guard, stride])
+        given += meta, nodes, halo, entry
+        if base[-1] >> WORD_BITS or sum(in_pieces(lambda first, last: fill_runs(*given, first, last), parts, least)):
+            raise InfeasibleError("rows do not have their entries in runs, as those of a grid")
     readers = _readers(strips.part[foreign], reader, parts)
     return Front(
         strips, lanes, slices, held_slots, slack, most, shape.near_slots, meta.reshape(blocks, parts, words),
         nodes.reshape(blocks, parts, _HEAD + stride), halo.reshape(blocks, parts, most), readers,
-        base[:-1].astype(np.uint32), near_columns, entry, max(int(base[-1]), 1),
+        base[:-1].astype(np.uint32), near_columns, entry, max(int(base[-1]), 1), runs=runs, gaps=gaps,
     )  # fmt: skip
 
 

@@ -27,12 +27,13 @@ slots for lag (powers - 1) + 1 steps, and `nears` is that, and lag + FLIGHT on t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.backends.cuda.schedules.wavefront.runs import Runs
 from akx.backends.cuda.value_compression.encodings import placed
 from akx.partition.wavefront_blocks import Strips
 
@@ -80,7 +81,9 @@ def asks_of(powers: int, fetched: int, helpers: int) -> int:
 class Shape:
     """Sizes of a layout, and what follows from them.
 
-    `fetched`: places for what is fetched from others, of a block. `near_slots`: near slots of a block, at most.
+    `fetched`: places for what is fetched from others, of a block. `near_slots`: near slots of a block, at most. `runs`:
+    of diagonals, where no columns are stored; `gaps`: places of x of a block that nothing is in then, less those of own
+    rows that are not there.
     """
 
     strips: Strips
@@ -90,6 +93,8 @@ class Shape:
     slack: int
     fetched: int
     near_slots: int
+    runs: Runs | None = field(default=None, kw_only=True)
+    gaps: int = field(default=0, kw_only=True)
 
     @property
     def lag(self) -> int:
@@ -109,12 +114,19 @@ class Shape:
     @property
     def stride(self) -> int:
         """Places of x of a block."""
-        return self.room + self.fetched
+        if self.runs is None:
+            return self.room + self.fetched
+        return -(-(self.room + self.fetched + self.gaps + max(self.runs.lengths) - 1) // 16) * 16
+
+    @property
+    def guard(self) -> int:
+        """Places of x before all blocks that nothing is in."""
+        return self.runs.guard if self.runs else 0
 
     @property
     def words(self) -> int:
         """Words that describe a block of a strip."""
-        columns = self.slices * ((self.held_slots + 1) // 2) * WARP
+        columns = self.slices * (((self.runs.places if self.runs else self.held_slots) + 1) // 2) * WARP
         return _HEAD + -(-self.slices // 4) * 4 + 2 * self.room + columns
 
     def in_flight(self, powers: int) -> int:
@@ -143,9 +155,12 @@ class Shape:
 
         Nothing of it is smaller where a layout has more slices, near slots or places for what is fetched.
         """
-        vectors = (3 * powers * itemsize, table, powers * self.ring * self.stride * itemsize)
+        places = powers * (self.ring * self.stride + self.guard) + self.guard
+        if self.runs:  # v_{p-2} of all that is in registers
+            places += powers * self.slices * self.lag * WARP
+        vectors = (3 * powers * itemsize, table, places * itemsize)
         stage = 4 * self.words + WARP * self.slices * self.held_slots * stored
-        near = self.nears(powers) * self.near_slots * (WARP * stored + 2 * WARP)
+        near = self.nears(powers) * self.near_slots * (WARP * stored + (0 if self.runs else 2 * WARP))
         lists = 4 * (self.lists * (self.stride + _HEAD) + self.halos(powers) * self.fetched)
         return int(sum(-(-part // 16) * 16 for part in vectors) + STAGES * stage + near + lists)
 

@@ -40,8 +40,10 @@ def macros(
         "AKX_HELPERS": helpers,
         "AKX_ASKS": max(1, asks_of(powers, front.fetched, helpers)),
         "AKX_XS": -(-front.stride // WARP),
-        "AKX_NEAR": int(front.near_slots > 0),
+        "AKX_NEAR": front.near_slots // front.slices if front.runs else int(front.near_slots > 0),
         "AKX_SLACK": front.slack,
+        "AKX_RUNS": front.runs.code if front.runs else 0,
+        "AKX_OWN": front.runs.own if front.runs else -1,
     }
 
 

@@ -30,7 +30,7 @@ from akx.backends.cuda.reordered import moved_bytes, prepared, with_order
 from akx.backends.cuda.schedules.base import CudaSchedule, misnamed
 from akx.backends.cuda.schedules.wavefront import strips as fronts
 from akx.backends.cuda.schedules.wavefront.layout import WARP, Shape, lag_of
-from akx.backends.cuda.schedules.wavefront.options import BLOCKS, OPTIONS, VARIANTS
+from akx.backends.cuda.schedules.wavefront.options import BLOCKS, DIA, OPTIONS, VARIANTS
 from akx.backends.cuda.schedules.wavefront.program import WavefrontProgram
 from akx.backends.cuda.value_compression.encodings import (
     FULL,
@@ -74,9 +74,13 @@ class Wavefront(CudaSchedule):
         powers, lanes = plan.k_per_pass, fronts.lanes_of(plan)
         if not 1 <= powers <= min(plan.k, fronts.MOST_POWERS):
             return f"{powers} powers per pass, expected 1 .. {min(plan.k, fronts.MOST_POWERS)}"
-        if padding(matrix, lanes, 1) > fronts.MOST_PADDING:
+        if plan.variant == DIA and plan.partitioner != ORDERS[0]:
+            return "diagonals are those of the rows in their order"
+        if plan.variant != DIA and padding(matrix, lanes, 1) > fronts.MOST_PADDING:
             return f"rows are too short for {lanes} lanes each"
         try:
+            if plan.variant == DIA and not fronts.suits_runs(matrix, device.sms, fronts.room_of(plan)):
+                return "rows read on both sides of where a block begins"
             few = fronts.shape_of_plan(matrix, plan, device, lambda dealt: 0)
             most = fronts.shape_of_plan(matrix, plan, device, partial(fronts.most_entries, matrix))
             reason = self._too_large(fronts.used_plan(plan, matrix, device, few), matrix, device, few)
@@ -91,7 +95,7 @@ class Wavefront(CudaSchedule):
         per = fronts.slices_each_step(plan)
         if least.lag > _MOST_LAG or per > _MOST_PER:
             return f"{least.lag * per} slices of a warp at work: blocks are too small, or threads too few"
-        registers, room = fronts.registers_of(plan, matrix.dtype, device, least.strips)
+        registers, room = fronts.registers_of(plan, matrix.dtype, device, least.strips, least.runs)
         if registers > room:
             return f"{registers} registers for slices do not fit {room}"
         shared = fronts.shared_bytes(least, plan, matrix)
@@ -130,7 +134,7 @@ class Wavefront(CudaSchedule):
             found = self.traffic(used, near, device)
             return replace(found, vector_bytes=found.vector_bytes + moved_bytes(matrix, plan.k))
         size, passes = matrix.dtype.itemsize, ceil(plan.k / plan.k_per_pass)
-        each = stored_bytes(way_of(fronts.storable(plan, matrix)), matrix.dtype) + 2.0
+        each = stored_bytes(way_of(fronts.storable(plan, matrix)), matrix.dtype) + (2.0 if plan.variant != DIA else 0.0)
         stored = matrix.nnz * padding(matrix, fronts.lanes_of(plan), 1) * each + 12.0 * matrix.n
         vector = float(matrix.n * size)
         return Traffic(

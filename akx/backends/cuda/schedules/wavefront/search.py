@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from math import ceil
 from typing import Any
 
@@ -12,7 +13,8 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.matrix import features
 from akx.backends.cuda.schedules.wavefront import strips as fronts
 from akx.backends.cuda.schedules.wavefront.cost import asks
-from akx.backends.cuda.schedules.wavefront.options import BLOCKS, HELD_SLOTS, HELPERS, SLACKS, SLICES, VARIANTS
+from akx.backends.cuda.schedules.wavefront.options import BLOCKS, DIA, HELD_SLOTS, HELPERS, SLACKS, SLICES, VARIANTS
+from akx.backends.cuda.schedules.wavefront.runs import runs_of
 from akx.backends.cuda.value_compression.encodings import FULL, stored_bytes, ways_of
 from akx.backends.cuda.variants.block_local.shapes import padding
 from akx.backends.cuda.variants.options import LANES
@@ -42,11 +44,12 @@ _MOST_ASKS = 6
 def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
     """The tuning parameters (:meth:`akx.backends.schedule.Schedule.space`)."""
     variants = tuple(f"sell16-{n}" for n in LANES if padding(matrix, n, 1) <= fronts.MOST_PADDING) or VARIANTS[:1]
+    variants += _by_diagonals(matrix)
     passes = tuple(sorted({min(fronts.MOST_POWERS, ceil(k / p)) for p in (1, 2, 3, 4)} | {min(k, 8)}))
     default = untuned_for(schedule, matrix, device, k)
     options = default.options
     return (
-        Parameter("variant", variants, default.variant, "lanes per row"),
+        Parameter("variant", variants, default.variant, "lanes per row, or diagonals"),
         Parameter("k_per_pass", passes, default.k_per_pass, "powers done each time the matrix comes by"),
         Parameter("partitioner", ORDERS, default.partitioner, "where levels come from"),
         Parameter("slices", SLICES, options["slices"], "slices of 32 lanes of a block that a strip has"),
@@ -75,7 +78,7 @@ def plan_of(
     device: CudaDevice,
     k: int,
     powers: int,
-    lanes: int,
+    variant: str,
     order: str,
     slack: int,
     helpers: int,
@@ -84,12 +87,10 @@ def plan_of(
 
     Where values are in full more registers may wait: that is dear, but slots in shared memory are dearer.
     """
-    slots = fronts.slots_for(matrix, lanes)
+    slots = fronts.slots_for(matrix, 1 if variant == DIA else int(variant.rpartition("-")[2]))
     way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
     options: dict[str, Option] = {"block": 512, "helpers": helpers, "slices": 1, "held_slots": 0, "slack": slack}
-    first = Plan(
-        schedule.backend, schedule.name, f"sell16-{lanes}", order, k, powers, options={**options, "stored": way}
-    )
+    first = Plan(schedule.backend, schedule.name, variant, order, k, powers, options={**options, "stored": way})
     most = _MOST_SPILLED if way == FULL else _FEW_SPILLED
     for slices in sorted(SLICES, key=lambda n: abs(n - 16 / powers)):
         block = next((n for n in BLOCKS if n // WARP >= powers * slices), 512)
@@ -104,22 +105,32 @@ def plan_of(
 
 def _spilled(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
     """Registers of a feasible plan that are likely to wait in memory."""
-    registers, room = fronts.registers_of(plan, matrix.dtype, device, fronts.strips_of_plan(matrix, plan, device))
+    dealt, runs = fronts.strips_of_plan(matrix, plan, device), fronts.runs_of_plan(matrix, plan)
+    registers, room = fronts.registers_of(plan, matrix.dtype, device, dealt, runs)
     near = plan.typed.held_slots < fronts.slots_for(matrix, fronts.lanes_of(plan))
     return max(0, registers + _USUAL_REGISTERS[near] - fronts.WORKING_REGISTERS - room)
 
 
 def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
     """Plans that a search should begin with: a slice for each warp at each step, for one, two and four passes."""
-    lanes = fronts.lanes_for(matrix)
     passes = dict.fromkeys(min(fronts.MOST_POWERS, ceil(k / p)) for p in (1, 2, 4))
     plans = [
-        plan_of(schedule, matrix, device, k, powers, lanes, order, slack, helpers)
-        for order in _orders(matrix, device)
+        plan_of(schedule, matrix, device, k, powers, variant, order, slack, helpers)
+        for variant in (*_by_diagonals(matrix), f"sell16-{fronts.lanes_for(matrix)}")
+        for order in (ORDERS[:1] if variant == DIA else _orders(matrix, device))
         for slack, helpers in _STARTS
         for powers in passes
     ]
     return tuple(plan for plan in plans if schedule.against(plan, matrix, device) is None)
+
+
+def _by_diagonals(matrix: Matrix) -> tuple[str, ...]:
+    """The variant by diagonals, where these suit."""
+    try:
+        runs_of(matrix)
+    except InfeasibleError:
+        return ()
+    return (DIA,)
 
 
 def _orders(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
@@ -140,15 +151,15 @@ def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -
     """
     if k < 2 or device.compute_capability != _SEEN or not _is_grid(matrix):
         return ()
-    lanes = fronts.lanes_for(matrix)
-    slots, found = fronts.slots_for(matrix, lanes), dict[Plan, None]()
-    for powers in dict.fromkeys(min(fronts.MOST_POWERS, ceil(k / p)) for p in _PASSES):
+    found = dict[Plan, None]()
+    passes = dict.fromkeys(min(fronts.MOST_POWERS, ceil(k / p)) for p in _PASSES)
+    for variant, powers in product((f"sell16-{fronts.lanes_for(matrix)}", *_by_diagonals(matrix)), passes):
         for slack in reversed(SLACKS) if powers > 1 else ():
-            plan = plan_of(schedule, matrix, device, k, powers, lanes, ORDERS[0], slack, _HELPERS)
+            plan = plan_of(schedule, matrix, device, k, powers, variant, ORDERS[0], slack, _HELPERS)
             fits = schedule.against(plan, matrix, device) is None and asks(plan, matrix, device) <= _MOST_ASKS
             if fits and _has_room(plan, matrix, device):
                 found[plan] = None
-                if plan.typed.held_slots >= slots:
+                if plan.typed.held_slots >= fronts.slots_for(matrix, fronts.lanes_of(plan)):
                     break
     return tuple(found)
 

@@ -13,6 +13,8 @@ from akx.backends.cuda.matrix import features
 from akx.backends.cuda.matrix.level_order import KNOWN, by_levels, rows_by_levels
 from akx.backends.cuda.schedules.wavefront.entries import lay_out
 from akx.backends.cuda.schedules.wavefront.layout import LEAST_FETCHED, WARP, Front, Shape, lag_of, slices_per_step
+from akx.backends.cuda.schedules.wavefront.options import DIA
+from akx.backends.cuda.schedules.wavefront.runs import Runs, cut_runs, runs_of
 from akx.backends.cuda.value_compression.encodings import TABLE, in_full, is_storable, stored_bytes, table_bytes, way_of
 from akx.backends.cuda.variants.block_local.shapes import padding, widest
 from akx.backends.cuda.variants.options import LANES
@@ -41,6 +43,7 @@ __all__ = [
     "order_of",
     "registers_of",
     "room_of",
+    "runs_of_plan",
     "shape_of_plan",
     "shared_bytes",
     "slices_each_step",
@@ -48,6 +51,7 @@ __all__ = [
     "storable",
     "strips_of",
     "strips_of_plan",
+    "suits_runs",
     "used_plan",
 ]
 
@@ -80,7 +84,18 @@ def slots_for(matrix: Matrix, lanes: int) -> int:
 
 
 def lanes_of(plan: Plan) -> int:
-    return int(plan.variant.rpartition("-")[2])
+    return 1 if plan.variant == DIA else int(plan.variant.rpartition("-")[2])
+
+
+def runs_of_plan(matrix: Matrix, plan: Plan) -> Runs | None:
+    """The diagonals of a plan by diagonals."""
+    return runs_of(matrix) if plan.variant == DIA else None
+
+
+@per_pattern
+def suits_runs(matrix: Matrix, sms: int, room: int) -> bool:
+    """Whether rows have their entries on few diagonals, and no run of them in two blocks."""
+    return not cut_runs(matrix, runs_of(matrix), strips_of(matrix, ORDERS[0], sms, room).starts[1:-1])
 
 
 def storable(plan: Plan, matrix: Matrix) -> Plan:
@@ -99,13 +114,14 @@ def slices_each_step(plan: Plan) -> int:
     return slices_per_step(plan.k_per_pass, plan.typed.slices, plan.typed.block // WARP)
 
 
-def registers_of(plan: Plan, dtype: np.dtype[Any], device: CudaDevice, dealt: Strips) -> tuple[int, int]:
+def registers_of(
+    plan: Plan, dtype: np.dtype[Any], device: CudaDevice, dealt: Strips, runs: Runs | None = None
+) -> tuple[int, int]:
     """32-bit registers of a thread for its slices, and how many there are for them."""
     held, warps = plan.typed.held_slots, plan.typed.block // WARP
-    of_slots = -(-held * stored_bytes(way_of(plan), dtype) // 4) + (held + 1) // 2
-    wanted = (
-        lag_of(dealt, plan.typed.slack) * slices_each_step(plan) * (of_slots + dtype.itemsize // 4 + _SLICE_REGISTERS)
-    )
+    of_slots = -(-held * stored_bytes(way_of(plan), dtype) // 4) + ((runs.places if runs else held) + 1) // 2
+    of_slots += _SLICE_REGISTERS + (0 if runs else dtype.itemsize // 4)
+    wanted = lag_of(dealt, plan.typed.slack) * slices_each_step(plan) * of_slots
     each = device.registers_per_sm // 4 // -(-(warps + plan.typed.helpers // WARP) // 4) // WARP
     return wanted, min(255, each // 8 * 8) - WORKING_REGISTERS
 
@@ -224,11 +240,14 @@ def shape_of_plan(matrix: Matrix, plan: Plan, device: CudaDevice, entries: Calla
     """A shape, by the entries of the fullest block: they are asked for where not all slots of a row are held."""
     dealt, lanes, held = strips_of_plan(matrix, plan, device), lanes_of(plan), plan.typed.held_slots
     slices = max(1, -(-int(dealt.rows.max(initial=0)) * lanes // WARP))
-    near = max(0, slots_for(matrix, lanes) - held)
-    if near:
+    runs = runs_of_plan(matrix, plan)
+    near = max(0, (len(runs.offsets) if runs else slots_for(matrix, lanes)) - held)
+    if runs:
+        near *= slices
+    elif near:
         near = max(near, -(-entries(dealt) // WARP) - slices * held)
     fetched = max(LEAST_FETCHED, fetched_of(matrix, plan.partitioner, device.sms, room_of(plan)))
-    return Shape(dealt, lanes, slices, held, plan.typed.slack, fetched, near)
+    return Shape(dealt, lanes, slices, held, plan.typed.slack, fetched, near, runs=runs)
 
 
 def shared_bytes(shape: Shape, plan: Plan, matrix: Matrix) -> int:
@@ -243,12 +262,15 @@ def front_of(matrix: Matrix, plan: Plan, device: CudaDevice) -> Front:
     lanes, slices, slack = lanes_of(plan), plan.typed.slices, plan.typed.slack
     held = plan.typed.held_slots
     key = ("akx.backends.cuda.schedules.wavefront.schedule.front",)
-    form = (plan.partitioner, device.sms, lanes, slices, held, slack, matrix.dtype.itemsize)
+    form = (plan.partitioner, device.sms, lanes, slices, held, slack, matrix.dtype.itemsize, plan.variant)
     known: tuple[Any, Front] | None = matrix.pattern_cache.get(key)
     if known is None or known[0] != form:
         matrix.pattern_cache.pop(key, None)
         dealt = strips_of_plan(matrix, plan, device)
-        known = form, lay_out(pattern_of(matrix), dealt, lanes, held, slack, matrix.dtype.itemsize)
+        known = (
+            form,
+            lay_out(pattern_of(matrix), dealt, lanes, held, slack, matrix.dtype.itemsize, runs_of_plan(matrix, plan)),
+        )
         matrix.pattern_cache[key] = known
     front = known[1]
     shared = shared_bytes(front, used_plan(plan, matrix, device, front), matrix)

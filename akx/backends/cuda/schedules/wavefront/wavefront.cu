@@ -7,6 +7,7 @@
 //   AKX_WARPS    warps that compute                   AKX_ASKS, AKX_XS  values and entries of x asked for in a step
 //   AKX_HELPERS  threads that bring what they need
 //   AKX_NEAR     1: some slots stay in shared memory  AKX_SLACK  0 to 2, see wavefront.cuh
+//   AKX_RUNS, AKX_OWN  lengths of runs of diagonals, 0 where columns are stored; the slot of the rows themselves, or -1
 #include "schedules/wavefront/wavefront.cuh"
 
 typedef AKX_VALUE T;
@@ -20,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(32 * AKX_WARPS + AKX_HELPERS, 1)
     const Sizes size = {blocks,     strips,     reach, slack, ring,  stride,       halo_room, publishing,
                         words,      near_slots, nears, lists, halos, most_readers, powers};
     Front<T, AKX_STORED, AKX_LANES, AKX_LAG, AKX_PER, AKX_HELD_SLOTS, AKX_SLICES, AKX_WARPS, AKX_HELPERS, AKX_ASKS,
-          AKX_XS, AKX_NEAR, AKX_SLACK>::run(size, meta, values, near_columns, nodes, halo, readers, places,
+          AKX_XS, AKX_NEAR, AKX_SLACK, AKX_RUNS, AKX_OWN>::run(size, meta, values, near_columns, nodes, halo, readers, places,
                                             coefficients, table, tabled, published, beats, epochs, x, out, n, from,
                                             total);
 }

@@ -17,6 +17,11 @@
 // slack - 1 steps before one waits for another. A published word is overwritten RING blocks later; before, its readers
 // have said that they are through (`beats`).
 //
+// Where all rows have their entries on the same few diagonals (RUNS), columns are not stored: places of x of a block,
+// own rows and those of others, are in the order of rows, so that entries on diagonals next to each other (a run) read
+// places next to each other. A slot is a diagonal, and a lane has the place of the first entry of each run. Near slots are
+// as many for each slice, and v_{p-2} is in shared memory too: registers are for the matrix.
+//
 // What is read or written once in a pass (entries of A, results) is told to leave L2 first. Words that are published
 // would else have left it when their place is written again, and L2 would ask memory for the rest of each sector: that
 // takes longer than a step.
@@ -28,6 +33,8 @@ constexpr u32 NONE = 0xffffffffu;
 constexpr u32 RING = 16;   // blocks of published words, of each power: few, so that they stay in L2
 constexpr u32 LINE = 64;   // words from one strip's beat to the next: in one line of L2 they would wait for each other
 constexpr u32 STAGES = 5;  // blocks on their way, of which one is being taken into registers
+// By diagonals: bits of a word that is fetched, the place where it goes is in the others; the most of them.
+constexpr u32 WORD_BITS = 18, MOST_WORDS = (1u << WORD_BITS) - 1;
 constexpr u32 FLIGHT = STAGES - 1;  // steps from asking for what comes from memory to using it
 
 // Sizes of all strips; words are 32 bits.
@@ -211,14 +218,53 @@ template <int COUNT> struct Kept<u16, COUNT> {
     __device__ __forceinline__ u16 operator[](int q) const { return u16(q % 2 ? pair[q / 2] >> 16 : pair[q / 2]); }
 };
 
+// Diagonals of a matrix: RUNS has the length of each run of them, five bits each, the first the lowest; slot OWN is that
+// of the rows themselves, -1 where there is none.
+template <u64 RUNS, int OWN> struct Runs {
+    static constexpr __device__ int length(int run) { return int(RUNS >> 5 * run & 31); }
+    static constexpr __device__ int runs() {
+        int count = 0;
+        while (count < 12 && length(count)) ++count;
+        return count;
+    }
+    static constexpr __device__ int slots() {
+        int sum = 0;
+        for (int r = 0; r < runs(); ++r) sum += length(r);
+        return sum;
+    }
+    static constexpr __device__ int run_of(int slot) {
+        int run = 0;
+        for (; slot >= length(run); ++run) slot -= length(run);
+        return run;
+    }
+    static constexpr __device__ int within(int slot) {  // its run
+        for (int run = 0; slot >= length(run); ++run) slot -= length(run);
+        return slot;
+    }
+    // Places behind its first one that a run may reach, rounded up.
+    static constexpr __device__ int guard() {
+        int most = 0;
+        for (int r = 0; r < runs(); ++r) most = length(r) > most ? length(r) : most;
+        return (most + 2) / 4 * 4;
+    }
+    // A lane has the places of all runs but its own.
+    static constexpr __device__ int places() { return RUNS == 0 ? 0 : runs() - (OWN >= 0); }
+    static constexpr __device__ int place_of(int run) { return run - (OWN >= 0 && run > run_of(OWN)); }
+    static constexpr __device__ bool is_own(int run) { return OWN >= 0 && run == run_of(OWN); }
+};
+
 // T: type of vectors, S: what values are stored as. LANES: lanes of a row. LAG, SLACK: see above. PER: slices of a warp
 // that have a power in the same step, LAG * PER in all. HW: slots of each in registers. SLICES: slices of a block of a
 // strip. WARPS: those that compute; HELPERS: threads that bring what they need. ASKS: values of others that one of these
-// asks for in a step, XS: entries of x. NEAR: whether any slots stay in shared memory.
+// asks for in a step, XS: entries of x. NEAR: whether any slots stay in shared memory; by diagonals, how many of a slice.
 template <class T, class S, int LANES, int LAG, int PER, int HW, int SLICES, int WARPS, int HELPERS, int ASKS, int XS,
-          bool NEAR, int SLACK>
+          int NEAR, int SLACK, u64 RUNS, int OWN>
 struct Front {
-    static constexpr u32 ROWS = 32 / LANES, PAIRS = (HW + 1) / 2, THREADS = 32 * WARPS + HELPERS,
+    typedef Runs<RUNS, OWN> Lines;
+    static constexpr bool DIA = RUNS != 0;
+    // Places that nothing is in, before x of each power: a run may reach there.
+    static constexpr u32 GUARD = DIA ? Lines::guard() : 0;
+    static constexpr u32 ROWS = 32 / LANES, PAIRS = ((DIA ? Lines::places() : HW) + 1) / 2, THREADS = 32 * WARPS + HELPERS,
                          ASKERS = HELPERS - 64;
     // What describes a block of a strip: HEAD words that are not read here (first near slot, number of them, where own
     // rows begin in x, their number), near slots of each slice (first << 16 | number), nodes and places (in x, in bytes,
@@ -226,7 +272,7 @@ struct Front {
     static constexpr u32 HEAD = 4, ROOM = SLICES * ROWS;
     static constexpr u32 NODES = HEAD + (SLICES + 3) / 4 * 4, PLACES = NODES + ROOM, COLUMNS = PLACES + ROOM;
     static constexpr u32 HELD = SLICES * HW * 32;  // values
-    static constexpr int HELD_ROOM = HW > 0 ? HW : 1, PAIRS_ROOM = HW > 0 ? (HW + 1) / 2 : 1;
+    static constexpr int HELD_ROOM = HW > 0 ? HW : 1, PAIRS_ROOM = PAIRS > 0 ? PAIRS : 1;
     // Near slots that are asked for together: more of them take more registers.
     static constexpr u32 AT_ONCE = sizeof(S) < 8 ? 4 : 1;
     // Steps from one look at the readers to the next; steps before a block's first power that its entries are asked
@@ -243,6 +289,7 @@ struct Front {
         unsigned char *stages;
         S *near_value;     // slots that are not in registers: values,
         u16 *near_column;  // and columns
+        T *older;          // by diagonals: v_{p-2}
         u32 *node_ring, *halo_ring;  // indices of x, behind a head of 4 words (near slots); places of published values
         u64 *published;
         i64 n;
@@ -274,12 +321,14 @@ struct Front {
         T *values_of = reinterpret_cast<T *>(memory + (3 * size.powers * sizeof(T) + 15) / 16 * 16);
         at.table = values_of;
         at.xs = values_of + (tabled * sizeof(T) + 15) / 16 * 16 / sizeof(T);
-        at.span = size.ring * size.stride;
-        at.stages = reinterpret_cast<unsigned char *>(at.xs) + (size.powers * at.span * sizeof(T) + 15) / 16 * 16;
+        at.span = size.ring * size.stride + GUARD;
+        at.older = at.xs + (size.powers * at.span + GUARD);
+        const u32 olders = DIA ? size.powers * SLICES * LAG * 32 : 0, vectors = size.powers * at.span + GUARD + olders;
+        at.stages = reinterpret_cast<unsigned char *>(at.xs) + (vectors * sizeof(T) + 15) / 16 * 16;
         at.meta_bytes = size.meta * 4, at.stage_bytes = at.meta_bytes + HELD * u32(sizeof(S));
         at.near_value = reinterpret_cast<S *>(at.stages + STAGES * at.stage_bytes);
         at.near_column = reinterpret_cast<u16 *>(at.near_value + size.nears * size.near_slots * 32);
-        at.node_ring = reinterpret_cast<u32 *>(at.near_column + size.nears * size.near_slots * 32);
+        at.node_ring = reinterpret_cast<u32 *>(at.near_column + (DIA ? 0 : size.nears * size.near_slots * 32));
         at.halo_ring = at.node_ring + size.lists * (size.stride + 4);
         at.published = published, at.out = out, at.n = n, at.from = from,
         at.near_magic = 0xffffffffu / size.nears + 1, at.tag0 = epoch * (size.blocks + 1);
@@ -289,6 +338,8 @@ struct Front {
         if (thread == 0) Cargo::begin(arrivals);
         for (u32 i = thread; i < 3 * size.powers; i += THREADS) coefficient[i] = coefficients[3 * from + i];
         for (u32 i = thread; i < tabled; i += THREADS) values_of[i] = table[i];
+        if (DIA)  // a zero is multiplied with what is in a place
+            for (u32 i = thread; i < size.powers * at.span + GUARD; i += THREADS) at.xs[i] = zero<T>();
         __syncthreads();
         if (warp < WARPS) compute(at, warp, places[me]);
         else if (warp == WARPS)
@@ -324,22 +375,114 @@ struct Front {
             own_terms |= u32(!is_zero(at.coefficient[3 * p + 1])) << p;
             older_terms |= u32(!is_zero(at.coefficient[3 * p + 2])) << p;
         }
+        Turn turn[PER];
+#pragma unroll
+        for (int j = 0; j < PER; ++j)
+            turn[j].slot = DIA ? modulo(-at.lead - LAG * int(done[j] & 0xffu), at.size.nears) : 0, turn[j].slice = slice_of[j];
         for (int first = -at.lead; first <= at.last; first += LAG) {
+            if (DIA)
+#pragma unroll
+                for (int j = 0; j < PER; ++j) turn[j].begin(at, done[j], my_place, own_terms, older_terms);
 #pragma unroll
             for (int r = 0; r < LAG; ++r) {
                 const int step = first + r;
 #pragma unroll
                 for (int j = 0; j < PER; ++j) {
                     const u32 p = done[j], b = u32(step) - u32(LAG) * p;
-                    if (p < powers && b < blocks) advance(at, held[r][j], p, b, my_place, own_terms, older_terms);
+                    T *older = at.older + ((warp + j * WARPS) * LAG + r) * 32 + lane;
+                    if (p < powers && b < blocks) {
+                        if constexpr (DIA) go_along(at, turn[j], held[r][j], r, b, older);
+                        else advance(at, held[r][j], p, b, my_place, own_terms, older_terms);
+                    }
                     // The next block of this slice's registers.
                     if (p + 1 == powers && u32(step + LAG) < blocks)
-                        take(at, held[r][j], u32(step + LAG), slice_of[j], lane, older_terms);
-                    if (r == LAG - 1) done[j] = p + 1 == powers ? 0 : p + 1;
+                        take(at, held[r][j], u32(step + LAG), slice_of[j], lane, older, older_terms);
+                    if (r == LAG - 1) {
+                        if (DIA && p + 1 == powers) turn[j].slot = around(turn[j].slot + LAG * powers, at.size.nears);
+                        done[j] = p + 1 == powers ? 0 : p + 1;
+                    }
                 }
                 __syncthreads();
             }
         }
+    }
+
+    // By diagonals: what is the same for the LAG steps in which a warp has the same power of its blocks. It is found once
+    // for them: left to itself the compiler finds it anew for each, which is half of all instructions.
+    struct Turn {
+        u32 slice, slot;  // slot: of near slots of the first of the blocks
+        u32 x, next, near, coefficient, word, tag, flags;  // the first four: bytes from the beginning of shared memory
+        T *result;
+
+        __device__ __forceinline__ void begin(const Setting &at, u32 p, u32 my_place, u32 own_terms, u32 older_terms) {
+            const u32 begins = p == 0 && at.from == 0, goes_on = p + 1 < at.size.powers;
+            x = uniform(offset_of(at.xs + p * at.span)), next = uniform(offset_of(at.xs + (p + 1) * at.span));
+            near = offset_of(at.near_value + slice * (NEAR * 32) + (threadIdx.x & 31));
+            settle(near);
+            coefficient = uniform(offset_of(at.coefficient + 3 * p)), tag = uniform(at.tag0);
+            word = uniform(p * RING * at.size.published + my_place);
+            flags = uniform((own_terms >> p & 1) * OWN_TERM | (older_terms >> p & 1) * OLDER_TERM |
+                            (older_terms >> 1 >> p & 1) * KEEPS | begins * BEGINS | goes_on * GOES_ON);
+            const u64 to = reinterpret_cast<u64>(at.out + i64(at.from + p + 1) * at.n);
+            result = reinterpret_cast<T *>(u64(uniform(u32(to >> 32))) << 32 | uniform(u32(to)));
+        }
+        enum Flags : u32 { OWN_TERM = 1, OLDER_TERM = 2, KEEPS = 4, BEGINS = 8, GOES_ON = 16 };
+    };
+    static __device__ __forceinline__ unsigned char *shared() {
+        AKX_DYNAMIC_SHARED(memory);
+        return memory;
+    }
+    static __device__ __forceinline__ u32 offset_of(const void *p) {
+        return u32(static_cast<const unsigned char *>(p) - shared());
+    }
+    static __device__ __forceinline__ u32 uniform(u32 v) { return __shfl_sync(0xffffffffu, v, 0); }
+    static __device__ __forceinline__ u32 around(u32 v, u32 end) { return v < end ? v : v - end; }
+
+    // Products of a row on diagonals, from slot Q on; `near`: values of slots that are not held, `first`: the place of the
+    // first entry of the run at hand.
+    template <int Q>
+    static __device__ __forceinline__ void along(const Held &own, const T *table, const S *near, const char *source,
+                                                 const char *first, u32 place, T &sum, T &more) {
+        if constexpr (Q < Lines::slots()) {
+            constexpr int run = Lines::run_of(Q), within = Lines::within(Q), word = Lines::place_of(run);
+            if constexpr (Lines::is_own(run)) {
+                if (within == 0) first = source + place - Lines::within(OWN) * int(sizeof(T));
+            } else if constexpr (within == 0)
+                first = source + (word % 2 ? own.column[word / 2] >> 16 : own.column[word / 2] & 0xffffu);
+            S value;
+            if constexpr (Q < HW) value = own.value[Q];
+            else value = near[(Q - HW) * 32];
+            const T x = *reinterpret_cast<const T *>(first + within * sizeof(T));
+            if constexpr (Q % 2) more = mad(widened<T>(table, value), x, more);
+            else sum = mad(widened<T>(table, value), x, sum);
+            along<Q + 1>(own, table, near, source, first, place, sum, more);
+        }
+    }
+
+    // One power of one slice by diagonals, of the r-th block of the turn.
+    static __device__ __forceinline__ void go_along(const Setting &at, const Turn &turn, const Held &own, int r, u32 b,
+                                                    T *older) {
+        const u32 place = own.at & 0xffffu, publishes = own.at >> 16;
+        const char *source = reinterpret_cast<const char *>(shared() + turn.x);
+        const u32 slot = around(turn.slot + r, at.size.nears);
+        const S *near = reinterpret_cast<const S *>(shared() + turn.near) + slot * (SLICES * NEAR * 32);
+        const T *c = reinterpret_cast<const T *>(shared() + turn.coefficient);
+        T sum = zero<T>(), more = zero<T>();
+        along<0>(own, at.table, near, source, source, place, sum, more);
+        const T mine = *reinterpret_cast<const T *>(source + place);
+        T value = mad(c[0], add(sum, more), zero<T>());
+        if (turn.flags & (Turn::OWN_TERM | Turn::OLDER_TERM)) {
+            if (turn.flags & Turn::OWN_TERM) value = mad(c[1], mine, value);
+            if (turn.flags & Turn::OLDER_TERM) value = mad(c[2], *older, value);
+        }
+        if (turn.flags & Turn::KEEPS) *older = mine;
+        const bool writes = own.node != NONE, goes_on = writes && turn.flags & Turn::GOES_ON;
+        if (goes_on) *reinterpret_cast<T *>(shared() + turn.next + place) = value;
+        const u32 word = turn.word + b % RING * at.size.published + publishes;
+        Tagged<T>::publish(at.published + u64(word) * Tagged<T>::WORDS, value, turn.tag + b,
+                           goes_on && publishes != 0xffffu);
+        if (writes) put(turn.result + own.node, value);
+        if (turn.flags & Turn::BEGINS && writes) put(at.out + own.node, mine);
     }
 
     // One power of one slice.
@@ -401,14 +544,14 @@ struct Front {
 
     // Take a slice of a block that has arrived.
     static __device__ __forceinline__ void take(const Setting &at, Held &own, u32 b, u32 slice, u32 lane,
-                                                u32 older_terms) {
+                                                T *older, u32 older_terms) {
         const unsigned char *stage = at.stages + (b % STAGES) * at.stage_bytes;
         const u32 *words = reinterpret_cast<const u32 *>(stage);
         const S *value = reinterpret_cast<const S *>(stage + at.meta_bytes) + slice * (HW * 32) + lane;
         const u32 row = slice * ROWS + lane % ROWS;
         own.node = lane < ROWS ? words[NODES + row] : NONE;
         own.at = words[PLACES + row];
-        if (NEAR) {
+        if (NEAR && !DIA) {
             const u32 slot = b - __umulhi(b, at.near_magic) * at.size.nears;  // the rest, for b nears < 2^32
             own.near = words[HEAD + slice] + (slot * at.size.near_slots << 16);
         }
@@ -416,11 +559,12 @@ struct Front {
 #pragma unroll
         for (int q = 0; q < HW; ++q) own.value.keep(q, value[q * 32]);
 #pragma unroll
-        for (int q = 0; q < (HW + 1) / 2; ++q) own.column[q] = words[COLUMNS + (slice * PAIRS + q) * 32 + lane];
+        for (int q = 0; q < int(PAIRS); ++q) own.column[q] = words[COLUMNS + (slice * PAIRS + q) * 32 + lane];
         if (at.from > 0 && (older_terms & 1) && own.node != NONE) {
             own.older = (at.out + i64(at.from - 1) * at.n)[own.node];
             settle(own.older);
         }
+        if (DIA && (older_terms & 1)) *older = own.older;
     }
 
     // Bring entries of the matrix and lists of indices. One warp.
@@ -448,7 +592,8 @@ struct Front {
                     if (near.number) {
                         cargo.bring(at.near_value + first, near_values + u64(near.first) * 32,
                                     near.number * 32 * u32(sizeof(S)));
-                        cargo.bring(at.near_column + first, near_columns + u64(near.first) * 32, near.number * 64);
+                        if (!DIA)
+                            cargo.bring(at.near_column + first, near_columns + u64(near.first) * 32, near.number * 64);
                     }
                 }
             }
@@ -483,6 +628,7 @@ struct Front {
             if (u32(step + early) < size.blocks) {
                 const u32 *list = at.node_ring + x_list * list_words + 4;
                 T *own = at.xs + x_slot * ROOM, *others = at.xs + size.ring * ROOM + x_slot * size.halo - ROOM;
+                if (DIA) own = others = at.xs + GUARD + x_slot * size.stride;
                 u32 nodes[XS];
 #pragma unroll
                 for (int u = 0; u < XS; ++u) nodes[u] = lane + u * 32 < size.stride ? list[lane + u * 32] : NONE;
@@ -531,6 +677,7 @@ struct Front {
             place_end[u] = (p + 2) * at.span;
             list_at[u] = modulo(asked_of[u], size.halos) * size.halo + i;
             base_word[u] = p * RING * size.published;
+            if (DIA) place_end[u] = (p + 1) * at.span;  // where x of the power begins
             if (p + 1 >= size.powers) asked_of[u] = 0x40000000;  // never
         }
         const auto question = [&](int u) {
@@ -541,11 +688,12 @@ struct Front {
             for (int u = 0; u < ASKS; ++u) word[u] = u32(asked_of[u]) < size.blocks ? at.halo_ring[list_at[u]] : NONE;
 #pragma unroll
             for (int u = 0; u < ASKS; ++u) {
+                if (DIA && word[u] != NONE) to_place[u] = place_end[u] + (word[u] >> WORD_BITS), word[u] &= MOST_WORDS;
                 if (word[u] != NONE) word[u] += base_word[u] + u32(asked_of[u]) % RING * size.published;
                 question(u);
                 ++asked_of[u];
-                to_place[u] += size.halo, list_at[u] += size.halo;
-                to_place[u] -= to_place[u] >= place_end[u] ? places : 0;
+                list_at[u] += size.halo;
+                if (!DIA) to_place[u] += size.halo, to_place[u] -= to_place[u] >= place_end[u] ? places : 0;
                 list_at[u] -= list_at[u] >= listed ? listed : 0;
             }
         };
@@ -556,8 +704,8 @@ struct Front {
 #pragma unroll
                 for (int u = 0; u < ASKS; ++u) {
                     const bool there = got[u].has(at.tag0 + u32(asked_of[u] - 1));
-                    u32 place = to_place[u] - size.halo;
-                    place += place + places < place_end[u] ? places : 0;
+                    u32 place = to_place[u] - (DIA ? 0 : size.halo);
+                    if (!DIA) place += place + places < place_end[u] ? places : 0;
                     if (word[u] != NONE && there) at.xs[place] = got[u].value(), word[u] = NONE;
                     late |= word[u] != NONE;
                 }
