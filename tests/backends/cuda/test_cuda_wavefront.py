@@ -29,7 +29,7 @@ pytestmark = [
 DTYPES = ("float32", "float64", "complex64", "complex128")
 #: Types of half the bytes.
 NARROW = {"float64": "float32", "complex128": "complex64"}
-#: Matrix, lanes, order, powers per pass of 7, start vectors, options.
+#: Matrix, lanes (0: by diagonals), order, powers per pass of 7, start vectors, options.
 Case = tuple[str, int, str, int, int, dict[str, Option]]
 CASES: list[Case] = [
     ("lines", 1, "natural", 7, 1, {"slices": 1, "held_slots": 4, "block": 256, "helpers": 128, "slack": 0}),
@@ -40,6 +40,8 @@ CASES: list[Case] = [
     ("lines", 1, "natural", 1, 1, {"slices": 2, "held_slots": 3, "block": 512, "helpers": 256, "slack": 0}),
     ("planes", 1, "natural", 5, 1, {"slices": 1, "held_slots": 4, "block": 512, "helpers": 128, "slack": 2}),
     ("planes", 1, "natural", 7, 1, {"slices": 1, "held_slots": 2, "block": 512, "helpers": 256, "slack": 1}),
+    ("lines", 0, "natural", 7, 1, {"slices": 1, "held_slots": 6, "block": 256, "helpers": 128, "slack": 2}),
+    ("planes", 0, "natural", 4, 2, {"slices": 2, "held_slots": 7, "block": 256, "helpers": 128, "slack": 0}),
     ("triangle", 1, "natural", 4, 1, {"slices": 1, "held_slots": 2, "block": 256, "helpers": 128, "slack": 1}),
     ("mesh", 1, "levels", 3, 1, {"slices": 1, "held_slots": 3, "block": 256, "helpers": 256, "slack": 0}),
     ("mesh", 2, "levels", 4, 2, {"slices": 2, "held_slots": 1, "block": 256, "helpers": 128, "slack": 2}),
@@ -58,6 +60,7 @@ HALVES: list[Case] = [
     ("lines", 8, "natural", 7, 2, {"slices": 2, "held_slots": 1, "block": 512, "helpers": 256, "slack": 1}),
     ("planes", 1, "natural", 7, 1, {"slices": 1, "held_slots": 2, "block": 512, "helpers": 128, "slack": 2}),
     ("mesh", 1, "levels", 3, 1, {"slices": 1, "held_slots": 0, "block": 256, "helpers": 256, "slack": 0}),
+    ("lines", 0, "natural", 3, 1, {"slices": 2, "held_slots": 7, "block": 256, "helpers": 128, "slack": 1}),
 ]
 
 
@@ -116,7 +119,7 @@ def name_of(case: Case) -> str:
 
 def plan_of(case: Case, k: int = 7) -> Plan:
     _, lanes, order, powers, _, options = case
-    return Plan("cuda", "wavefront", f"sell16-{lanes}", order, k, powers, options=options)
+    return Plan("cuda", "wavefront", f"sell16-{lanes}" if lanes else "dia", order, k, powers, options=options)
 
 
 def way_of(case: Case) -> str:

@@ -167,7 +167,8 @@ def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -
 def _has_room(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
     """Whether a feasible plan fits the shared memory surely, which depends on the block whose strips read most."""
     least = fronts.least_shape(matrix, plan, device)
-    likely = replace(least, fetched=least.fetched + least.fetched // 8 + 4)
+    gaps = (least.room + least.fetched) // 3 if least.runs else 0
+    likely = replace(least, fetched=least.fetched + least.fetched // 8 + 4, gaps=gaps)
     used = fronts.used_plan(plan, matrix, device, likely)
     return used == plan and fronts.shared_bytes(likely, plan, matrix) + fronts.STATIC <= device.shared_per_block
 
