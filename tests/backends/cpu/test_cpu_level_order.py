@@ -22,6 +22,14 @@ def grid(*extents: int) -> Any:
     return found
 
 
+def shuffled(A: Any) -> sp.csr_array:
+    order = np.random.default_rng(0).permutation(A.shape[0])
+    found = sp.csr_array(sp.csr_array(A)[order][:, order])
+    found.sort_indices()
+    found.indptr, found.indices = found.indptr.astype(np.int32), found.indices.astype(np.int32)
+    return found
+
+
 def graphs() -> dict[str, Any]:
     rng = np.random.default_rng(3)
     star = sp.lil_array(sp.random_array((250, 250), density=0.01, rng=rng))
@@ -39,19 +47,14 @@ def graphs() -> dict[str, Any]:
 @pytest.mark.parametrize("name", graphs())
 def test_orders_of_many_threads_are_those_of_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(level_order, "_ALONE", 4)
-    A = sp.csr_array(graphs()[name])
-    order = np.random.default_rng(0).permutation(A.shape[0])
-    A = sp.csr_array(A[order][:, order])
-    A.sort_indices()
+    A = shuffled(graphs()[name])
     wanted = {"levels": levels(A.indptr, A.indices).permutation, "rcm": rcm(A.indptr, A.indices)}
     for kind, threads in ((kind, threads) for kind in wanted for threads in (1, 2, 3, 5)):
         np.testing.assert_array_equal(level_order.ordered_rows(A.indptr, A.indices, kind, threads), wanted[kind])
 
 
 def test_a_shuffled_grid_is_as_narrow_as_by_scipy() -> None:
-    A = grid(20, 30)
-    order = np.random.default_rng(1).permutation(A.shape[0])
-    A = sp.csr_array(sp.csr_array(A)[order][:, order])
+    A = shuffled(grid(20, 30))
 
     def width(permutation: Any) -> int:
         indptr, indices, _ = permute(A.indptr, A.indices, np.asarray(permutation, np.int64))
