@@ -14,13 +14,16 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from akx.core.errors import ArgumentError, ArgumentTypeError, MatrixError, brief
+from akx.core.parallel import in_pieces
 
 __all__ = [
+    "LARGE_PIECE",
     "canonical_csr",
     "check_finite",
     "check_indices",
     "check_shape",
     "check_value_error",
+    "copy_of",
     "fit_index_type",
     "read_only",
     "shared_csr",
@@ -31,6 +34,8 @@ __all__ = [
 _SUPPORTED = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 _SUPPORTED_NAMES = "float32, float64, complex64 or complex128"
 _INT32_LIMIT = 2**31
+#: Numbers that a thread copies, or looks at, at least.
+LARGE_PIECE = 1 << 22
 
 
 def check_shape(shape: tuple[int, ...]) -> None:
@@ -130,8 +135,11 @@ def _compressed(A: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> sp.csr_a
     """CSR of CSR, CSC or BSR."""
     indptr = np.array(A.indptr)
     stored = slice(int(indptr[-1]) if indptr.size else 0)
-    indices = np.array(A.indices[stored])
-    data = A.data[stored].astype(kind, copy=A.format != "csc")  # CSC is converted below, by one look at each value
+    indices, data = copy_of(A.indices[stored]), A.data[stored]
+    if A.format == "csr":
+        data = copy_of(data, kind)
+    else:  # CSC is converted below, by one look at each value
+        data = data.astype(kind, copy=A.format != "csc")
     if A.format == "bsr":
         _check_compressed(
             indptr, indices, data, *(size // step for size, step in zip(shape, data.shape[1:], strict=True))
@@ -140,6 +148,29 @@ def _compressed(A: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> sp.csr_a
     _check_compressed(indptr, indices, data, *shape)  # which is square
     make = sp.csr_array if A.format == "csr" else sp.csc_array
     return make((data, indices, indptr), shape=shape, copy=False).tocsr()
+
+
+def copy_of(array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
+    """A copy of (m,) numbers, perhaps in another type; of many by several threads, since new memory comes slowly."""
+    if array.size < 2 * LARGE_PIECE:
+        return np.array(array, dtype=dtype)
+    made = np.empty(array.size, dtype=dtype or array.dtype)
+
+    def fill(first: int, last: int) -> None:
+        made[first:last] = array[first:last]
+
+    in_pieces(fill, array.size, LARGE_PIECE)
+    return made
+
+
+def _are_within(indices: NDArray[Any], end: int) -> bool:
+    """Whether all of some indices lie from 0 to before an end."""
+
+    def of_part(first: int, last: int) -> bool:
+        part = indices[first:last]
+        return bool(0 <= part.min() <= part.max() < end)
+
+    return all(in_pieces(of_part, indices.size, LARGE_PIECE))
 
 
 def _plain(A: Any) -> Any:
@@ -170,7 +201,7 @@ def _check_compressed(indptr: Any, indices: Any, data: Any, major: int, minor: i
         problem = "row pointers (indptr) are not ascending from 0"
     elif indptr[-1] > min(indices.size, data.shape[0]):
         problem = "row pointers (indptr) point behind the last entry"
-    elif indptr[-1] and not 0 <= indices[: indptr[-1]].min() <= indices[: indptr[-1]].max() < minor:
+    elif indptr[-1] and not _are_within(indices[: indptr[-1]], minor):
         problem = "indices are out of range"
     if problem:
         raise MatrixError(
@@ -209,7 +240,12 @@ def check_finite(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]
     Raises :class:`MatrixError` with the first place of a NaN or Inf.
     """
     parts = data.view(data.real.dtype) if data.dtype.kind == "c" else data
-    largest = np.maximum(parts.max(initial=0), -parts.min(initial=0))  # NaN where there is one
+
+    def of_part(first: int, last: int) -> Any:
+        part = parts[first:last]
+        return np.maximum(part.max(initial=0), -part.min(initial=0))  # NaN where there is one
+
+    largest = np.max(in_pieces(of_part, parts.size, LARGE_PIECE))
     if np.isfinite(largest):
         return float(largest)
     finite = np.isfinite(data)

@@ -27,6 +27,8 @@ from akx.backends.cpu.spmm import (
 )
 from akx.backends.result_pool import new_result, turn
 from akx.core.basis import Basis
+from akx.core.canonical import LARGE_PIECE
+from akx.core.parallel import in_pieces
 from akx.core.process import resolve_threads, share_out
 
 __all__ = ["APART", "csr_product", "is_finite", "is_for_groups", "powers_into", "product_into"]
@@ -198,8 +200,12 @@ def is_finite(v: NDArray[Any], w: NDArray[Any]) -> bool:
     if v.size <= _SHORT and isfinite(np.vdot(v, w)):  # which warns of nothing
         return True
     v, w = v.reshape(-1), w.reshape(-1)
-    for first in range(0, v.size, _SHORT):
-        product = np.vdot(v[first : first + _SHORT], w[first : first + _SHORT])
-        if not isfinite(product):
-            return bool(np.isfinite(v).all() and np.isfinite(w).all())
-    return True
+
+    def of_part(begin: int, end: int) -> bool:
+        for first in range(begin, end, _SHORT):
+            part = slice(first, min(first + _SHORT, end))
+            if not isfinite(np.vdot(v[part], w[part])):
+                return bool(np.isfinite(v[begin:end]).all() and np.isfinite(w[begin:end]).all())
+        return True
+
+    return all(in_pieces(of_part, v.size, LARGE_PIECE))

@@ -30,10 +30,11 @@ from numpy.typing import DTypeLike, NDArray
 from akx.backends.cpu.spmm import LANES
 from akx.backends.result_pool import new_result
 from akx.core.basis import Basis
-from akx.core.canonical import check_shape, check_value_error, target_dtype
+from akx.core.canonical import LARGE_PIECE, check_shape, check_value_error, copy_of, target_dtype
 from akx.core.errors import ArgumentError, brief
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import is_loaded
+from akx.core.parallel import in_pieces
 from akx.core.process import resolve_threads
 from akx.operator.freshness import SMALL, Copies, has_other_threads
 from akx.operator.host_products import APART, is_finite, is_for_groups, powers_into
@@ -200,14 +201,15 @@ class CheckedPattern:
         if unsigned is None or indptr.dtype != indices.dtype or indptr.size != n + 1:
             return None
         if has_other_threads():
-            indptr, indices = indptr.copy(), indices.copy()
+            indptr, indices = copy_of(indptr), copy_of(indices)
         nnz = indptr.item(-1)
         if indptr.item(0) != 0 or not 0 <= nnz <= min(indices.size, data.size):
             return None
         if np.count_nonzero(indptr[1:] < indptr[:-1]):
             return None
         followed = indices[:nnz].view(unsigned)
-        if nnz and not np.maximum.reduce(followed) < n:  # a negative one is very large here
+        # A negative one is very large here.
+        if nnz and not max(in_pieces(lambda i, j: np.maximum.reduce(followed[i:j]), nnz, LARGE_PIECE)) < n:
             return None
         is_small = indptr.nbytes + indices.nbytes <= SMALL
         if is_small and self._calls > _CALLS and all(array.flags.c_contiguous for array in given):

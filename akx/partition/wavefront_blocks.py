@@ -99,6 +99,15 @@ class Strips:
         """Block of each row, (n,)."""
         return self.order.by_row(np.repeat(np.arange(self.blocks, dtype=np.uint32), np.diff(self.starts)))
 
+    def place_of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Block and strip of some rows, (m,) each."""
+        if not self.order.is_natural:
+            return self.block[rows].astype(np.int64), self.part[rows].astype(np.int64)
+        groups = self.groups
+        group = np.searchsorted(groups.ptr, rows, side="right") - 1
+        strip = groups.strip[groups.kind_ptr[groups.kind[group]] + rows - groups.ptr[group]]
+        return np.searchsorted(self.starts, rows, side="right") - 1, strip.astype(np.int64)
+
     @cached_property
     def rows(self) -> NDArray[np.int64]:
         """How many each strip has of each block, (blocks, parts)."""
@@ -160,7 +169,8 @@ def fullest(indptr: NDArray[Any], found: Strips) -> tuple[int, int]:
     others = np.flatnonzero(lengths != usual)  # few rows of a grid
 
     rows = found.rows.ravel()
-    group = found.block[others].astype(np.int64) * found.parts + found.part[others]
+    block, part = found.place_of(others)
+    group = block * found.parts + part
     more = np.bincount(group, lengths[others].astype(np.int64) - int(usual), minlength=rows.size)
     return int(rows.max()), int((int(usual) * rows + more).max())
 
