@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Prepared", "result_for"]
 
+#: Bytes of a matrix from which on a pool keeps nothing of what preparing it took.
+_LARGE = 256 << 20
+
 
 class Prepared(Tuned):
     """Programs for the calls of one operator; not safe without :attr:`lock` but for what takes it.
@@ -160,6 +163,8 @@ class Prepared(Tuned):
         if not plan.traits.streams:
             program.ready(vectors)  # compiled now: a prediction that cannot be gives way
         self.programs[dtype, plan] = program
+        if matrix.csr_bytes >= _LARGE:
+            backend_of(plan.backend).trim()  # what laying out took of a device's memory, others may have
         return program
 
     def look_again(self) -> None:
