@@ -63,7 +63,8 @@ _FITTED = {
     "block_local": "values_cycles slice_cycles shared_wait_cycles global_wait_cycles halo_wait_cycles flag_cycles "
     "meeting_cycles kept_cache_share gathered_sectors_share partial_result_bytes later_slice_wait_ratio",
     "ghost": "pass_begin_cycles",
-    "wavefront": "step_cycles slice_cycles slot_cycles shared_slots_cycles ask_cycles",
+    "wavefront": "step_cycles slot_cycles shared_slots_cycles diagonals_cycles shared_diagonals_cycles spilled_cycles "
+    "late_cycles ask_cycles",
     "bandwidth": "memory_share cache_share",
 }
 #: Where a price is, and its name.

@@ -217,15 +217,16 @@ def test_fronts_that_are_offered_hold_all_slots_or_are_in_full_and_have_wide_and
     matrix = Matrix.from_any(made)
     every = wavefront.SCHEDULE.heuristic_plans(matrix, H100, 8)
     offered = [one for one in every if one.variant != "dia"]
-    for powers in (8, 4):
-        held = {plan.typed.slack: plan.typed.held_slots for plan in offered if plan.k_per_pass == powers}
-        assert held[0] > held[1] > held[2] > 0
+    assert {(plan.k_per_pass, plan.typed.slack) for plan in offered} >= {(8, 0), (8, 1), (8, 2), (4, 0), (4, 1), (4, 2)}
+    for plan in offered:  # few registers wait: fewer slots are held where more would
+        assert plan.typed.held_slots > 1
+        assert wavefront_strips.spilled(plan, matrix, H100) <= 8, plan.label()
     assert plan_of(made, 8) in every
     for plan in offered[:3]:
         lay_out(plan, matrix, H100)
     fewer = replace(H100, shared_per_block=100_000)
     less = wavefront.SCHEDULE.heuristic_plans(matrix, fewer, 8)
-    assert 0 < len(less) < len(offered)
+    assert 0 < len(less) < len(every)
     for plan in less:
         lay_out(plan, matrix, fewer)
     for narrow in (bands(400_000, -60, -1, 0, 1, 60), bands(400_000, -30_000, -1, 0, 1, 30_000)):
@@ -269,7 +270,7 @@ def test_values_are_stored_in_few_bytes_where_that_is_sure_to_be_the_same_and_pr
     stencil = sp.csr_array(sp.kron(sp.kron(line, line), line))
     lines = bands(1_000_000, -100_000, -1, 0, 1, 100_000)  # too far for 16 bits
     quarter = replace(A100, l2_bytes=A100.l2_bytes // 4)
-    wide = ("resident", "wavefront", "wavefront")  # what is less than half on the chip comes by once
+    wide = ("wavefront",) * 3  # with few bytes on the chip it is as fast
     for made, gpu, schedules in ((stencil, H100, wide), (lines, quarter, ("sweep",) * 3)):
         random = np.random.default_rng(12).random(made.nnz)
         given = ((made.data, "table"), (random.astype(np.float32), "half"), (random, "full"))

@@ -29,10 +29,8 @@ __all__ = ["heuristic_plans", "plan_of", "space", "starts", "untuned_for"]
 
 #: Slack and helpers of the plans to begin with.
 _STARTS = ((2, 128), (1, 128), (2, 256), (0, 128))
-#: Registers that the rest of a thread has where none wait, with slots in shared memory and without; and how many may
-#: wait in a plan to begin with, and where values are in full: by what ptxas says of 20 plans.
-_USUAL_REGISTERS, _FEW_SPILLED, _MOST_SPILLED = {True: 30, False: 20}, 4, 16
-
+#: Numbers of slots in registers that are looked at, from the most that fit; and widths of strips for which some do.
+_FEWER, _WIDTHS = 5, 2
 #: Passes for k powers; helpers, those of most plans that were found by tuning.
 _PASSES, _HELPERS = (1, 2, 4), 128
 #: The compute capability of GPUs on which the kernel has been seen to run.
@@ -82,33 +80,32 @@ def plan_of(
     order: str,
     slack: int,
     helpers: int,
-) -> Plan:
-    """A plan with about 16 slices at work at each step, a warp for each, and as many slots in registers as fit.
+) -> Plan | None:
+    """The plan that is thought to be fastest of those with a warp for each of about 16 slices at work at each step.
 
-    Where values are in full more registers may wait: that is dear, but slots in shared memory are dearer.
+    These differ in how many slots are in registers: registers that wait are dear, and so are slots in shared memory.
+    None where none can surely be laid out.
     """
     slots = fronts.slots_for(matrix, 1 if variant == DIA else int(variant.rpartition("-")[2]))
     way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
-    options: dict[str, Option] = {"block": 512, "helpers": helpers, "slices": 1, "held_slots": 0, "slack": slack}
-    first = Plan(schedule.backend, schedule.name, variant, order, k, powers, options={**options, "stored": way})
-    most = _MOST_SPILLED if way == FULL else _FEW_SPILLED
+    options: dict[str, Option] = {"helpers": helpers, "slack": slack, "stored": way}
+    found: dict[Plan, float] = {}
+    widths = 0
     for slices in sorted(SLICES, key=lambda n: abs(n - 16 / powers)):
         block = next((n for n in BLOCKS if n // WARP >= powers * slices), 512)
+        fitting = 0
         for held in (n for n in reversed(HELD_SLOTS) if n <= max(slots, 1)):
-            plan = first.replace(options={**first.options, "block": block, "slices": slices, "held_slots": held})
-            if schedule.feasible(plan, matrix, device) is not None or schedule._stored_else(plan, matrix, device):
-                continue
-            if _spilled(plan, matrix, device) <= most:
-                return plan
-    return first
-
-
-def _spilled(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
-    """Registers of a feasible plan that are likely to wait in memory."""
-    dealt, runs = fronts.strips_of_plan(matrix, plan, device), fronts.runs_of_plan(matrix, plan)
-    registers, room = fronts.registers_of(plan, matrix.dtype, device, dealt, runs)
-    near = plan.typed.held_slots < fronts.slots_for(matrix, fronts.lanes_of(plan))
-    return max(0, registers + _USUAL_REGISTERS[near] - fronts.WORKING_REGISTERS - room)
+            chosen = {**options, "block": block, "slices": slices, "held_slots": held}
+            plan = Plan(schedule.backend, schedule.name, variant, order, k, powers, options=chosen)
+            if schedule.against(plan, matrix, device) is None and _has_room(plan, matrix, device):
+                found[plan] = schedule.work(plan, matrix, device, 1).cycles
+                fitting += 1
+            if fitting == _FEWER:
+                break
+        widths += fitting > 0
+        if widths == _WIDTHS:
+            break
+    return min(found, key=found.__getitem__, default=None)
 
 
 def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
@@ -121,7 +118,7 @@ def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
         for slack, helpers in _STARTS
         for powers in passes
     ]
-    return tuple(plan for plan in plans if schedule.against(plan, matrix, device) is None)
+    return tuple(plan for plan in plans if plan is not None)
 
 
 def _by_diagonals(matrix: Matrix) -> tuple[str, ...]:
@@ -143,34 +140,33 @@ def _orders(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
 
 
 def heuristic_plans(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-    """Plans that a call may take unseen: of each number of passes those with the most slack that have all slots in
-    registers, and where values are too wide for that, those with each slack.
+    """Plans that a call may take unseen, of each variant, number of passes and slack one.
 
     Rows are in the order given, all levels of one size, as lines or planes of a grid are, and strips read as little of
     one another as those of a grid: what longer edges cost, `work` hardly knows. A search tries such strips too.
     """
     if k < 2 or device.compute_capability != _SEEN or not _is_grid(matrix):
         return ()
-    found = dict[Plan, None]()
+    variants = (f"sell16-{fronts.lanes_for(matrix)}", *_by_diagonals(matrix))
     passes = dict.fromkeys(min(fronts.MOST_POWERS, ceil(k / p)) for p in _PASSES)
-    for variant, powers in product((f"sell16-{fronts.lanes_for(matrix)}", *_by_diagonals(matrix)), passes):
-        for slack in reversed(SLACKS) if powers > 1 else ():
-            plan = plan_of(schedule, matrix, device, k, powers, variant, ORDERS[0], slack, _HELPERS)
-            fits = schedule.against(plan, matrix, device) is None and asks(plan, matrix, device) <= _MOST_ASKS
-            if fits and _has_room(plan, matrix, device):
-                found[plan] = None
-                if plan.typed.held_slots >= fronts.slots_for(matrix, fronts.lanes_of(plan)):
-                    break
-    return tuple(found)
+    plans = (
+        plan_of(schedule, matrix, device, k, powers, variant, ORDERS[0], slack, _HELPERS)
+        for variant, powers, slack in product(variants, passes, SLACKS)
+        if powers > 1
+    )
+    return tuple(plan for plan in plans if plan is not None and asks(plan, matrix, device) <= _MOST_ASKS)
 
 
 def _has_room(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
-    """Whether a feasible plan fits the shared memory surely, which depends on the block whose strips read most."""
+    """Whether a feasible plan fits the shared memory surely: rows as long as the longest, diagonals read with gaps."""
     least = fronts.least_shape(matrix, plan, device)
-    gaps = (least.room + least.fetched) // 3 if least.runs else 0
-    likely = replace(least, fetched=least.fetched + least.fetched // 8 + 4, gaps=gaps)
-    used = fronts.used_plan(plan, matrix, device, likely)
-    return used == plan and fronts.shared_bytes(likely, plan, matrix) + fronts.STATIC <= device.shared_per_block
+    near = least.slices * max(0, fronts.slots_for(matrix, least.lanes) - plan.typed.held_slots)
+    gaps = max(least.room, (least.room + least.fetched) // 3) if least.runs else 0
+    fetched = least.fetched + least.fetched // 8 + 4
+    likely = replace(least, fetched=fetched, near_slots=max(near, least.near_slots), gaps=gaps)
+    if fronts.used_plan(plan, matrix, device, likely) != plan:
+        return False
+    return fronts.shared_bytes(likely, plan, matrix) + fronts.STATIC <= device.shared_per_block
 
 
 def _is_grid(matrix: Matrix) -> bool:

@@ -48,6 +48,7 @@ __all__ = [
     "shared_bytes",
     "slices_each_step",
     "slots_for",
+    "spilled",
     "storable",
     "strips_of",
     "strips_of_plan",
@@ -68,6 +69,8 @@ STATIC = 64
 #: 32-bit registers of a thread that its slices may not take, a few of which wait in memory then; and of a slice besides
 #: its values and columns.
 WORKING_REGISTERS, _SLICE_REGISTERS = 14, 2
+#: What the rest of a thread has where none wait, with slots in shared memory and without: ptxas on 20 plans.
+_USUAL_REGISTERS = (30, 20)
 
 
 def lanes_for(matrix: Matrix) -> int:
@@ -124,6 +127,14 @@ def registers_of(
     wanted = lag_of(dealt, plan.typed.slack) * slices_each_step(plan) * of_slots
     each = device.registers_per_sm // 4 // -(-(warps + plan.typed.helpers // WARP) // 4) // WARP
     return wanted, min(255, each // 8 * 8) - WORKING_REGISTERS
+
+
+def spilled(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
+    """Registers of a plan that are likely to wait in memory, as its values can be stored."""
+    plan, held_all = storable(plan, matrix), plan.typed.held_slots >= slots_for(matrix, lanes_of(plan))
+    dealt, runs = strips_of_plan(matrix, plan, device), runs_of_plan(matrix, plan)
+    registers, room = registers_of(plan, matrix.dtype, device, dealt, runs)
+    return max(0, registers + _USUAL_REGISTERS[held_all] - WORKING_REGISTERS - room)
 
 
 def room_of(plan: Plan) -> int:
