@@ -27,8 +27,9 @@ and not what would have been allowed. It is 0 for all that store them as they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,12 @@ from numpy.typing import NDArray
 
 from akx.backends.schedule import Coefficients
 from akx.core.matrix import Matrix
+from akx.core.parallel import in_pieces
 
-__all__ = ["Reference", "error_ratio", "matrix_powers", "pieces_of", "reference", "widened"]
+__all__ = ["Reference", "by_rows", "error_ratio", "matrix_powers", "reference", "widened"]
 
 #: Entries of the rows that are multiplied at a time.
-_PIECE = 1 << 20
+_PIECE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,12 @@ def _errors(matrix: Matrix, powers: NDArray[Any], coefficients: Coefficients, of
     tiny = 4.0 * float(np.finfo(dtype).tiny)
     errors = np.zeros(powers.shape, dtype=np.float64)
     for j in range(coefficients.a.size):
-        a, b, c = (float(abs(v[j])) for v in (coefficients.a, coefficients.b, coefficients.c))
+        sizes = tuple(float(abs(v[j])) for v in (coefficients.a, coefficients.b, coefficients.c))
         both = np.empty((matrix.n, 2 * vectors))
         both[:, :vectors], both[:, vectors:] = errors[j].T, np.abs(powers[j]).T
-        for rows, A in pieces_of(matrix):
-            A.data = np.abs(A.data)
+
+        def of_rows(rows: slice, A: sp.csr_array, j: int = j, sizes: Any = sizes, both: NDArray[Any] = both) -> None:
+            (a, b, c), A.data = sizes, np.abs(A.data)
             found, terms = A @ both, np.diff(A.indptr).astype(np.float64)[:, None] + 4.0
             passed, size = found[:, :vectors], found[:, vectors:]
             older = np.abs(powers[j - 1][:, rows]).T if j else np.zeros_like(size)
@@ -124,6 +127,8 @@ def _errors(matrix: Matrix, powers: NDArray[Any], coefficients: Coefficients, of
             if off:
                 fresh += off * a * size
             errors[j + 1][:, rows] = ((1.0 + off) * a * passed + b * both[rows, :vectors] + c * before + fresh).T
+
+        by_rows(matrix, of_rows)
     return errors
 
 
@@ -139,24 +144,31 @@ def _run(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients) -> NDArray
     powers = np.empty((k + 1, *x.shape), dtype=double)
     powers[0] = x
     for j in range(k):
-        v = powers[j].T
-        for rows, A in pieces_of(matrix):
-            made = coefficients.a[j] * (A @ v).T + coefficients.b[j] * powers[j][:, rows]
+
+        def of_rows(rows: slice, A: sp.csr_array, j: int = j) -> None:
+            made = coefficients.a[j] * (A @ powers[j].T).T + coefficients.b[j] * powers[j][:, rows]
             if j:
                 made += coefficients.c[j] * powers[j - 1][:, rows]
             powers[j + 1][:, rows] = made
+
+        by_rows(matrix, of_rows)
     return powers
 
 
-def pieces_of(matrix: Matrix) -> Iterator[tuple[slice, sp.csr_array]]:
-    """Rows of A in double precision, some at a time: what is made of them is small beside a large matrix."""
+def by_rows(matrix: Matrix, do: Callable[[slice, sp.csr_array], object]) -> None:
+    """Call ``do(rows, A)`` with some rows of A in double precision at a time, in any order, by several threads.
+
+    What is made of them is small beside a large matrix.
+    """
     indptr, double = matrix.indptr, np.result_type(matrix.dtype, np.float64)
-    begin = 0
-    while begin < matrix.n:
-        end = int(np.searchsorted(indptr, int(indptr[begin]) + _PIECE, side="right")) - 1
-        end = min(matrix.n, max(begin + 1, end))
-        part = slice(int(indptr[begin]), int(indptr[end]))
-        values = matrix.data[part].astype(double, copy=False)
-        of_rows = values, matrix.indices[part], indptr[begin : end + 1] - indptr[begin]
-        yield slice(begin, end), sp.csr_array(of_rows, shape=(end - begin, matrix.n), copy=False)
-        begin = end
+    wanted = np.arange(_PIECE, matrix.nnz, _PIECE)
+    cuts = np.unique([0, *np.searchsorted(indptr, wanted).tolist(), matrix.n])
+
+    def of_pieces(first: int, last: int) -> None:
+        for begin, end in pairwise(cuts[first : last + 1].tolist()):
+            part = slice(int(indptr[begin]), int(indptr[end]))
+            values = matrix.data[part].astype(double, copy=False)
+            arrays = values, matrix.indices[part], indptr[begin : end + 1] - indptr[begin]
+            do(slice(begin, end), sp.csr_array(arrays, shape=(end - begin, matrix.n), copy=False))
+
+    in_pieces(of_pieces, cuts.size - 1, 1)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.backends.reference import pieces_of, reference, widened
+from akx.backends.reference import by_rows, reference, widened
 from akx.backends.schedule import Coefficients, as_coefficients
 from akx.core.arguments import unknown_name
 from akx.core.errors import VerificationError
@@ -203,8 +203,9 @@ def typical_coefficients(matrix: Matrix, k: int, basis: str) -> Coefficients:
     """Coefficients of shape (k,) in the matrix's dtype, zero where those of the basis kind are always zero."""
     if basis not in BASIS_KINDS:
         raise unknown_name("basis", basis, BASIS_KINDS)
-    ones = np.ones(matrix.n)
-    radius = max(float((abs(A) @ ones).max()) for _, A in pieces_of(matrix)) or 1.0
+    ones, sums = np.ones(matrix.n), list[float]()
+    by_rows(matrix, lambda _, A: sums.append(float((abs(A) @ ones).max())))
+    radius = max(sums) or 1.0
     a, b, c = np.ones(k), np.zeros(k), np.zeros(k)
     exponent = int(np.frexp(radius)[1])
     if abs(exponent) * k > _SCALED * np.finfo(matrix.dtype).maxexp:
