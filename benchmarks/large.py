@@ -294,7 +294,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shown = {name: round(v, 3) if isinstance(v, float) else v for name, v in entries[-1].items()}
             print(shown, flush=True)
     if options.into is not None:
-        options.into.write_text(json.dumps(entries, indent=1) + "\n")
+        from akx.backends.selection import device_of
+
+        document = {"device": device_of(options.backend).name, "seconds": options.seconds, "steps": entries}
+        options.into.write_text(json.dumps(document, indent=1) + "\n")
     return worst
 
 
