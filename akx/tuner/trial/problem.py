@@ -29,11 +29,14 @@ from akx.backends.schedule import Coefficients, as_coefficients
 from akx.core.arguments import unknown_name
 from akx.core.errors import VerificationError
 from akx.core.matrix import Matrix
+from akx.core.parallel import in_pieces
 
 __all__ = ["BASIS_KINDS", "Comparison", "Problem", "typical_coefficients"]
 
 #: Entries compared at once.
 _PIECE = 32 * 1024
+#: And by a thread at least.
+_SHARE = 1 << 21
 #: Powers are scaled where their exponents would leave this share of the range of the dtype.
 _SCALED = 0.4
 #: A bound of relative errors beyond this says nothing; what its terms of second order and the errors of m may add.
@@ -112,18 +115,24 @@ class Problem:
         return self._wider[1]
 
     def _largest(self, bound: NDArray[Any]) -> float:
-        """Piece by piece, so that the differences stay in cache: five passes over the output in all."""
-        out, worst = self.out.reshape(-1), 0.0
-        with np.errstate(over="ignore", invalid="ignore"):
-            for begin in range(0, out.size, _PIECE):
-                piece = slice(begin, begin + _PIECE)
-                error = np.abs(out[piece] - self._expected[piece])
-                error /= bound[piece]
-                largest = float(error.max())
-                if not math.isfinite(largest) and not np.isfinite(out[piece]).all():
-                    return math.nan
-                worst = max(worst, largest)
-        return worst
+        """Piece by piece, so that the differences stay in cache: five passes over the output in all, by threads."""
+        out = self.out.reshape(-1)
+
+        def of_part(first: int, last: int) -> float:
+            worst = 0.0
+            with np.errstate(over="ignore", invalid="ignore"):
+                for begin in range(first, last, _PIECE):
+                    piece = slice(begin, min(begin + _PIECE, last))
+                    error = np.abs(out[piece] - self._expected[piece])
+                    error /= bound[piece]
+                    largest = float(error.max())
+                    if not math.isfinite(largest) and not np.isfinite(out[piece]).all():
+                        return math.nan
+                    worst = max(worst, largest)
+            return worst
+
+        found = in_pieces(of_part, out.size, _SHARE)
+        return math.nan if any(map(math.isnan, found)) else max(found)
 
 
 class Comparison(Problem):
