@@ -419,7 +419,7 @@ def test_a_gpu_search_that_has_the_time_gets_plans_ready(problem: Problem, monke
 
 def test_how_many_processes(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gib = 2**30
-    assert processes_ahead(problem, 80 * gib, cores=16, host_bytes=64 * gib) == 4
+    assert processes_ahead(problem, 80 * gib, cores=16, host_bytes=64 * gib) == 8
     assert processes_ahead(problem, 80 * gib, cores=4, host_bytes=64 * gib) == 2
     assert [processes_ahead(problem, 80 * gib, cores=cores, host_bytes=64 * gib) for cores in (1, 2)] == [0, 0]
     assert processes_ahead(problem, 8 * gib, cores=16, host_bytes=64 * gib) == 2
@@ -428,6 +428,6 @@ def test_how_many_processes(problem: Problem, tmp_path: Path, monkeypatch: pytes
     meminfo = tmp_path / "meminfo"
     monkeypatch.setattr(_process, "_MEMINFO", meminfo)
     monkeypatch.setattr(_process, "_CGROUPS", tmp_path)
-    for kib, expected in ((64 * 2**20, 4), (1000, 0)):
+    for kib, expected in ((64 * 2**20, 8), (1000, 0)):
         meminfo.write_text(f"MemTotal: 1 kB\nMemAvailable:   {kib} kB\n")
         assert processes_ahead(problem, 80 * gib, cores=16) == expected

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["CompileAhead", "processes_ahead"]
 
 #: Processes at most beside the one for what is asked.
-_MOST = 4
+_MOST = 8
 #: Bytes that a context takes on the device, and copies of the matrix and the vectors that there may be with it; those
 #: that a process takes of the host's memory, and copies of the matrix there.
 _CONTEXT, _COPIES = 600 * 2**20, 4
