@@ -1,12 +1,13 @@
 """Breadth-first levels, and reverse Cuthill-McKee, by all cores: what :mod:`akx.partition.levels` finds, to the bit.
 
-All threads run one function side by side, and meet (SPMD). Of a level each has rows that follow one another:
+One thread goes through the levels. Where one is wide the others help, and each has rows that follow one another:
 
 1. it lists the neighbours that no level has yet, in the order in which it finds them;
 2. of all lists, thread after thread, it takes the rows that are its own by their number, each where it comes first;
 3. it writes those that were taken from its list behind those of the threads before it.
 
-So a level comes as one thread would have found it, however many there are. A level of few rows one thread does alone.
+So a level comes as one thread would have found it, however many there are. The others only do what they are told: none
+of them decides where to go on, so that they cannot part.
 Cost: O(n + nnz) for each search; each thread reads all lists, 4 bytes for each entry that leads on.
 """
 
@@ -36,6 +37,8 @@ _LINE, _LOOKS = 16, 2_000
 _WORTH, _MOST, _ALONE = 2_000_000, 16, 1_500
 #: Searches that look for a better start, beside the first one, as in :mod:`akx.partition.levels`.
 _TRIES = 5
+#: What the first thread tells the others.
+_END, _LEVEL, _CLEAR = 0, 1, 2
 
 
 def ordered_rows(indptr: IndexArray, indices: IndexArray, order: str, threads: int = 0) -> NDArray[np.int64]:
@@ -77,8 +80,12 @@ def _order_all(
     thread: int,
     threads: int,
 ) -> None:
-    """The part of one thread of so many; of none nothing is done."""
+    """What one thread of so many does; of none nothing is done."""
     if threads == 0:
+        return
+    arrays = (indptr, indices, order, seen, counts, listed, taken, words)
+    if thread > 0:
+        _help(arrays, thread, threads)
         return
     n, filled, epoch = indptr.shape[0] - 1, 0, 0
     for i in range(n):
@@ -93,10 +100,7 @@ def _order_all(
         row: Any = i
         best_depth, best_width = 0, 0
         for _ in range(_TRIES + 1 if indptr[i + 1] - indptr[i] > 1 else 0):
-            count, depth, width, last, epoch = _search(
-                indptr, indices, order, seen, counts, listed, taken, words, False, alone, thread, threads, row, filled,
-                epoch,
-            )  # fmt: skip
+            count, depth, width, last, epoch = _search(arrays, False, alone, threads, row, filled, epoch)
             better = depth > best_depth or (depth == best_depth and width < best_width)
             if better:
                 start, best_depth, best_width = row, depth, width
@@ -106,22 +110,54 @@ def _order_all(
                     degree = np.int64(indptr[v + 1] - indptr[v])
                     if degree < least:
                         least, row = degree, v
-            epoch = _meet(words, thread, threads, epoch)  # all have seen the last level
-            for t in range(filled + count * thread // threads, filled + count * (thread + 1) // threads):
-                seen[order[t]] = 0
-            epoch = _meet(words, thread, threads, epoch)
+            epoch = _clear(arrays, alone, threads, filled, filled + count, epoch)
             if not better or depth <= 1:
                 break
-        count, depth, width, last, epoch = _search(
-            indptr, indices, order, seen, counts, listed, taken, words, by_degree, alone, thread, threads, start,
-            filled, epoch,
-        )  # fmt: skip
+        count, depth, width, last, epoch = _search(arrays, by_degree, alone, threads, start, filled, epoch)
         filled += count
-    if thread == 0:
-        for i in range(n):
-            if seen[i] == 0:
-                order[filled] = i
-                filled += 1
+    for i in range(n):
+        if seen[i] == 0:
+            order[filled] = i
+            filled += 1
+    _tell(words, threads, _END, 0, 0, False, epoch)
+
+
+@jit_inner
+def _help(arrays: Any, thread: int, threads: int) -> None:
+    """What the first thread asks of the others, until there is no more."""
+    order, seen, words = arrays[2], arrays[3], arrays[7]
+    told, epoch = words[threads * _LINE :], 0
+    while True:
+        epoch = _meet(words, thread, threads, epoch)
+        what, begin, end, by_degree = told[0], told[1], told[2], told[3] != 0
+        if what == _END:
+            return
+        if what == _CLEAR:
+            for t in range(begin + (end - begin) * thread // threads, begin + (end - begin) * (thread + 1) // threads):
+                seen[order[t]] = 0
+            epoch = _meet(words, thread, threads, epoch)
+        else:
+            _, epoch = _level(arrays, by_degree, thread, threads, begin, end, epoch)
+
+
+@jit_inner
+def _tell(words: Any, threads: int, what: int, begin: int, end: int, by_degree: Any, epoch: int) -> int:
+    """The others begin with this; the number of the next meeting. They have read the last by now, and met behind it."""
+    told = words[threads * _LINE :]
+    told[0], told[1], told[2], told[3] = what, begin, end, by_degree
+    return _meet(words, 0, threads, epoch)
+
+
+@jit_inner
+def _clear(arrays: Any, alone: int, threads: int, begin: int, end: int, epoch: int) -> int:
+    """No level has rows order[begin:end] any more; the number of the next meeting."""
+    order, seen, words = arrays[2], arrays[3], arrays[7]
+    together = end - begin > alone
+    if together:
+        epoch = _tell(words, threads, _CLEAR, begin, end, False, epoch)
+    for t in range(begin, begin + (end - begin) // threads if together else end):
+        seen[order[t]] = 0
+    return _meet(words, 0, threads, epoch) if together else epoch
 
 
 @jit_inner
@@ -138,92 +174,40 @@ def _meet(words: Any, thread: int, threads: int, epoch: int) -> int:
 
 
 @jit_inner
-def _search(
-    indptr: Any,
-    indices: Any,
-    order: Any,
-    seen: Any,
-    counts: Any,
-    listed: Any,
-    taken: Any,
-    words: Any,
-    by_degree: Any,
-    alone: int,
-    thread: int,
-    threads: int,
-    start: int,
-    filled: int,
-    epoch: int,
-) -> Any:
+def _search(arrays: Any, by_degree: Any, alone: int, threads: int, start: int, filled: int, epoch: int) -> Any:
     """Search one component from `start` into order[filled:].
 
     Returns its rows, its levels, the rows of its widest level, where its last one begins, and the next meeting.
     """
-    told = words[threads * _LINE :]
-    if thread == 0:
-        order[filled], seen[start] = start, 1
-    epoch = _meet(words, thread, threads, epoch)
+    indptr, indices, order, seen, _, listed, _, words = arrays
+    order[filled], seen[start] = start, 1
     begin, end, depth, width, last = filled, filled + 1, 0, 0, filled
     while begin < end:
         if end - begin > alone:
-            more, epoch = _level(
-                indptr,
-                indices,
-                order,
-                seen,
-                counts,
-                listed,
-                taken,
-                words,
-                by_degree,
-                thread,
-                threads,
-                begin,
-                end,
-                epoch,
-            )
-            depth, width, last = depth + 1, max(width, end - begin), begin
-            begin, end = end, end + more
-            continue
-        if thread == 0:
-            while begin < end and end - begin <= alone:
-                tail = end
-                for place in range(begin, end):
-                    v, first = np.int64(order[place]), tail
-                    for e in range(indptr[v], indptr[v + 1]):
-                        u = indices[e]
-                        if seen[u] == 0:
-                            seen[u] = 1
-                            order[tail] = u
-                            tail += 1
-                    if by_degree:
-                        _sort_by_degree(indptr, order, first, tail, listed, 0)
-                depth, width, last = depth + 1, max(width, end - begin), begin
-                begin, end = end, tail
-            told[0], told[1], told[2], told[3], told[4] = begin, end, depth, width, last
-        epoch = _meet(words, thread, threads, epoch)
-        begin, end, depth, width, last = told[0], told[1], told[2], told[3], told[4]
+            epoch = _tell(words, threads, _LEVEL, begin, end, by_degree, epoch)
+            more, epoch = _level(arrays, by_degree, 0, threads, begin, end, epoch)
+        else:
+            tail = end
+            for place in range(begin, end):
+                v, first = np.int64(order[place]), tail
+                for e in range(indptr[v], indptr[v + 1]):
+                    u = indices[e]
+                    if seen[u] == 0:
+                        seen[u] = 1
+                        order[tail] = u
+                        tail += 1
+                if by_degree:
+                    _sort_by_degree(indptr, order, first, tail, listed, 0)
+            more = tail - end
+        depth, width, last = depth + 1, max(width, end - begin), begin
+        begin, end = end, end + more
     return end - filled, depth, width, last, epoch
 
 
 @jit_inner
-def _level(
-    indptr: Any,
-    indices: Any,
-    order: Any,
-    seen: Any,
-    counts: Any,
-    listed: Any,
-    taken: Any,
-    words: Any,
-    by_degree: Any,
-    thread: int,
-    threads: int,
-    begin: int,
-    end: int,
-    epoch: int,
-) -> Any:
+def _level(arrays: Any, by_degree: Any, thread: int, threads: int, begin: int, end: int, epoch: int) -> Any:
     """The level behind order[begin:end]: how many rows it has, and the next meeting."""
+    indptr, indices, order, seen, counts, listed, taken, words = arrays
     own, n = thread * _LINE, indptr.shape[0] - 1
     low = begin + (end - begin) * thread // threads
     high = begin + (end - begin) * (thread + 1) // threads

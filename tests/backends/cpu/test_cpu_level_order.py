@@ -40,6 +40,7 @@ def graphs() -> dict[str, Any]:
         "one way": sp.triu(grid(12, 15)),
         "random": sp.random_array((400, 400), density=0.01, rng=rng),
         "star": star,
+        "lines": sp.block_diag([grid(1 + i % 7) for i in range(150)]),
         "nothing": sp.csr_array((20, 20)),
     }
 
