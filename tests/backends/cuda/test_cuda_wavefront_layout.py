@@ -25,7 +25,7 @@ from akx.backends.cuda.schedules.wavefront import program as wavefront
 from akx.backends.cuda.schedules.wavefront.entries import lay_out
 from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front, Shape
 from akx.backends.cuda.schedules.wavefront.program import WavefrontProgram, macros
-from akx.backends.cuda.schedules.wavefront.runs import runs_of
+from akx.backends.cuda.schedules.wavefront.runs import cut_runs, runs_of
 from akx.backends.cuda.value_compression.encodings import FULL, HALF, TABLE, encoded
 from akx.backends.schedule import Coefficients
 from akx.core.errors import InfeasibleError
@@ -214,6 +214,38 @@ def test_diagonals(
 ) -> None:
     matrix = make(name, dtype) if way == FULL else storable(make(name, dtype), way, 3)
     check(device, matrix, front_of(matrix, parts, slices, 0, held, slack), passes, way)
+
+
+def test_by_diagonals_half_a_warp_reads_places_of_different_banks() -> None:
+    """Lines of a grid of which strips have 8 rows each: 16 places of 8 bytes are all of a row of shared memory."""
+    front = front_of(fill(stencil((40, 16), 9), "float64", 0), 2, 1, 0, 4, 1)
+    at = 4 + -(-front.slices // 4) * 4 + front.room
+    place = (front.meta[:, :, at:][:, :, : front.room] & 0xFFFF).reshape(-1, 16) // 8 % 16
+    assert all(np.unique(half).size == 16 for half in place)
+    assert front.stride == 48
+
+
+def test_what_has_no_runs() -> None:
+    """Diagonals that are too many or too empty, and a sample of rows that says less than all of them."""
+    for A in (epidemic(30), delaunay(600), sp.diags_array([1.0, 1.0], offsets=[0, 400], shape=(500, 500))):
+        with pytest.raises(InfeasibleError, match="the same few diagonals"):
+            runs_of(Matrix.from_any(sp.csr_array(A)))
+    odd = sp.lil_array(stencil((40, 16), 9))
+    odd[3, 5] = 1.0
+    with pytest.raises(InfeasibleError, match="in runs"):
+        front_of(Matrix.from_any(sp.csr_array(odd)), 2, 1, 0, 4, 1)
+
+
+def test_runs_that_lie_in_two_blocks() -> None:
+    """Where a row reads on from the end of one line to the next, which is another block."""
+    for A, cut in (
+        (stencil((40, 16), 5), False),
+        (sp.diags_array([1.0] * 5, offsets=[-16, -1, 0, 1, 16], shape=(640, 640)), True),
+    ):
+        matrix = Matrix.from_any(sp.csr_array(A))
+        pattern = pattern_of(matrix)
+        starts = strips(pattern.indptr, pattern.indices, "natural", 2, 32).starts[1:-1]
+        assert cut_runs(matrix, runs_of(matrix), starts) == cut
 
 
 @on_the_host

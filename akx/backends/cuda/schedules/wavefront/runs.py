@@ -103,7 +103,7 @@ def runs_of(matrix: Matrix) -> Runs:
     first = np.flatnonzero(np.diff(offsets, prepend=-(2**40)) > 1)
     lengths = np.diff(first, append=offsets.size)
     fits = 0 < offsets.size <= _MOST_DIAGONALS and lengths.size <= _MOST_RUNS and lengths.max() < 1 << _LENGTH_BITS
-    if not fits or matrix.nnz < _LEAST_FILL * matrix.n * offsets.size:
+    if not fits or not _LEAST_FILL * matrix.n * offsets.size <= matrix.nnz <= matrix.n * offsets.size:
         raise InfeasibleError("rows do not have their entries on the same few diagonals")
     own = np.flatnonzero(offsets == 0)
     return Runs(tuple(offsets.tolist()), tuple(lengths.tolist()), int(own[0]) if own.size else -1)
