@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from akx.backends import registry
 from akx.backends.cuda.cost.model import gathered_share
 from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.device.runtime import STARTS_EARLY
 from akx.backends.cuda.matrix.level_order import by_levels
+from akx.backends.cuda.row_lengths import measured_rows
 from akx.backends.cuda.schedules.sweep import layout
 from akx.backends.cuda.schedules.sweep.layout import BY_LEVELS, stored_slots
 from akx.backends.cuda.schedules.sweep.options import AHEADS, BLOCKS, KEEPS, PADS, WINDOWS, keeps
@@ -55,9 +58,10 @@ _MOST_PASSING = 2
 _MEANING = "MiB of the matrix that L2 is asked to keep, the rest being marked"
 _ROOM_MEANING = "KiB of shared memory for the most read entries of x"
 _EARLY_MEANING = "begin a step before the one before it has ended"
-#: Sectors of x over entries from which on rows come in no order (grids in order have 0.1 to 0.3), and what levels have
-#: to leave of them; and the size of x over that of L2 from which on an order is looked for.
-_FAR, _NEARER, _LARGE = 0.35, 0.7, 0.125
+#: Rows, as a part of all, between a row and the first that it reads, in the mean, from which on rows come in no order
+#: (large grids have 0.01 and less, a random order 0.3); what levels have to leave of the sectors of x that are
+#: gathered; and the size of x over that of L2 from which on an order is looked for.
+_FAR, _NEARER, _LARGE = 0.05, 0.7, 0.125
 #: Sizes of the L2 cache from which on a matrix only passes through it, and up to which it is there whatever is told.
 FAR_BEYOND, _WELL_WITHIN = 1.2, 0.5
 
@@ -77,14 +81,22 @@ def _near(matrix: Matrix, device: CudaDevice) -> Matrix | None:
 
     Where x stays in L1, or nearly so, there is nothing to be won for what it costs to bring vectors into another order.
     """
-    far = gathered_share(matrix)
-    if far < _FAR or matrix.n * matrix.dtype.itemsize < _LARGE * device.l2_bytes:
+    if matrix.n * matrix.dtype.itemsize < _LARGE * device.l2_bytes or _profile(matrix) < _FAR * float(matrix.n) ** 2:
         return None
     try:
         found = by_levels(matrix)
     except (InfeasibleError, DeviceMemoryError):
         return None
-    return found if gathered_share(found) < _NEARER * far else None
+    return found if gathered_share(found) < _NEARER * gathered_share(matrix) else None
+
+
+def _profile(matrix: Matrix) -> float:
+    """The sum of how far the first column of each row lies before the row."""
+    known = measured_rows(matrix)
+    if known is not None:
+        return float(known.profile)
+    rows = np.flatnonzero(np.diff(matrix.indptr))
+    return float(np.maximum(rows - matrix.indices[matrix.indptr[rows]], 0).sum(dtype=np.float64))
 
 
 def _is_likely(plan: Plan) -> bool:
