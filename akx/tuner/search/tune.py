@@ -146,8 +146,14 @@ def tune(
 
 def _tune(matrix: Any, request: TuneRequest) -> TuneResult:
     """Look the plan up, or search for it, for the one backend of a request, or for each that ``"auto"`` stands for."""
+    if is_large(matrix) and not isinstance(matrix, Matrix):
+        own = Matrix.from_any(matrix, value_error=request.value_error, copy=False)
+        try:
+            return _tune(own, request)
+        finally:
+            own.pattern_cache.clear()  # orders of its rows are large, and nobody else has the matrix
     start = measure.now()
-    matrix = Matrix.from_any(matrix, value_error=request.value_error, copy=not is_large(matrix))
+    matrix = Matrix.from_any(matrix, value_error=request.value_error)
     budget = resolve_budget(matrix, request.memory_budget, request.fraction)
     request = replace(request, backend=budgeted_backend(request.backend, budget))
     automatic = (name for name in registry.backends() if backend_of(name).is_automatic and is_usable(name))
