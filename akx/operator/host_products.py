@@ -42,6 +42,8 @@ _COMPILED, _done = 300_000_000, 0
 _OF_TWO = 20_000
 #: Entries of vectors whose inner products BLAS forms without threads.
 _SHORT = 10_000
+#: Entries of large vectors that a thread looks at twice while its cache has them.
+_AT_ONCE = 1 << 17
 
 
 @cache
@@ -199,13 +201,21 @@ def is_finite(v: NDArray[Any], w: NDArray[Any]) -> bool:
     """
     if v.size <= _SHORT and isfinite(np.vdot(v, w)):  # which warns of nothing
         return True
-    v, w = v.reshape(-1), w.reshape(-1)
+    v, w = (v.reshape(-1),) * 2 if v is w else (v.reshape(-1), w.reshape(-1))
+    if v.size < 2 * LARGE_PIECE:
+        for first in range(0, v.size, _SHORT):
+            product = np.vdot(v[first : first + _SHORT], w[first : first + _SHORT])
+            if not isfinite(product):
+                return bool(np.isfinite(v).all() and np.isfinite(w).all())
+        return True
+    parts = [one.view(one.real.dtype) for one in ((v,) if v is w else (v, w))]
 
     def of_part(begin: int, end: int) -> bool:
-        for first in range(begin, end, _SHORT):
-            part = slice(first, min(first + _SHORT, end))
-            if not isfinite(np.vdot(v[part], w[part])):
-                return bool(np.isfinite(v[begin:end]).all() and np.isfinite(w[begin:end]).all())
+        """By the largest and the least: a NaN among them is both."""
+        for first in range(begin, end, _AT_ONCE):
+            pieces = (part[first : min(first + _AT_ONCE, end)] for part in parts)
+            if not all(isfinite(piece.max()) and isfinite(piece.min()) for piece in pieces):
+                return False
         return True
 
-    return all(in_pieces(of_part, v.size, LARGE_PIECE))
+    return all(in_pieces(of_part, parts[0].size, LARGE_PIECE))

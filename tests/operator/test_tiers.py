@@ -361,3 +361,16 @@ def test_calls_on_the_host_are_not_remembered_as_those_on_a_device_are(monkeypat
     A = random_matrix()
     for x in (np.ones(60), [1.0] * 60):
         np.testing.assert_allclose(akx.matrix_powers(A, x, 3), steps(A, x, 3), rtol=1e-13)
+
+
+def test_what_is_not_finite_is_found_anywhere_in_large_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_products, "LARGE_PIECE", 20_000)
+    for kind in (np.float32, np.complex128):
+        v, w = np.ones(50_001, kind), np.ones(50_001, kind)
+        assert host_products.is_finite(v, w)
+        assert host_products.is_finite(v, v)
+        for place, bad in ((0, np.nan), (25_000, np.inf), (50_000, -np.inf)):
+            w[place] = bad
+            assert not host_products.is_finite(v, w)
+            assert not host_products.is_finite(w, w)
+            w[place] = 1
