@@ -71,6 +71,8 @@ STATIC = 64
 WORKING_REGISTERS, _SLICE_REGISTERS = 14, 2
 #: What the rest of a thread has where none wait, with slots in shared memory and without: ptxas on 20 plans.
 _USUAL_REGISTERS = (30, 20)
+#: By diagonals, where what is read from shared memory is on its way at once, as timed.
+_USUAL_BY_DIAGONALS = 40
 
 
 def lanes_for(matrix: Matrix) -> int:
@@ -134,7 +136,8 @@ def spilled(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
     plan, held_all = storable(plan, matrix), plan.typed.held_slots >= slots_for(matrix, lanes_of(plan))
     dealt, runs = strips_of_plan(matrix, plan, device), runs_of_plan(matrix, plan)
     registers, room = registers_of(plan, matrix.dtype, device, dealt, runs)
-    return max(0, registers + _USUAL_REGISTERS[held_all] - WORKING_REGISTERS - room)
+    usual = _USUAL_BY_DIAGONALS if runs else _USUAL_REGISTERS[held_all]
+    return max(0, registers + usual - WORKING_REGISTERS - room)
 
 
 def room_of(plan: Plan) -> int:
