@@ -10,6 +10,9 @@ has after it, each without vectors and in bytes of the matrix in CSR: 1 is that 
 of a search the V that should come out and its bound. On a GPU x and V of calls are in its memory, and `device_peak` and
 `device_held` are the bytes that the step took of it, as the driver says.
 
+`checked` is for a GPU: a prepared operator's call beside CuPy's products, and how far all rows of V are from these,
+over the bound of rounding errors.
+
 The matrix is a 7-point grid with values of its own in every entry, all rows summing to less than 1.
 """
 
@@ -37,7 +40,7 @@ from akx.core.parallel import in_pieces
 __all__ = ["STEPS", "grid", "main", "measured"]
 
 _K = 8
-_SMALL = 12
+_SMALL, _CALLS = 12, 5
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 Json = dict[str, Any]
@@ -179,6 +182,44 @@ def _tuned(A: Any, backend: str, seconds: float) -> Callable[[], Any]:
     return lambda: akx.tune(A, _K, backend=backend, seconds=seconds, db=False)
 
 
+def _checked(A: Any, backend: str, seconds: float) -> Callable[[], Any]:
+    import cupy
+    from cupyx.scipy.sparse import csr_matrix
+
+    import akx
+
+    x, out = _vectors(A, backend)
+
+    def timed(call: Callable[[], object]) -> float:
+        call()
+        took = list[float]()
+        for _ in range(_CALLS):
+            cupy.cuda.Device().synchronize()
+            begin = time.perf_counter()
+            call()
+            cupy.cuda.Device().synchronize()
+            took.append(time.perf_counter() - begin)
+        return min(took)
+
+    def check() -> Json:
+        operator = akx.MatrixPowers(A, _K, backend=backend, db=_no_database())
+        own = timed(lambda: operator(x, out=out))
+        M, powers = csr_matrix(A), [x]
+
+        def products() -> None:
+            del powers[1:]
+            for _ in range(_K):
+                powers.append(M @ powers[-1])
+
+        theirs, worst = timed(products), 0.0
+        for j, right in enumerate(powers[1:], 1):
+            bound = 2 * j * (7 + 4) * 2.0**-53 * right  # A and x are not negative: |A|^j |x| is v_j
+            worst = max(worst, float(cupy.abs((out[:, j] - right) / bound).max()))
+        return {"call_seconds": own, "cupy_seconds": theirs, "error_over_bound": worst, "plan": operator.plan.label()}
+
+    return check
+
+
 #: By name: what makes ready, and returns what is measured. `predicted` is a prepared operator with its first call.
 STEPS: dict[str, Callable[[Any, str, float], Callable[[], Any]]] = {
     "canonical": _canonical,
@@ -187,7 +228,10 @@ STEPS: dict[str, Callable[[Any, str, float], Callable[[], Any]]] = {
     "again": _again,
     "predicted": _predicted,
     "tuned": _tuned,
+    "checked": _checked,
 }
+#: What runs without a GPU, too.
+_USUAL = [name for name in STEPS if name != "checked"]
 
 
 def _vectors(A: Any, backend: str) -> tuple[Any, Any]:
@@ -235,6 +279,8 @@ def measured(step: str, side: int, backend: str, seconds: float) -> Json:
     kept = 0 if step == "tuned" else of_vectors
     entry |= {"peak": (peak.nbytes - base - of_vectors) / csr, "held": (after - base - kept) / csr}
     entry |= {f"device_{name}": nbytes / csr for name, nbytes in device.items()}
+    if isinstance(found, dict):
+        return entry | found
     plan = getattr(found, "plan", None)
     return entry if plan is None else entry | {"plan": plan.label()}
 
@@ -276,7 +322,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--side", type=int, default=128, help="points along each axis of the grid")
     parser.add_argument("--backend", default="cpu")
     parser.add_argument("--seconds", type=float, default=10.0, help="of the search")
-    parser.add_argument("--steps", default=",".join(STEPS), help="names with commas between")
+    parser.add_argument("--steps", default=",".join(_USUAL), help="names with commas between")
     parser.add_argument("--step", choices=STEPS, help="one, in this process, as JSON")
     parser.add_argument("--into", type=Path, help="a file for the entries")
     options = parser.parse_args(arguments)
