@@ -58,8 +58,8 @@ def unlike(matrix: Matrix, seed: int = 3) -> Matrix:
 
 @pytest.fixture
 def device(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Device:
-    """Few blocks of few threads: two that bring, two that take away, two that make whole chunks, three that compute."""
-    found = Device(replace(GPU, sms=9), tmp_path_factory.mktemp("stream"), "stream")
+    """Few blocks of few threads: two that bring, two that take away, three that compute."""
+    found = Device(replace(GPU, sms=7), tmp_path_factory.mktemp("stream"), "stream")
     found.install(monkeypatch, found.threads.folder, [stream_program, stream])
     fill = DeviceArray.fill_bytes
 
@@ -71,7 +71,7 @@ def device(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(DeviceArray, "fill_bytes", filled)
     monkeypatch.setattr(stream_program, "spare_stream", lambda: contextlib.nullcontext(host_engine.HostStream()))
-    for name, value in {"_IN": 2, "_OUT": 2, "_MAKE": 2, "_FEW": 128, "_MANY": 128}.items():
+    for name, value in {"_IN": 2, "_OUT": 2, "_FEW": 96, "_MANY": 96}.items():
         monkeypatch.setattr(stream_program, name, value)
     return found
 
@@ -123,7 +123,6 @@ def test_the_same_bits(
         more = {"stays": options.get("stays", True), "budget": room + coefficients}
         plan = bare.replace(options={**bare.options, **more})
         assert stream.SCHEDULE.feasible(plan, matrix, device.facts) is None
-        assert stream.SCHEDULE.waste(plan, matrix, device.facts) is None
         found, program = calls(device, matrix, plan, b)
         assert found.tobytes() == whole.tobytes(), plan.label()
         assert program.nbytes <= room + coefficients
@@ -243,11 +242,11 @@ def test_fewer_bytes_cross_the_bus() -> None:
     sent = [stream_rows.bus_bytes(plan, matrix)[0] for plan in (whole, half)]
     assert 1.77 < sent[0] / sent[1] < 1.82
     assert stream.SCHEDULE.traffic(half, matrix, GPU).matrix_bytes == sent[1]
-    rows = [stream_rows.window_of(plan, matrix, GPU) for plan in (whole, half)]
-    assert rows[0] is not None
-    assert rows[1] is not None
-    assert rows[0].rows == rows[1].rows
-    assert rows[1].nbytes < 1.2 * rows[0].nbytes
+    windows = []
+    for plan in (whole, half):
+        windows.append(stream_rows.window_of(plan.replace(options={**plan.options, "rows": 1824}), matrix, GPU))
+        assert windows[-1] is not None
+    assert windows[1].nbytes < 1.1 * windows[0].nbytes
 
 
 def test_it_is_the_default_of_symmetric_matrices() -> None:

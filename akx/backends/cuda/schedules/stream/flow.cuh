@@ -7,15 +7,13 @@
 //   done      blocks that have done a step         waited for by the next step, and by all movers
 //   arrived   movers that have brought what a step needs, one counter for each of `ahead` groups of movers
 //   returned  movers that have taken a step's results away, one for each of two groups
-//   made      makers that have made a chunk whole, one for each of `ahead` groups, where half chunks travel
 //
 // Step t waits for step t - 1, for what is brought for it and for step t + 1, and for the results of step t - slack,
 // whose place in the rings it takes. What is brought for step t takes the place of what step t - ahead - 1 was the last
 // to use. Chunks that stay on the device are brought where `sends` says so: in the first call with their values.
 //
-// Of a symmetric matrix half chunks may travel (triangle.cuh). Then they are what is brought and what stays, chunk t with
-// the x of step t; makers, blocks of a third kind, write the whole chunk as soon as its place is free. Of it power 1 is the
-// first to read, at step t + 1, and step t waits for it. Movers are `lead` steps early, so that makers are, too.
+// Of a symmetric matrix half chunks may travel (triangle.cuh). Then they are what is brought and what stays, and step t
+// makes chunk t whole, in `parts` tasks for each of its slices: what it writes power 1 is the first to read, at step t + 1.
 //
 // Results of power p are written up to row split + p rise: the others are the processor's, which does them meanwhile.
 #pragma once
@@ -25,14 +23,14 @@ template <class T> struct Flow {
     const u8 *chunks;    // all of them, in host memory
     const i64 *begin;    // where each begins there
     u32 chunk_count;
-    T *staged;           // x, and the vector before it, of the next steps: lead + 1 times 2, B, rows
+    T *staged;           // x, and the vector before it, of the next steps: ahead + 1 times 2, B, rows
     const T *x, *before; // in host memory, vectors `pitch` apart
     T *out;              // power 0 of the pass there, powers B * pitch apart
     i64 pitch;
     u32 depth, steps, ahead, slack, sends, in, out_blocks, split, rise;
     u32 *counters;
     const u32 *heads;  // of whole chunks, where half ones travel
-    u32 lead, make;
+    u32 parts;
 };
 
 constexpr u32 FLOW_LINE = 32, FLOW_OUT = 2;
@@ -67,9 +65,9 @@ __device__ __forceinline__ Octets flow_load(const Octets *p) {
 }
 #endif
 
-template <class T, int B, class SENT>
+template <class T, int B>
 __device__ __forceinline__ void flow_in(const Frame f, const Vectors<T> at, const Flow<T> w, u32 blocks, u32 *done,
-                                        u32 *arrived, const u32 *made) {
+                                        u32 *arrived) {
     constexpr u32 U = 6;  // reads of a thread on their way at a time
     const u32 group = blockIdx.x % w.ahead, members = w.in / w.ahead;
     const u32 thread = blockIdx.x / w.ahead * blockDim.x + threadIdx.x, threads = members * blockDim.x;
@@ -79,13 +77,9 @@ __device__ __forceinline__ void flow_in(const Frame f, const Vectors<T> at, cons
         const bool sent = chunk >= 0 && chunk < w.chunk_count && (w.sends || chunk >= f.kept);
         const i64 begin = sent ? load(w.begin + chunk) : 0, end = sent ? load(w.begin + chunk + 1) : 0;
         const u32 vectors = width * B * (1 + at.older), total = vectors + u32((end - begin) / 16);
-        T *staged = w.staged + t % (w.lead + 1) * 2 * B * i64(f.rows);
+        T *staged = w.staged + t % (w.ahead + 1) * 2 * B * i64(f.rows);
         const u64 slot = sent ? f.slot_of(u32(chunk)) : 0;
-        if (threadIdx.x == 0 && t > w.lead) flow_wait(done, blocks * (t - w.lead));
-        if (SENT::HALF && threadIdx.x == 32 && sent && chunk >= i64(f.kept) + f.slot_count) {
-            const u32 taken = u32(chunk) - f.slot_count;
-            flow_wait(made + taken % w.ahead * FLOW_LINE, w.make / w.ahead * (taken / w.ahead + 1));
-        }
+        if (threadIdx.x == 0 && t > w.ahead) flow_wait(done, blocks * (t - w.ahead));
         __syncthreads();
         for (u32 first = thread; first < total; first += U * threads) {
             Octets held[U];
@@ -153,73 +147,58 @@ __device__ __forceinline__ void flow_out(const Frame f, const Vectors<T> at, con
     }
 }
 
-template <class T, class INDEX, class SENT>
-__device__ __forceinline__ void flow_make(const Frame f, const Frame sent, u32 ring, const Flow<T> w, u32 blocks,
-                                          u32 *done, const u32 *arrived, u32 *made) {
-    const u32 maker = blockIdx.x - w.in - w.out_blocks, group = maker % w.ahead, members = w.make / w.ahead;
-    const u32 warp = maker / w.ahead * (blockDim.x / 32) + threadIdx.x / 32, warps = members * (blockDim.x / 32);
-    for (u32 t = group; t < w.chunk_count; t += w.ahead) {
-        if (threadIdx.x == 0) flow_wait(arrived + group * FLOW_LINE, w.in / w.ahead * (t / w.ahead + 1));
-        if (threadIdx.x == 32 && t >= f.slot_count) {  // for the last step with the chunk that lay there
-            const u32 last = t - f.slot_count + (w.depth * f.lag + f.rows - 1) / f.rows;
-            flow_wait(done, blocks * (last + 1));
-        }
-        __syncthreads();
-        for (u32 slice = warp; slice < f.rows / 32; slice += warps)
-            stream_mirror<T, INDEX, SENT>(f, sent, w.heads, ring, t, slice);
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            flow_wait(made + group * FLOW_LINE, members * (t / w.ahead));
-            flow_signal(made + group * FLOW_LINE);
-        }
-    }
-}
-
 // The tasks of a step that are a warp's: those of its block side by side, one for each of its warps at a time.
 struct Tasks {
-    u32 warps, low, next, end;
-    __device__ __forceinline__ Tasks(const Frame f, u32 t, u32 depth, u32 lanes, u32 block, u32 blocks) {
+    u32 warps, first, low, next, end;  // the first ones make a chunk whole
+    __device__ __forceinline__ Tasks(const Frame f, u32 t, u32 depth, u32 lanes, u32 parts, u32 block, u32 blocks) {
         warps = f.rows / 32 * lanes;
+        first = i64(t) * f.rows < f.n ? f.rows / 32 * parts : 0;
         low = flow_first(f, i64(t) * f.rows);
-        const u32 high = flow_last(f, i64(t) * f.rows, depth), count = high < low ? 0 : (high - low + 1) * warps;
+        const u32 high = flow_last(f, i64(t) * f.rows, depth);
+        const u32 count = first + (high < low ? 0 : (high - low + 1) * warps);
         next = u32(u64(count) * block / blocks) + threadIdx.x / 32;
         end = u32(u64(count) * (block + 1) / blocks);
     }
 };
 
 template <class T, class INDEX, int B, int LANES, class SENT>
-__device__ __forceinline__ void flow_steps(const Frame f, const Vectors<T> at, const Flow<T> w, u32 block, u32 blocks,
-                                           u32 *done, const u32 *arrived, const u32 *returned, const u32 *made) {
+__device__ __forceinline__ void flow_steps(const Frame f, const Frame sent, const Vectors<T> at, const Flow<T> w,
+                                           u32 block, u32 blocks, u32 *done, const u32 *arrived, const u32 *returned) {
     // Registers hold so many entries of a lane over the wait for the step before.
-    constexpr int HELD = sizeof(T) * B <= 8 ? 12 : (sizeof(T) * B <= 16 ? 8 : (sizeof(T) * B <= 32 ? 4 : 0));
+    constexpr int HELD = sizeof(T) * B <= 8 ? (SENT::HALF ? 8 : 12) : (sizeof(T) * B <= 16 ? 8 : (sizeof(T) * B <= 32 ? 4 : 0));
     Share<T, INDEX, B, LANES, true, HELD> share;
     const u32 members = w.in / w.ahead, takers = w.out_blocks / FLOW_OUT;
     if (threadIdx.x == 0) flow_wait(arrived, members);
     __syncthreads();
     for (u32 t = 0; t < w.steps; ++t) {
-        Tasks task(f, t, w.depth, LANES, block, blocks);
+        Tasks task(f, t, w.depth, LANES, SENT::HALF ? w.parts : 0, block, blocks);
         const u32 next = t + 1, taken = t - w.slack;
         bool waited = false;
         for (bool more = true; more; task.next += blockDim.x / 32) {
-            const bool any = task.next < task.end;
-            const u32 power = task.low + task.next / task.warps, warp = task.next % task.warps;
+            const bool any = task.next < task.end, makes = SENT::HALF && any && task.next < task.first;
+            const u32 of_power = task.next - task.first;
+            const u32 power = makes ? 0 : task.low + of_power / task.warps, warp = of_power % task.warps;
             const i64 from = i64(t) * f.rows - i64(power) * f.lag;
-            if (any && power > 0) share.prepare(f, from, power, warp);
+            const bool early = power > (SENT::HALF ? 1 : 0);  // of a half chunk power 1 reads what step t - 1 wrote
+            if (any && early) share.prepare(f, from, power, warp);
             if (!waited) {  // for what the next step needs too, so that its entries can be read before the next wait
                 if (threadIdx.x == 0) flow_wait(done, blocks * t);
                 if (threadIdx.x == 32 && next < w.steps)
                     flow_wait(arrived + next % w.ahead * FLOW_LINE, members * (next / w.ahead + 1));
                 if (threadIdx.x == 64 && t >= w.slack)
                     flow_wait(returned + taken % FLOW_OUT * FLOW_LINE, takers * (taken / FLOW_OUT + 1));
-                if (SENT::HALF && threadIdx.x == 96 && t < w.chunk_count)
-                    flow_wait(made + t % w.ahead * FLOW_LINE, w.make / w.ahead * (t / w.ahead + 1));
                 __syncthreads();
                 waited = true;
             }
             if (any && power > 0) {
+                if (!early) share.prepare(f, from, power, warp);
                 share.finish(at, nullptr, 0);
+            } else if (makes) {
+                if constexpr (SENT::HALF)
+                    stream_mirror<T, INDEX, SENT>(f, sent, w.heads, at.ring, t, task.next / w.parts, task.next % w.parts,
+                                                  w.parts);
             } else if (any) {
-                const T *x = w.staged + i64(t % (w.lead + 1)) * 2 * B * f.rows;
+                const T *x = w.staged + i64(t % (w.ahead + 1)) * 2 * B * f.rows;
                 const u32 thread = warp * 32 + threadIdx.x % 32;
                 stream_fetch<T, B>(f, at, from, x, x + i64(B) * f.rows, f.rows, thread, task.warps * 32);
             }
@@ -233,15 +212,13 @@ __device__ __forceinline__ void flow_steps(const Frame f, const Vectors<T> at, c
 // `sent`: the chunks as they are brought; `f`: whole ones, which are the same where no half ones travel.
 template <class T, class INDEX, int B, int LANES, class SENT>
 __device__ __forceinline__ void stream_flow(const Frame f, const Frame sent, const Vectors<T> at, const Flow<T> w) {
-    const u32 blocks = gridDim.x - w.in - w.out_blocks - w.make, before = gridDim.x - blocks;
+    const u32 blocks = gridDim.x - w.in - w.out_blocks;
     u32 *done = w.counters, *arrived = done + FLOW_LINE, *returned = arrived + w.ahead * FLOW_LINE;
-    u32 *made = returned + FLOW_OUT * FLOW_LINE;
     if (blockIdx.x < w.in)
-        flow_in<T, B, SENT>(sent, at, w, blocks, done, arrived, made);
+        flow_in<T, B>(sent, at, w, blocks, done, arrived);
     else if (blockIdx.x < w.in + w.out_blocks)
         flow_out<T, B>(f, at, w, blocks, done, returned);
-    else if (blockIdx.x >= before)
-        flow_steps<T, INDEX, B, LANES, SENT>(f, at, w, blockIdx.x - before, blocks, done, arrived, returned, made);
-    else if constexpr (SENT::HALF)
-        flow_make<T, INDEX, SENT>(f, sent, at.ring, w, blocks, done, arrived, made);
+    else
+        flow_steps<T, INDEX, B, LANES, SENT>(f, sent, at, w, blockIdx.x - w.in - w.out_blocks, blocks, done, arrived,
+                                             returned);
 }

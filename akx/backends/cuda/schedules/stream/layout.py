@@ -34,7 +34,6 @@ __all__ = [
     "ALIGN",
     "BACKS",
     "COUNTERS",
-    "EARLY",
     "SLICE",
     "Chunks",
     "Ordered",
@@ -54,15 +53,13 @@ __all__ = [
 SLICE = 32
 #: Steps whose results are on their way back.
 BACKS = 3
-#: Steps by which a whole chunk may be made of a half one before the step that waits for it.
-EARLY = 2
-#: Bytes of counters, where one kernel does all: a line for the steps, and one for each group of movers and of makers.
+#: Bytes of counters, where one kernel does all: a line for the steps, and one for each group of movers.
 COUNTERS = 128 * 16
 #: Bytes that a chunk is a multiple of, and its values begin at.
 ALIGN = 256
-#: Bytes a second over the bus and in the device, and seconds that a step takes at least, in a graph and in one kernel:
-#: only to compare sizes with.
-_BUS, _DEVICE, _STEP, _FLOW_STEP = 5e10, 2.5e12, 8e-6, 3e-6
+#: Bytes a second over the bus and in the device, and seconds that a step takes at least, in a graph, in one kernel, and
+#: in one where it makes a chunk whole: only to compare sizes with.
+_BUS, _DEVICE, _STEP, _FLOW_STEP, _HALF_STEP = 5e10, 2.5e12, 8e-6, 3e-6, 6e-6
 
 
 #: A matrix in the order of its rows that a plan wants, the permutation, and that of the entries (None: as it was).
@@ -113,11 +110,6 @@ class Window:
     def whole_header(self) -> int:
         """The bytes of these, as they lie before values."""
         return _header_bytes(self.head)
-
-    @property
-    def ahead(self) -> int:
-        """Steps' chunks that are on their way at a time, where one kernel does all."""
-        return self.staged - 1 - (EARLY if self.half else 0)
 
     @property
     def nbytes(self) -> int:
@@ -248,11 +240,11 @@ def _window(
     staged = ahead + 1 if one else 0
     of_whole: tuple[int, ...] = ()
     if half:
-        of_whole = half, min(at.size, -(-depth * lag // rows) + 1 + EARLY), slot
+        of_whole = half, min(at.size, -(-depth * lag // rows) + 1), slot
         begin = below_diagonal(matrix)[1][: start.size]
         most = int(np.diff(np.append(begin[at], begin[-1])).max()) * (size + bits // 8 + half // 8)
         slot = -(-(_header_bytes(per + 1) + rows * (size + half // 8) + most) // ALIGN) * ALIGN
-        slots, staged = min(at.size, ahead + 1), ahead + 1 + EARLY
+        slots = min(at.size, ahead + 1)
     return Window(n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs, staged, 0, *of_whole)
 
 
@@ -281,7 +273,8 @@ def pass_seconds(window: Window, bus: float, whole: float) -> float:
     """
     results = window.depth * window.rows * window.vectors * window.itemsize
     made = 1.5 if window.half else 0.0
-    work = max(_FLOW_STEP if window.staged else _STEP, (window.depth + made) * whole / _DEVICE)
+    least = _HALF_STEP if window.half else _FLOW_STEP if window.staged else _STEP
+    work = max(least, (window.depth + made) * whole / _DEVICE)
     step, staying = max(work, bus / _BUS, results / _BUS), max(work, results / _BUS)
     sent = window.chunks - window.kept
     after = (window.steps(window.depth) - window.chunks) * work

@@ -40,9 +40,10 @@ from akx.core.plan import Plan
 __all__ = ["StreamProgram", "movers", "step_kernel"]
 
 _SOURCE = Path(__file__).with_name("stream.cu")
-#: Movers: 8 read as much as the bus gives beside those that write; 4 of these are needed where results are many. Makers
-#: of whole chunks: as many as take less time than the bus.
-_IN, _OUT, _MAKE = 8, 4, 8
+#: Movers: 8 read as much as the bus gives beside those that write; 4 of these are needed where results are many.
+_IN, _OUT = 8, 4
+#: Entries of a row below its diagonal that a task makes whole, and tasks of a slice at most.
+_OF_TASK, _PARTS = 2, 16
 #: Threads of a block of it: as many as there are registers for, with numbers of up to 8 bytes and with others.
 _FEW, _MANY = 512, 768
 #: Graphs kept, one for each number of start vectors and place of the result; results kept for the next call.
@@ -51,10 +52,9 @@ _GRAPHS, _SPARE = 8, 2
 _ON_DEVICE = ("_slots", "_whole", "_rings", "_staged", "_coefficients", "_staged_x", "_counters")
 
 
-def movers(window: Window) -> tuple[int, int, int]:
-    """Blocks of one kernel that bring what steps need, that take results away, and that make whole chunks."""
-    ahead = window.ahead
-    return ahead * -(-_IN // ahead), _OUT, ahead * -(-_MAKE // ahead) if window.half else 0
+def movers(ahead: int) -> tuple[int, int]:
+    """Blocks of one kernel that bring what `ahead` steps need, in as many groups, and that take results away."""
+    return ahead * -(-_IN // ahead), _OUT
 
 
 def step_kernel(dtype: np.dtype[Any], variant: str, vectors: int, device: CudaDevice) -> Kernel:
@@ -369,7 +369,9 @@ class StreamProgram(Program):
         threads = _MANY if size <= 8 and b * size <= 32 else _FEW
         half = (window.half, self._alike) if window.half else ()
         kernel = _kernel("flow", threads, self.dtype, self._plan.variant, vectors, self._device, *half)
-        ahead, (into, out, make) = window.ahead, movers(window)
+        ahead = window.staged - 1
+        into, out = movers(ahead)
+        parts = min(_PARTS, -(-self._chunks.slot.size // (_OF_TASK * window.n)))
         slack = max(1, window.ring // window.rows)  # steps until the place of a result is taken; a whole vector's never
         frame = self.frame(vectors)
         split, rise = (window.n, 0) if self._beside is None else (self._beside.split.first, self._beside.split.rise)
@@ -384,6 +386,6 @@ class StreamProgram(Program):
                 arguments += [np.uint32(v) for v in (ahead, slack, sends and not power, into, out, split, rise)]
                 arguments += [self._counters, self._whole, np.uint64(window.whole_bytes)]
                 arguments += [np.uint32(window.whole), np.uint32(window.whole_header), self._heads]
-                arguments += [np.uint32(window.staged - 1), np.uint32(make)]
+                arguments += [np.uint32(parts)]
                 kernel.launch(sms, threads, arguments, cooperative=True, stream=work)
         return graph

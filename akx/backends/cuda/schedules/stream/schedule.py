@@ -114,7 +114,7 @@ class Streamed(Schedule):
             )
         if max(found.slot_bytes, found.whole_bytes) >= 2**32:
             return "a chunk of more than 2**32 bytes"
-        if found.staged and sum(movers(found)) >= device.sms:
+        if found.staged and sum(movers(found.staged - 1)) >= device.sms:
             return f"{device.sms} multiprocessors are too few for one kernel with movers; move=copy does without"
         return None
 

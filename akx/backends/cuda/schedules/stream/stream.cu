@@ -23,16 +23,16 @@ extern "C" __global__ void __launch_bounds__(AKX_FLOW, 1)
          T *y, i64 stride, u32 ring, u32 older, const T *coefficients, const u8 *chunks, const i64 *begin,
          u32 chunk_count, T *staged, const T *host_x, const T *host_before, T *out, i64 pitch, u32 depth, u32 steps,
          u32 ahead, u32 slack, u32 sends, u32 in, u32 out_blocks, u32 split, u32 rise, u32 *counters, const u8 *whole,
-         u64 whole_bytes, u32 whole_count, u32 whole_header, const u32 *heads, u32 lead, u32 make) {
+         u64 whole_bytes, u32 whole_count, u32 whole_header, const u32 *heads, u32 parts) {
     Frame frame = {slots, slot_bytes, slot_count, kept, header, rows, lag, n}, sent = frame;
-    if (Sent::HALF) {  // which come with the x of their rows
+    if (Sent::HALF) {  // which are brought for the step that makes whole ones of them
         frame = {whole, whole_bytes, whole_count, 0, whole_header, rows, lag, n};
         sent.lag = 0;
     }
     const Vectors<T> at = {before, x, y, stride, ring, older, coefficients};
     const Flow<T> flow = {chunks, begin, chunk_count, staged, host_x, host_before, out, pitch,
                           depth,  steps, ahead,       slack,  sends,  in,          out_blocks, split, rise, counters,
-                          heads,  lead,  make};
+                          heads,  parts};
     stream_flow<T, AKX_INDEX, AKX_VECTORS, AKX_LANES, Sent>(frame, sent, at, flow);
 }
 #else

@@ -7,8 +7,8 @@
 // second ones of those that have any, and so on, without padding. The mark of an entry (i, j) is 2 r + l: its mirror is number r of row j, and l = 1 if it is the last one.
 // The mark of a row is 4 c + 2 u + d: it has c entries below the diagonal, u = 1 if any beyond, d = 1 if on it.
 //
-// To make the whole chunk t is to write its rows' entries up to the diagonal, and the mirrors of all these, of which many go
-// to chunks before it, whoever is at work on these. Each place of a whole chunk is written by one thread: an
+// Step t makes the whole chunk t: its rows' entries up to the diagonal, and the mirrors of all these, of which many go to
+// chunks before it. Each place of a whole chunk is written by one thread: an
 // entry, its mirror, and the padding of a row by whoever writes its last entry.
 #pragma once
 #include "schedules/stream/stream.cuh"
@@ -43,74 +43,78 @@ template <class T, class INDEX> struct WholeChunk {
     }
 };
 
-// One warp's work: the rows of a slice. `heads` is of all whole chunks.
+// A warp's share of a slice: U entries of each row, and others as many `parts` times U further. `heads` is of all chunks.
 template <class T, class INDEX, class HALF>
 __device__ __forceinline__ void stream_mirror(const Frame whole, const Frame half, const u32 *heads, u32 ring, u32 chunk,
-                                              u32 slice) {
+                                              u32 slice, u32 part, u32 parts) {
     typedef typename HALF::Mark Mark;
-    constexpr int U = 4;  // entries of a row at a time
+    constexpr int U = 2;
     const u32 slices = whole.rows / 32, lane = threadIdx.x % 32, own = slice * 32 + lane;
     const u8 *slot = half.slots + half.slot_of(chunk);
     const u32 *begin = reinterpret_cast<const u32 *>(slot);
     const T *diagonal = reinterpret_cast<const T *>(slot + half.header), *value = diagonal + whole.rows;
     const INDEX *column = reinterpret_cast<const INDEX *>(value + begin[slices]);
     const Mark *mark = reinterpret_cast<const Mark *>(column + begin[slices]);
-    const u32 of_row = mark[begin[slices] + own], count = of_row / 4;
+    const u32 of_row = mark[begin[slices] + own], count = of_row / 4, least = begin[slice];
     const WholeChunk<T, INDEX> to(whole, heads, chunk);
-    const u32 end = load(to.start + slice + 1), low = load(to.base + slice), row = chunk * whole.rows + own;
-    const u32 at = row % ring;
-    u32 p = load(to.start + slice) + lane, next = begin[slice];
-    INDEX last = INDEX(0);
-    for (u32 s = 0;; s += U) {
-        u32 from[U], told[U], there[U], inside[U], first[U], base[U];
+    const u32 row = chunk * whole.rows + own, at = row % ring, low = load(to.base + slice);
+    const u32 first = load(to.start + slice) + lane, end = load(to.start + slice + 1);
+    for (u32 s = part * U;; s += parts * U) {
+        if (__ballot_sync(0xffffffffu, s < count) == 0) break;
+        u32 next = min(s, count);  // entries before these, of all rows
+#pragma unroll
+        for (u32 offset = 16; offset > 0; offset /= 2) next += __shfl_xor_sync(0xffffffffu, next, int(offset));
+        next += least;
+        u32 told[U], there[U], inside[U], q[U], base[U], slots[U];
         T a[U];
         INDEX of[U];
-        bool any = false;
 #pragma unroll
         for (u32 u = 0; u < U; ++u) {
             const u32 having = __ballot_sync(0xffffffffu, s + u < count);
-            any = any || having != 0;
-            from[u] = next + __popc(having & ((1u << lane) - 1));
+            const u32 from = s + u < count ? next + __popc(having & ((1u << lane) - 1)) : least;
             next += __popc(having);
+            a[u] = value[from], of[u] = column[from], told[u] = mark[from];
         }
-        if (!any) break;
 #pragma unroll
-        for (u32 u = 0; u < U; ++u)
-            if (s + u < count) a[u] = value[from[u]], of[u] = column[from[u]], told[u] = mark[from[u]];
+        for (u32 u = 0; u < U; ++u) {
+            u32 place = low + of[u];
+            if (place >= ring) place -= ring;
+            const u32 back = at >= place ? at - place : at + ring - place, other = s + u < count ? row - back : row;
+            there[u] = other / whole.rows;
+            inside[u] = other - there[u] * whole.rows;
+            const u32 *start = heads + u64(there[u]) * (2 * slices + 1);
+            q[u] = load(start + inside[u] / 32), base[u] = load(start + slices + 1 + inside[u] / 32);
+            slots[u] = load(start + slices);
+        }
 #pragma unroll
-        for (u32 u = 0; u < U; ++u)
-            if (s + u < count) {
-                u32 place = low + of[u];
-                if (place >= ring) place -= ring;
-                const u32 other = row - (at >= place ? at - place : at + ring - place);
-                there[u] = other / whole.rows;
-                inside[u] = other - there[u] * whole.rows;
-                const u32 *start = heads + u64(there[u]) * (2 * slices + 1) + inside[u] / 32;
-                first[u] = load(start), base[u] = load(start + slices + 1);
-            }
-#pragma unroll
-        for (u32 u = 0; u < U; ++u)
-            if (s + u < count) {
-                to.value[p] = a[u];
-                to.column[p] = last = of[u];
-                p += 32;
-                const WholeChunk<T, INDEX> back(whole, heads, there[u]);
-                const INDEX own_column = INDEX(at >= base[u] ? at - base[u] : at + ring - base[u]);
-                u32 q = first[u] + told[u] / 2 * 32 + inside[u] % 32;
-                back.value[q] = mirrored<HALF::CONJUGATE>(a[u]);
-                back.column[q] = own_column;
-                if (told[u] % 2 == 0) continue;
-                const u32 stop = load(back.start + inside[u] / 32 + 1);
-                for (q += 32; q < stop; q += 32) back.value[q] = zero<T>(), back.column[q] = own_column;
-            }
+        for (u32 u = 0; u < U; ++u) {
+            if (s + u >= count) continue;
+            u32 p = first + (s + u) * 32;
+            to.value[p] = a[u];
+            to.column[p] = of[u];
+            if (s + u + 1 == count && of_row % 4 == 0)  // nothing behind it
+                for (p += 32; p < end; p += 32) to.value[p] = zero<T>(), to.column[p] = of[u];
+            T *values = reinterpret_cast<T *>(const_cast<u8 *>(whole.slots) + whole.slot_of(there[u]) + whole.header);
+            INDEX *columns = reinterpret_cast<INDEX *>(values + slots[u]);
+            const INDEX own_column = INDEX(at >= base[u] ? at - base[u] : at + ring - base[u]);
+            p = q[u] + told[u] / 2 * 32 + inside[u] % 32;
+            values[p] = mirrored<HALF::CONJUGATE>(a[u]);
+            columns[p] = own_column;
+            if (told[u] % 2 == 0) continue;
+            const u32 stop = load(heads + u64(there[u]) * (2 * slices + 1) + inside[u] / 32 + 1);
+            for (p += 32; p < stop; p += 32) values[p] = zero<T>(), columns[p] = own_column;
+        }
     }
-    if (of_row % 2 != 0) {
-        last = INDEX(at >= low ? at - low : at + ring - low);
+    if (part != 0) return;
+    u32 p = first + count * 32;
+    const bool on = of_row % 2 != 0;
+    const INDEX last = on ? INDEX(at >= low ? at - low : at + ring - low) : INDEX(0);
+    if (on) {
         to.value[p] = diagonal[own];
         to.column[p] = last;
         p += 32;
     }
-    if (of_row / 2 % 2 == 0)
+    if (of_row / 2 % 2 == 0 && (on || count == 0))
         for (; p < end; p += 32) to.value[p] = zero<T>(), to.column[p] = last;
     // What steps are told of the slice.
     u32 *head = reinterpret_cast<u32 *>(to.slot);

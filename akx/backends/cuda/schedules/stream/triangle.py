@@ -9,13 +9,13 @@ mirror of (i, j) is, so that each place of a whole chunk is written by one threa
 been sent: the steps are the same, and so is every bit of a result. With w = 8, q = 2, s = 1 and n_i = 2 c_i + 1 that is
 11 c_i + 9 for 20 c_i + 10: a ratio of 1.70 for 9 entries in a row, 1.77 for 27, 1.80 for 69.
 
-Chunk t comes with the x of its rows, and is whole when step t ends; its last mirrors are there at step t + u / C, and
+Chunk t comes with the x of its rows, and step t makes it whole; its last mirrors are there at step t + u / C, and
 power 1 is done on it l = C + u rows later in any case. So chunks arrive floor(l / C) steps earlier than whole ones do,
 and on the device are
 
-    ceil(m l / C) + 1 + EARLY   whole chunks, each made again in every pass, EARLY of them before they are waited for,
-    ahead + 1                   half ones, `ahead` of them on their way, and those that stay, as there is room,
-    2 n / 32                    numbers, where the slices of whole chunks begin, and their least columns.
+    ceil(m l / C) + 1   whole chunks, each made again in every pass,
+    ahead + 1           half ones, `ahead` of them on their way, and those that stay, as there is room,
+    2 n / 32            numbers, where the slices of whole chunks begin, and their least columns.
 
 What stays is half as large, too. Sources: of one triangle and both products of an entry any text on sparse matrices
 tells; that it is made whole on the way, with a place for each mirror, is akx's own.
