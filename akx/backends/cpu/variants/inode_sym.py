@@ -11,6 +11,7 @@ from akx.backends.cpu.variants.base import Given, Layout
 from akx.backends.variant import VariantTraits
 from akx.formats import inode_sym
 from akx.formats.base import Format
+from akx.formats.inode import inodes
 from akx.formats.inode_sym import SymmetricInodeArrays
 from akx.formats.symmetry import has_symmetric_pattern
 
@@ -20,6 +21,9 @@ _0, _1, _2 = np.uintp(0), np.uintp(1), np.uintp(2)
 #: Columns that nodes may have for each entry, and values stored for each: else rows share too few columns, or too many
 #: of these lie in other blocks.
 _MOST_COLUMNS, _MOST_VALUES = 0.4, 0.8
+#: And of nodes of up to 8 rows, whatever their blocks.
+_ALL_COLUMNS = 0.6
+_TOO_FEW = "too few rows have the same columns as the row before"
 
 
 def _inode_sym(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
@@ -97,10 +101,13 @@ class SymmetricInode(Layout):
     def misfit(self, given: Given) -> str | None:
         if given.dtype.kind == "c":
             return "symmetric storage is for real values"
+        nodes = given.known.of("inodes", given.dtype.str, make=lambda: inodes(given.pattern, given.dtype))
+        if nodes.columns > _ALL_COLUMNS * given.pattern.nnz:  # as `inode`, which has counted them before
+            return _TOO_FEW
         if not given.known.of("symmetric", make=lambda: has_symmetric_pattern(given.pattern)):
             return "its pattern is not symmetric"
         if self._columns(given) > _MOST_COLUMNS * given.pattern.nnz:
-            return "too few rows have the same columns as the row before"
+            return _TOO_FEW
         if self.slots(given) > _MOST_VALUES * given.pattern.nnz:
             return "too many entries lie in other blocks than those of their rows"
         return None
