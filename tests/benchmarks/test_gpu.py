@@ -143,12 +143,15 @@ def test_a_record_loses_nothing_and_ends_in_time(
             raise DeviceError("out of luck")
         return {**gpu_entry(case.name, k), "group": case.group}
 
+    compiled: list[int] = []
     monkeypatch.setattr(gpu, "_measured", measured)
+    monkeypatch.setattr(gpu, "_compile_layouts", lambda matrix, k: compiled.append(matrix.n))
     monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: next(now)))
     file = tmp_path / "x.json"
     assert gpu.main(["--small", "--record", "-o", str(file)]) == 1
     assert [name for name, *_ in asked[:7]] == list(gpu.MATRICES)[: len(asked[:7])]
-    assert {within for _, _, within in asked[:7]} == {24.0}
+    assert {within for _, _, within in asked[:7]} == {20.0}
+    assert len(compiled) == 1
     assert {one["matrix"] for one in json.loads(file.read_text())["powers"]} == {name for name, *_ in asked} - {"brick"}
     said = capsys.readouterr().err
     assert "brick k = 16  FAILED: DeviceError: out of luck" in said
