@@ -41,7 +41,7 @@ from akx.tuner import TuneResult, tune
 from akx.tuner.trial.problem import Problem
 from benchmarks import record, users_clock
 from benchmarks.clock import Timing
-from benchmarks.gallery import CONSTANT, IRREGULAR
+from benchmarks.gallery import CONSTANT
 from benchmarks.matrices import Case, select
 from benchmarks.users_clock import AKX, LONGER, LOOP, UNTUNED, Figures
 
@@ -61,7 +61,7 @@ _RECORD = (
     (("real",), 8, 2.5),
     (MATRICES, 8, 7.0),
     (tuple(name for name in CONSTANT if name.removesuffix("-constant") in MATRICES), 16, 7.0),
-    (tuple(sorted(IRREGULAR)), 8, 7.0),
+    (("rmat", "tetrahedra", "delaunay", "7-point-200-shuffled"), 8, 7.0),
 )
 #: Seconds after which a record begins nothing new, and that it waits at most for layouts to be compiled before.
 _RECORD_SECONDS, _COMPILING = 510.0, 50.0
