@@ -335,7 +335,7 @@ class TestOnTheGpu:
         assert reference.error_ratio(matrix, found[0], x, coefficients) <= 1
         assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
-    @pytest.mark.parametrize(("dtype", "lanes"), zip(DTYPES, (1, 4, 2, 8), strict=True))
+    @pytest.mark.parametrize(("dtype", "lanes"), [*zip(DTYPES, (1, 4, 2, 8), strict=True)])
     def test_one_triangle_to_the_last_digit(self, dtype: str, lanes: int) -> None:
         rng, A = np.random.default_rng(lanes), make_matrix("band", 30_011, dtype, 2).to_scipy()
         for B in (A + A.T, A + A.conj().T) if dtype.startswith("c") else (A + A.T,):
