@@ -42,7 +42,7 @@ def parts_of(document: Json) -> dict[str, Entries]:
     """Entries of matrices with general values, of real ones, and of such with few different values."""
     found: dict[str, Entries] = {"gallery": [], "real": [], "constant": []}
     for one in document["powers"]:
-        found[one["group"]].append(one)
+        found[one["group"] if one["group"] in found else "gallery"].append(one)  # large ones have general values, too
     return found
 
 

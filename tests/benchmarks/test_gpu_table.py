@@ -22,6 +22,7 @@ def pretended() -> dict[str, Any]:
     blocks["best"]["stored"] = "table"
     blocks["baselines"]["cusparse_bsr"] = blocks["baselines"]["cusparse_alg1"] * 1.5
     others = [
+        gpu_entry("delaunay-8m", 8, group="large"),
         gpu_entry("tuma1", 8, group="real", loop=None),
         gpu_entry("9-point-constant", group="constant", refused=["op1 fell over"]),
     ]
@@ -68,7 +69,7 @@ def test_a_longer_search_has_a_column() -> None:
 def test_each_kind_of_matrix_has_a_table() -> None:
     parts = gpu_table.parts_of(pretended())
     assert {kind: [one["matrix"] for one in entries] for kind, entries in parts.items()} == {
-        "gallery": ["brick", "27-point"],
+        "gallery": ["brick", "27-point", "delaunay-8m"],
         "real": ["tuma1"],
         "constant": ["9-point-constant"],
     }
