@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
+from benchmarks.gallery import IRREGULAR
 from benchmarks.gpu import HISTORY, RESULTS
 from benchmarks.markdown import replace_block, rows
 from benchmarks.record import is_csr
@@ -39,10 +40,11 @@ Entries = list[Json]
 
 
 def parts_of(document: Json) -> dict[str, Entries]:
-    """Entries of matrices with general values, of real ones, and of such with few different values."""
-    found: dict[str, Entries] = {"gallery": [], "real": [], "constant": []}
+    """Entries of matrices with general values, of such in no order, of real ones, and of such with few values."""
+    found: dict[str, Entries] = {"gallery": [], "in no order": [], "real": [], "constant": []}
     for one in document["powers"]:
-        found[one["group"] if one["group"] in found else "gallery"].append(one)  # large ones have general values, too
+        kind = "in no order" if one["matrix"] in IRREGULAR else one["group"]
+        found[kind if kind in found else "gallery"].append(one)  # large ones have general values, too
     return found
 
 
@@ -216,6 +218,7 @@ def _powers(document: Json) -> list[str]:
         "gallery": f"{origin}, general values; microseconds of a step, calls in a row by the wall clock, medians; *one "
         "call* and *one graph* are microseconds of all k when each is waited for, *events* the tuner's own time of the "
         "plan",
+        "in no order": "Matrices whose rows come in no order",
         "real": "Real matrices",
         "constant": "The same patterns with few different values, which plans may keep in tables of bytes",
     }
