@@ -89,7 +89,10 @@ _OF_RATES, _TESTS_OF_RATES = ("cost/rates",), "tests.backends.cuda.test_cuda_rat
 #: What all have in common, what fronts have with others, and what products have.
 _OF_ALL = ("include/common.cuh", "program.py", "schedules/base.py")
 _OF_BOTH = tuple(f"value_compression/{name}" for name in ("encodings", "on_device", "program", "stored"))
-_OF_PRODUCTS = ("value_compression/", "matrix/device_matrix", "include/team", "matrix/transpose")
+_OF_PRODUCTS = (
+    *("value_compression/", "matrix/device_matrix", "include/team", "matrix/transpose"),
+    *("matrix/level_order", "matrix/permuted", "reordered"),
+)
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = re.compile(r"backend\.py|timing\.py|cost/(?!rates)\w+\.py|(?:\w+/)+(?:options|cost|\w+_cost|search)\.py")
 _REVISION = re.compile(r"\s+revision = \d+$")

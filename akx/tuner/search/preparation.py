@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
+from numbers import Integral
 from typing import Any
 
 from akx.backends.device_lock import device_lock
@@ -83,8 +84,9 @@ def said_by(callback: Callable[[Progress], object] | None) -> Iterator[Callable[
 
 
 def is_large(matrix: Any) -> bool:
-    """Whether copies of a matrix are to be spared."""
-    return int(getattr(matrix, "nnz", 0)) >= _LARGE
+    """Whether copies of a matrix are to be spared; of what is none, no."""
+    entries = getattr(matrix, "nnz", 0)
+    return isinstance(entries, Integral) and int(entries) >= _LARGE
 
 
 @contextmanager
