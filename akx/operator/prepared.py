@@ -309,10 +309,10 @@ class Prepared(Tuned):
             self._forget_unused()
 
     def _fits_no_more(self, plan: Plan) -> bool:
-        """Whether a tuned plan does not fit with values in full, as its program has them now."""
-        if self.planner.given is not None or plan.typed.stored == FULL:
+        """Whether a tuned plan does not fit, with values in full, as its program has them now."""
+        if self.planner.given is not None:
             return False
-        full = plan.replace(options={**plan.options, "stored": FULL})
+        full = plan if plan.typed.stored == FULL else plan.replace(options={**plan.options, "stored": FULL})
         return reason_against(full, self.values.matrix, self.planner.device(plan.backend)) is not None
 
     # --------------------------------------------------------------------------------------------- what is held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from akx.core.plan import Plan
 from akx.formats.base import Format, pattern_of
 from akx.formats.dia_sym import diagonals_of
 from akx.formats.symmetry import has_symmetric_pattern, has_symmetric_values
+from akx.plandb import PlanRecord
+from akx.tuner import plan_key
 from akx.tuner.space import build_space
 
 #: Entries that nobody may read or write, before, between and after x and y.
@@ -178,6 +181,21 @@ def test_an_operator_goes_on_with_values_of_any_kind() -> None:
     for B in (A, 3 * A, other, A):
         op.update_values(B)
         np.testing.assert_array_equal(op(x)[:, 2], B @ (B @ x))
+
+
+def test_a_tuned_plan_gives_way_to_values_that_are_not_symmetric(tmp_path: Path) -> None:
+    A, x, db = symmetric(2000), np.arange(2000.0), akx.PlanDatabase(tmp_path / "plans.sqlite")
+    plan = Plan("cpu", "sweep", "dia-sym", k=2, threads=1)
+    db.put(PlanRecord(plan_key(Matrix.from_any(A), 2, threads=2), plan, 1e-3, "sweep/csr", 2e-3))
+    op = akx.MatrixPowers(A, 2, db=db, threads=2)
+    assert op.plan == plan
+    op.update_values(2 * A)
+    assert op.plan == plan
+    other = sp.csr_array(A @ sp.diags_array(np.arange(2000.0) + 1))
+    op.update_values(other)
+    assert op.plan != plan
+    assert "values are not symmetric" in op.explain(measure=False)
+    np.testing.assert_array_equal(op(x)[:, 2], other @ (other @ x))
 
 
 @pytest.mark.parametrize(("size", "far"), [(403, _FAR), (403, -1), (512, -1), (100_000, _FAR)])
