@@ -118,6 +118,11 @@ def test_what_is_shallow_or_in_many_parts_has_no_order(device: Device) -> None:
     assert found(grid(60), 24) is not None
     assert found(sp.block_diag([grid(3)] * 5), 0, 4) is None
     assert found(sp.block_diag([grid(3)] * 5), 0, 5) is not None
+    assert found(grid(60), 24, 1, 60) is None
+    assert found(grid(60), 24, 1, 61) is not None
+    ends = sp.block_diag([grid(2)] * 9)  # begun at ends: without a search for a better start
+    assert found(ends, 0, 9, 18) is None
+    assert found(ends, 0, 9, 19) is not None
 
 
 @on_the_host

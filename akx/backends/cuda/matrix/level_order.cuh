@@ -67,11 +67,11 @@ struct Search {
 class Ordering {
   public:
     __device__ Ordering(const Graph &graph, u32 *kept, u32 *order, u32 *counts, u32 *ends, u32 *sums, u32 *state,
-                        u64 *most, u32 *part)
+                        u64 *most, u32 *part, u32 deepest)
         : graph(graph), kept(kept), order(order), counts(counts), ends(ends), sums(sums), state(state), most(most),
-          part(part) {}
+          part(part), deepest(deepest) {}
 
-    // `fewest`: with fewer levels of half of all rows there is no order.
+    // `fewest`: with fewer levels of half of all rows there is no order. `deepest`: nor with so many in all.
     __device__ void run(u32 fewest, u32 most_components) {
         u32 filled = 0, height = 0, components = 0, refused = 0;
         for (u32 from = 0;;) {
@@ -89,6 +89,10 @@ class Ordering {
             }
             const Search found = search(start, filled, height);
             filled += found.rows, height += found.depth;
+            if (height >= deepest) {
+                refused = 3;
+                break;
+            }
         }
         const u32 alone = refused ? 0 : rest(filled);
         if (is_first()) {
@@ -102,6 +106,7 @@ class Ordering {
     u32 *kept, *order, *counts, *ends, *sums, *state;
     u64 *most; // (3,): largest numbers that all agree on, in turns
     u32 *part; // (33,), shared
+    const u32 deepest;
     u32 meetings = 0, turn = 0;
 
     __device__ bool is_first() const { return blockIdx.x == 0 && threadIdx.x == 0; }
@@ -200,12 +205,13 @@ class Ordering {
     }
 
     // All rows that `start` leads to, level after level, from order[filled] on; ends of levels from ends[height + 1] on.
+    // It goes no further where there are `deepest` levels.
     __device__ Search search(u32 start, u32 filled, u32 height) {
         if (is_first()) order[filled] = start, kept[start] = ~0u;
         wait(false);
         u32 begin = filled, end = filled + 1;
         Search found = {1, 0, 0, filled};
-        while (begin < end) {
+        while (begin < end && height + found.depth < deepest) {
             const bool alone = end - begin <= ALONE;
             if (!alone || blockIdx.x == 0)
                 do {
@@ -213,7 +219,7 @@ class Ordering {
                     if (is_first()) ends[height + found.depth + 1] = end;
                     ++found.depth, found.width = max(found.width, end - begin), found.last = begin;
                     begin = end, end += more;
-                } while (alone && begin < end && end - begin <= ALONE);
+                } while (alone && begin < end && end - begin <= ALONE && height + found.depth < deepest);
             if (alone) {
                 u32 *told = state + TOLD;
                 if (is_first()) {
@@ -229,11 +235,13 @@ class Ordering {
         return found;
     }
 
-    // A row from which there are many levels, and thin ones (George and Liu); n where half of all rows have too few.
+    // A row from which there are many levels, and thin ones (George and Liu); n where half of all rows have too few,
+    // or all too many.
     __device__ u32 peripheral(u32 root, u32 filled, u32 height, u32 fewest) {
         u32 best = root, depth = 0, width = 0;
         for (u32 row = root, tries = 0; tries <= TRIES; ++tries) {
             const Search found = search(row, filled, height);
+            if (height + found.depth >= deepest) return graph.n;
             const bool better = found.depth > depth || (found.depth == depth && found.width < width);
             const u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
             if (better) {

@@ -47,6 +47,8 @@ _THREADS, _ALONE = 512, 1024
 _STATE, _LEVELS, _REFUSED = 16, 8, 11
 #: Parts that are not connected, at most: each takes a tenth of a millisecond.
 _MOST_COMPONENTS = 4096
+#: Levels, at most: each takes 8 microseconds or more, in up to six searches (a path of a million rows: half a minute).
+_MOST_LEVELS = 1 << 14
 #: A graph with fewer levels is no mesh: an order by levels brings little that is read together near.
 FEWEST = 24
 #: Where a pattern that is in the order of its levels has these.
@@ -58,7 +60,7 @@ _BY_LEVELS = "akx.backends.cuda.matrix.level_order.by_levels"
 def by_levels(matrix: Matrix) -> Matrix:
     """P A P^T by levels, kept with A: on the device where A is, or where there is one; its levels are known.
 
-    Raises :class:`InfeasibleError` where there are too few levels, or indices of 64 bits.
+    Raises :class:`InfeasibleError` where there are too few levels or too many, or indices of 64 bits.
     """
     if matrix.on_device is not None or cuda_missing() is None:
         return sent_by_levels(matrix).matrix
@@ -97,9 +99,9 @@ def sent(matrix: Matrix) -> DeviceMatrix:
 def rows_by_levels(matrix: Matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The rows by levels, ``order[new] = old``, (n,), and where levels end, (levels + 1,); found where the matrix is.
 
-    Raises :class:`InfeasibleError` where there are too few levels, or indices of 64 bits.
+    Raises :class:`InfeasibleError` where there are too few levels or too many, or indices of 64 bits.
     """
-    few = InfeasibleError("breadth-first levels are too few, or in too many parts", expected=f"at least {FEWEST}")
+    few = InfeasibleError("breadth-first levels are too few, too many, or in many parts", expected=f"at least {FEWEST}")
     if matrix.index_dtype != np.int32:
         raise InfeasibleError("orders on the device have indices of 32 bits")
     if matrix.on_device is not None or cuda_missing() is None:
@@ -131,11 +133,16 @@ class _Ordered(NamedTuple):
 
 
 def ordered_there(
-    pointer: DeviceArray, column: DeviceArray, fewest: int = FEWEST, components: int = _MOST_COMPONENTS
+    pointer: DeviceArray,
+    column: DeviceArray,
+    fewest: int = FEWEST,
+    components: int = _MOST_COMPONENTS,
+    deepest: int = _MOST_LEVELS,
 ) -> _Ordered | None:
-    """The rows of a canonical pattern by levels; None where there are too few, or too many parts of the graph.
+    """The rows of a canonical pattern by levels; None where there are too few or many, or too many parts of the graph.
 
     `pointer`, `column` (n + 1,) and (nnz,) DeviceArray of uint32. `fewest`: levels that half of all rows have to make.
+    `deepest`: levels from which on there are too many.
     """
     n = pointer.size - 1
     across = _transposed_where_another(pointer, column)
@@ -146,7 +153,9 @@ def ordered_there(
     kept, ends, state = (zeros(count, np.uint32) for count in (n, n + 2, _STATE))
     order, counts, sums = empty(n, np.uint32), empty(n, np.uint32), empty(blocks, np.uint32)
     arguments = [np.uint32(n), pointer, column, *across, kept, order, counts, ends, sums, state, zeros(3, np.uint64)]
-    kernel.launch(blocks, _THREADS, [*arguments, np.uint32(fewest), np.uint32(components)], cooperative=True)
+    kernel.launch(
+        blocks, _THREADS, [*arguments, np.uint32(fewest), np.uint32(components), np.uint32(deepest)], cooperative=True
+    )
     told = state.get()
     if told[_REFUSED]:
         return None
