@@ -20,12 +20,15 @@ __all__ = ["has_symmetric_pattern", "has_symmetric_values", "is_as_laid_out"]
 
 def has_symmetric_pattern(pattern: Pattern) -> bool:
     """Whether (j, i) is an entry wherever (i, j) is; the first that is not ends the search."""
-    return pattern.rows == pattern.columns and bool(_pattern(pattern.indptr, pattern.indices))
+    nothing = np.zeros(0)
+    return pattern.rows == pattern.columns and bool(_is_symmetric(pattern.indptr, pattern.indices, nothing, False))
 
 
-def has_symmetric_values(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]) -> bool:
-    """Whether entries (i, j) and (j, i) are equal, for a pattern that is symmetric."""
-    return bool(_values(indptr, indices, data))
+def has_symmetric_values(
+    indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], *, conjugate: bool = False
+) -> bool:
+    """Whether the pattern is symmetric, and entries (i, j) and (j, i) are equal, or the `conjugate` of one another."""
+    return bool(_is_symmetric(indptr, indices, data, conjugate))
 
 
 def is_as_laid_out(
@@ -41,32 +44,25 @@ def is_as_laid_out(
 
 
 @njit(nogil=True, cache=True)
-def _pattern(indptr: Any, indices: Any) -> bool:
-    rows = indptr.size - 1
+def _is_symmetric(indptr: Any, indices: Any, data: Any, conjugate: Any) -> bool:
+    """Of the pattern alone where there are no values."""
     following = indptr[:-1].astype(np.int64)
-    for i in range(rows):
+    for i in range(following.size):
         for p in range(np.int64(indptr[i]), np.int64(indptr[i + 1])):
             j = np.int64(indices[p])
             if j > i:
                 q = following[j]
                 if q >= np.int64(indptr[j + 1]) or np.int64(indices[q]) != i:
                     return False
+                if data.size:
+                    partner = data[q]
+                    if conjugate:
+                        partner = np.conj(partner)
+                    if data[p] != partner:
+                        return False
                 following[j] = q + 1
             elif j < i and p >= following[i]:  # row j has not asked for it
                 return False
-    return True
-
-
-@njit(nogil=True, cache=True)
-def _values(indptr: Any, indices: Any, data: Any) -> bool:
-    following = indptr[:-1].astype(np.int64)
-    for i in range(indptr.size - 1):
-        for p in range(np.int64(indptr[i]), np.int64(indptr[i + 1])):
-            j = np.int64(indices[p])
-            if j > i:
-                if data[following[j]] != data[p]:
-                    return False
-                following[j] += 1
     return True
 
 

@@ -41,6 +41,7 @@ from akx.core.matrix import Matrix
 from akx.core.numba_jit import njit
 from akx.core.plan import Plan
 from akx.formats.base import column_range
+from akx.formats.symmetry import has_symmetric_values
 
 __all__ = [
     "CONJUGATE",
@@ -75,7 +76,7 @@ def symmetry_of(matrix: Matrix) -> str:
 
 def is_symmetric(pattern: Matrix, data: NDArray[Any], kind: str) -> bool:
     """Whether values `data` (nnz,) of a pattern are alike in that way; one pass, and one number for each row."""
-    return bool(_is_symmetric(pattern.indptr, pattern.indices, data, kind == CONJUGATE))
+    return has_symmetric_values(pattern.indptr, pattern.indices, data, conjugate=kind == CONJUGATE)
 
 
 def in_full(plan: Plan) -> Plan:
@@ -110,30 +111,6 @@ def _beyond(indptr: Any, indices: Any) -> Any:
                 high = middle
         found[i] = low
     return found
-
-
-@njit(nogil=True, cache=True)
-def _is_symmetric(indptr: Any, indices: Any, data: Any, conjugate: Any) -> bool:
-    """Rows in order: the next entry of row j beyond its diagonal is to be in column i, for each (i, j) below it."""
-    cursor = _beyond(indptr, indices)
-    for i in range(cursor.size):
-        for p in range(indptr[i], indptr[i + 1]):
-            j = indices[p]
-            if j >= i:
-                break
-            q = cursor[j]
-            if q >= indptr[j + 1] or indices[q] != i:
-                return False
-            partner = data[q]
-            if conjugate:
-                partner = np.conj(partner)
-            if data[p] != partner:
-                return False
-            cursor[j] = q + 1
-    unmatched = False
-    for j in range(cursor.size):
-        unmatched |= cursor[j] != indptr[j + 1]
-    return not unmatched
 
 
 def pack_halves(matrix: Matrix, window: Window, bits: int, memory: Any = np.zeros) -> Chunks:
