@@ -348,7 +348,7 @@ class MatrixPowers:
         another type or number of start vectors. Those of a CSR matrix of the host with the same entries in the same
         order are sent to the GPU as they are, where all plans so far allow it, which takes a map of 4 bytes for each
         place of a layout. A predicted plan that cannot store new values as it was meant to is predicted anew by the
-        next call.
+        next call, and a tuned one that does not fit them gives way to another.
         """
         if is_on_device(A):
             self._prepared.update_on_device(A, check_finite=check_finite)
