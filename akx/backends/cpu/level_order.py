@@ -13,6 +13,8 @@ Cost: O(n + nnz) for each search; each thread reads all lists, 4 bytes for each 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from akx.backends.cpu.jit import jit, jit_inner  # before Numba, which it imports sooner
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 
 from akx.backends.cpu.system_calls import acquire, give_way, publish
 from akx.core.numba_jit import named_threads
-from akx.core.parallel import in_pieces, is_alone
+from akx.core.parallel import is_alone
 from akx.core.process import available_cores
 from akx.partition.adjacency import symmetrized, unsigned_pattern
 from akx.partition.base import IndexArray
@@ -47,8 +49,8 @@ def ordered_rows(indptr: IndexArray, indices: IndexArray, order: str, threads: i
     `indptr` (n+1,) and `indices` (nnz,), int32 or int64. `threads`: as many as there are cores by default, where the
     pattern is large; the order is the same.
     """
-    least = 1 if indices.size < _WORTH or is_alone() else min(named_threads() or _MOST, _MOST, available_cores())
-    running = threads or least
+    usual = 1 if indices.size < _WORTH else min(named_threads() or _MOST, _MOST, available_cores())
+    running = 1 if is_alone() else threads or usual
     if running == 1:
         return levels(indptr, indices).permutation if order == "levels" else rcm(indptr, indices)
     pointer, columns = symmetrized(*unsigned_pattern(indptr, indices))
@@ -58,9 +60,17 @@ def ordered_rows(indptr: IndexArray, indices: IndexArray, order: str, threads: i
     words = np.zeros(_LINE * (running + 1), np.int64)
     arrays = (pointer, columns, found, seen, counts, listed, taken, words)
     _order_all(pointer[:2], columns[:0], *arrays[2:], False, _ALONE, 0, 0)  # compiled by one thread
-    in_pieces(
-        lambda thread, _: _order_all(*arrays, order == "rcm", _ALONE, thread, running), running, 1, threads=running
-    )
+    part = partial(_order_all, *arrays, order == "rcm", _ALONE)
+    with ThreadPoolExecutor(running - 1) as pool:
+        try:
+            for thread in range(1, running):
+                pool.submit(part, thread, running)
+        except BaseException as failure:  # no more threads can be started; Ctrl-C
+            words[: _LINE * running : _LINE] = 1  # those that wait go on, and find that they are told to end
+            if isinstance(failure, RuntimeError):
+                return ordered_rows(indptr, indices, order, 1)
+            raise
+        part(0, running)
     permutation = found.astype(np.int64)
     return permutation if order == "levels" else np.ascontiguousarray(permutation[::-1])
 

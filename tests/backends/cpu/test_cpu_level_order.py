@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,20 @@ def test_orders_of_many_threads_are_those_of_one(name: str, monkeypatch: pytest.
     wanted = {"levels": levels(A.indptr, A.indices).permutation, "rcm": rcm(A.indptr, A.indices)}
     for kind, threads in ((kind, threads) for kind in wanted for threads in (1, 2, 3, 5)):
         np.testing.assert_array_equal(level_order.ordered_rows(A.indptr, A.indices, kind, threads), wanted[kind])
+
+
+def test_there_is_an_order_where_threads_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    A, start = shuffled(grid(40, 30)), threading.Thread.start
+
+    def start_one(thread: threading.Thread) -> None:
+        if threading.active_count() > before:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    before = threading.active_count()
+    monkeypatch.setattr(threading.Thread, "start", start_one)
+    found = level_order.ordered_rows(A.indptr, A.indices, "levels", 4)
+    np.testing.assert_array_equal(found, levels(A.indptr, A.indices).permutation)
 
 
 def test_a_shuffled_grid_is_as_narrow_as_by_scipy() -> None:
