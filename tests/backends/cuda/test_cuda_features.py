@@ -238,7 +238,8 @@ def predicts_the_same(name: str, send: Any) -> None:
     held: dict[Any, int] = {}
     _add_arrays(held, there.pattern_cache)  # counts bytes, and brings nothing
     assert held
-    assert came_down(there) <= set()
+    is_grid = "points" in name  # strips of a grid ask how long rows are
+    assert came_down(there) <= ({"indptr"} if is_grid else set())
 
 
 @pytest.fixture
