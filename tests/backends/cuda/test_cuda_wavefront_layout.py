@@ -22,6 +22,7 @@ from test_contract import make_coefficients, random_numbers
 
 from akx.backends import reference
 from akx.backends.cuda.schedules.wavefront import program as wavefront
+from akx.backends.cuda.schedules.wavefront import runs
 from akx.backends.cuda.schedules.wavefront.entries import lay_out
 from akx.backends.cuda.schedules.wavefront.layout import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front, Shape
 from akx.backends.cuda.schedules.wavefront.program import WavefrontProgram, macros
@@ -225,13 +226,16 @@ def test_by_diagonals_half_a_warp_reads_places_of_different_banks() -> None:
     assert front.stride == 48
 
 
-def test_what_has_no_runs() -> None:
+def test_what_has_no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Diagonals that are too many or too empty, and a sample of rows that says less than all of them."""
     for A in (epidemic(30), delaunay(600), sp.diags_array([1.0, 1.0], offsets=[0, 400], shape=(500, 500))):
         with pytest.raises(InfeasibleError, match="the same few diagonals"):
             runs_of(Matrix.from_any(sp.csr_array(A)))
     odd = sp.lil_array(stencil((40, 16), 9))
     odd[3, 5] = 1.0
+    with pytest.raises(InfeasibleError, match="the same few diagonals"):
+        runs_of(Matrix.from_any(sp.csr_array(odd)))
+    monkeypatch.setattr(runs, "in_pieces", lambda *_: ())  # as where the device has the rows
     with pytest.raises(InfeasibleError, match="in runs"):
         front_of(Matrix.from_any(sp.csr_array(odd)), 2, 1, 0, 4, 1)
 

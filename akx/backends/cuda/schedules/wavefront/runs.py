@@ -34,6 +34,7 @@ from akx.backends.pattern_cache import per_pattern
 from akx.core.errors import InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import njit
+from akx.core.parallel import in_pieces
 from akx.formats.base import pattern_of
 from akx.partition.level_order import learnt_rows
 
@@ -43,8 +44,8 @@ __all__ = ["WORD_BITS", "Runs", "cut_runs", "fill_runs", "most_places", "runs_of
 WORD_BITS, _LENGTH_BITS = 18, 5
 #: Runs, and diagonals; entries of all diagonals that there have to be.
 _MOST_RUNS, _MOST_DIAGONALS, _LEAST_FILL = 12, 30, 0.75
-#: Beginnings of blocks that are looked at.
-_SOME = 64
+#: Beginnings of blocks that are looked at, and rows that a thread looks at at least.
+_SOME, _ROWS = 64, 1 << 15
 
 
 @dataclass(frozen=True)
@@ -97,16 +98,38 @@ def cut_runs(matrix: Matrix, runs: Runs, starts: NDArray[np.int64]) -> bool:
 
 @per_pattern
 def runs_of(matrix: Matrix) -> Runs:
-    """The diagonals of a matrix by a sample of its rows; :class:`InfeasibleError` where these are none of a grid."""
+    """The diagonals of a matrix by a sample of its rows; :class:`InfeasibleError` where these are none of a grid.
+
+    The host looks whether all entries are on them, where it has the rows: laying out would find what is not too late.
+    """
     row, column = _entries(matrix, learnt_rows(matrix.n))
     offsets = np.unique(column - row)
     first = np.flatnonzero(np.diff(offsets, prepend=-(2**40)) > 1)
     lengths = np.diff(first, append=offsets.size)
     fits = 0 < offsets.size <= _MOST_DIAGONALS and lengths.size <= _MOST_RUNS and lengths.max() < 1 << _LENGTH_BITS
+    few = InfeasibleError("rows do not have their entries on the same few diagonals")
     if not fits or not _LEAST_FILL * matrix.n * offsets.size <= matrix.nnz <= matrix.n * offsets.size:
-        raise InfeasibleError("rows do not have their entries on the same few diagonals")
+        raise few
+    if features.of(matrix) is None:
+        given = matrix.indptr, matrix.indices, offsets
+        if any(in_pieces(lambda begin, end: _is_any_off(*given, begin, end), matrix.n, _ROWS)):
+            raise few
     own = np.flatnonzero(offsets == 0)
     return Runs(tuple(offsets.tolist()), tuple(lengths.tolist()), int(own[0]) if own.size else -1)
+
+
+@njit(cache=True, nogil=True)
+def _is_any_off(indptr: Any, indices: Any, offsets: NDArray[np.int64], begin: int, end: int) -> bool:
+    """Whether an entry of some rows, whose columns ascend, is on none of the diagonals."""
+    for i in range(begin, end):
+        d = 0
+        for e in range(indptr[i], indptr[i + 1]):
+            offset = indices[e] - i
+            while d < offsets.size and offsets[d] < offset:
+                d += 1
+            if d == offsets.size or offsets[d] != offset:
+                return True
+    return False
 
 
 @njit(cache=True, nogil=True)
