@@ -54,6 +54,8 @@ _BRIEF = Precision(relative=0.05, seconds=2.0, rounds_min=5, rounds_max=9)
 _TURNS = Precision(relative=0.01, seconds=10.0, rounds_min=15, rounds_max=61)
 #: New values, one after another and right behind a call.
 _UPDATES = ("update", "update_behind")
+#: Rows of the blocks that all of a matrix is made of, where these are of one size.
+_SIZES = {"brick": 3, "shell": 6, "tetrahedra": 3}
 #: Nodes of a small wind tunnel by their unknowns.
 _BREEZE = {1: 6, 2: 3, 3: 3, 5: 1, 6: 36}
 
@@ -187,7 +189,7 @@ def _ratio(found: Json | None) -> str:
 
 def select(names: Sequence[str] | None, *, reduced: bool = False) -> list[Case]:
     """The matrices of these names, or all. Raises KeyError."""
-    made: dict[str, Any] = {name: make for name, (make, _) in MATRICES.items()}
+    made: dict[str, Any] = dict(MATRICES)
     if reduced:
         made = {
             **{name: partial(small, name) for name in made if name != "wind"},
@@ -201,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     calm = Calm(default_threads())
 
     def entry(case: Case) -> Json:
-        return {"matrix": case.name, **measured(Matrix.from_any(case.load()), MATRICES[case.name][1], calm)}
+        return {"matrix": case.name, **measured(Matrix.from_any(case.load()), _SIZES.get(case.name, 0), calm)}
 
     return each.run(
         arguments, entry, table, name="products_cpu", description="Plain products of matrices in blocks, beside MKL.",

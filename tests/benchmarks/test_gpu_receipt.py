@@ -90,6 +90,6 @@ def test_names_are_those_of_outcomes(test: str, name: str) -> None:
 
 def test_tests_are_found_whatever_options_pytest_has_to_run_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", "-q -n 2")
-    found = gpu_receipt.all_tests("tests/benchmarks/test_cusparse.py")
+    found = gpu_receipt.all_tests("tests/benchmarks/test_gpu.py")
     assert found
     assert set(map(gpu_receipt.name_of, found.values())) == set(found)

@@ -20,6 +20,7 @@ from akx.backends.cuda.device.runtime import cuda_missing
 from akx.backends.cuda.schedules.stream import rows as stream_rows
 from akx.backends.memory_budget import within
 from akx.backends.schedule import Program
+from akx.backends.selection import backend_of
 from akx.core.errors import ArgumentError, BudgetError
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan
@@ -230,13 +231,17 @@ def test_a_call_within_a_budget_goes_through_the_arrays_of_the_program(monkeypat
     assert moved == [1, pair, 2] * 2
 
 
-def test_page_locked_memory_counts_among_what_is_kept() -> None:
+@pytest.mark.parametrize(
+    ("backend", "mib", "kept"), [("cuda", 400, 2), ("cpu", 400, 2), ("cuda", 1100, 1), ("cpu", 1100, 0)]
+)
+def test_page_locked_memory_counts_among_what_is_kept(backend: str, mib: int, kept: int) -> None:
+    """The best is kept however large it is where a GPU's memory has it; the host's has the matrix already."""
     bench = Bench.__new__(Bench)
-    bench._kept, bench.keep = {}, 5
+    bench._kept, bench.keep, bench._backend = {}, 5, backend_of(backend)
     plans = [Plan("cuda", "stream", "sell-1", k=k) for k in range(1, 5)]
     for seconds, plan in enumerate(plans):
-        bench._retain(plan, Held(nbytes=1000, host_nbytes=400 * 2**20), 1.0 + seconds)
-    assert list(bench._kept) == plans[:2]
+        bench._retain(plan, Held(nbytes=1000, host_nbytes=mib * 2**20), 1.0 + seconds)
+    assert list(bench._kept) == plans[:kept]
 
 
 def test_the_note_on_a_budget_names_the_baseline(matrix: Matrix) -> None:
