@@ -703,6 +703,14 @@ def test_the_time_budget_is_kept(make_world: Any, matrix: Any, seconds: float) -
     assert 0.6 * seconds < result.tuning_seconds <= 1.3 * seconds
 
 
+def test_what_an_untuned_call_takes_is_tried_though_time_is_gone(make_world: Any, matrix: Any) -> None:
+    """Baselines may take all of the time; the tuned plan was slower than the untuned one then."""
+    make_world(prepare_cost=lambda plan: 1.0, cost=lambda plan: 1e-3 * plan.threads)
+    result = tune(matrix, 8, seconds=0.5, db=False)
+    assert [(trial.origin, trial.plan.threads) for trial in result.trials] == [("baseline", 2), ("predicted", 1)]
+    assert (result.plan.threads, result.stopped) == (1, "time budget")
+
+
 @pytest.mark.parametrize("is_thought_of", [False, True])
 def test_time_is_kept_back_to_prepare_the_winner_with_nothing_memoised(
     make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch, is_thought_of: bool

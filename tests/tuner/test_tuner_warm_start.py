@@ -77,13 +77,13 @@ def origins(result: Any) -> list[str]:
 # ------------------------------------------------------------------------------------------------ like devices
 
 
-def test_the_plan_of_a_like_device_is_tried_first(world: Any, matrix: Any, db: PlanDatabase) -> None:
+def test_the_plan_of_a_like_device_comes_second(world: Any, matrix: Any, db: PlanDatabase) -> None:
     key = plan_key(matrix, 8)
     db.put(record(elsewhere(key), front()))
     result = tune(matrix, 8, db=db)
     behind = [trial for trial in result.trials if trial.origin != "baseline"]
-    assert (behind[0].origin, behind[0].plan) == ("like", front())
-    assert behind[1].origin == "predicted"
+    assert (behind[1].origin, behind[1].plan) == ("like", front())
+    assert behind[0].origin == "predicted"
     kept = db.find(key).record
     assert kept is not None
     assert kept.provenance["features"] == dict(features_of(matrix))
@@ -95,7 +95,7 @@ def test_like_plans_are_within_the_budgets_and_given_ones_are_not(world: Any, ma
     key = plan_key(matrix, 8)
     db.put(record(elsewhere(key), front()))
     result = tune(matrix, 8, db=db, trials=4, retune=True)
-    assert origins(result) == ["baseline", "baseline", "like", "predicted"]
+    assert origins(result) == ["baseline", "baseline", "predicted", "like"]
     db.put(record(key, front(block_bytes=64 * KIB)))
     again = tune(matrix, 8, db=db, trials=2, fresh=True)
     assert origins(again) == ["baseline", "given"]  # the third trial of any kind is one too many

@@ -54,11 +54,10 @@ class InitialCandidates:
     def _known(self) -> list[tuple[str, Plan]]:
         """What is not for measurements to say."""
         warm_start, space = self._warm_start, self._pool.space
-        found = [("given", plan) for plan in self._given] + [(LIKE, plan) for plan in warm_start.like]
-        found += [("predicted", space.inside(predicted(self._pool.model)))]
-        return (
-            found + [(PATTERN, plan) for plan in warm_start.pattern] + [(SIMILAR, plan) for plan in warm_start.similar]
-        )
+        found = [("given", plan) for plan in self._given] + [("predicted", space.inside(predicted(self._pool.model)))]
+        for origin, plans in ((LIKE, warm_start.like), (PATTERN, warm_start.pattern), (SIMILAR, warm_start.similar)):
+            found += [(origin, plan) for plan in plans]
+        return found
 
     def __iter__(self) -> Iterator[tuple[str, Plan]]:
         pool, space = self._pool, self._pool.space

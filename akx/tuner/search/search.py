@@ -12,8 +12,8 @@ run-off; and nothing that its schedule says is infeasible, unless it is given: a
 schedule was tried for it. The choices depend on the seed and the measurements alone, unless thinking takes so long that
 it is cut (:mod:`akx.tuner.model.budget`), and unless code has to be compiled: plans whose code comes later are tried
 later (:mod:`akx.tuner.warmup.host_code`). What Numba compiles is not in the time. The search ends with its budget of
-trials or of seconds (:mod:`akx.tuner.search.budget`), when nothing better was found for a while and what is next to the
-best plan was tried, or when nothing is left; Ctrl-C ends it with the best so far.
+trials or of seconds (:mod:`akx.tuner.search.budget`; the plan of an untuned call is tried even so), when nothing better
+was found for a while and what is next to the best was tried, or nothing is left; Ctrl-C ends it with the best so far.
 """
 
 from __future__ import annotations
@@ -189,9 +189,11 @@ class Search:
             if origin == "given":
                 self._try(plan, origin)
                 continue
-            if gone := self.budget.gone():
+            gone = self.budget.gone()
+            is_due = origin == "predicted" and gone in ("", TIME_BUDGET) and self.budget.time_gone() == TIME_BUDGET
+            if gone and not is_due:
                 return gone
-            if self.ledger.expected_seconds(plan) > self.budget.left():
+            if not is_due and self.ledger.expected_seconds(plan) > self.budget.left():
                 if self.budget.time_gone() == FEW_CALLS:
                     return FEW_CALLS
                 self._ran_short = True
@@ -201,8 +203,7 @@ class Search:
             is_stuck = origin in SEARCHING and self.ledger.since_progress >= self.settings.patience
             if is_stuck and not self.proposals.beside():
                 return NO_IMPROVEMENT
-            # Before anybody thinks of another plan, for which a matrix may have to be ordered:
-            if not due and (gone := self.budget.gone()):
+            if not due and (gone := self.budget.gone()):  # before another plan is thought of, which may take an order
                 return gone
         return self.budget.time_gone() if self._ran_short else EXHAUSTED
 
@@ -247,7 +248,8 @@ class Search:
         self.budget.made += 1
         racing = not self._everything and origin != "given"
         best = self.ledger.measured_seconds if racing else None
-        self.bench.patience = max(self.budget.left(), _LEAST_PATIENCE) if racing and origin != "baseline" else math.inf
+        is_bounded = racing and origin not in ("baseline", "predicted")
+        self.bench.patience = max(self.budget.left(), _LEAST_PATIENCE) if is_bounded else math.inf
         begin = self.budget.elapsed()
         trial = self.bench.try_plan(plan, number=len(self.ledger.trials), origin=origin, best=best)
         trial = replace(trial, elapsed=self.budget.elapsed() - begin)
@@ -296,7 +298,7 @@ class Search:
 
     def _is_put_off(self, origin: str, plan: Plan) -> bool:
         """Whether a plan is better tried later, since its code is not there."""
-        if origin == "given" or self._everything or not self.bench.is_coming(plan):
+        if origin in ("given", "predicted") or self._everything or not self.bench.is_coming(plan):
             return False
         self._later.append((origin, plan))
         return True
