@@ -98,18 +98,22 @@ def test_the_best_k_of_a_streamed_matrix() -> None:
 
 def test_the_figures_are_those_that_akx_is_held_to() -> None:
     """What the project promises over CSR and over streamed products; a slower result file does not go in."""
-    least = {
-        "pentadiagonal": 1.1,
-        "mc2depi": 4.5,
-        "brick": 4.5,
-        "9-point": 1.9,
-        "27-point": 3.3,
-        "7-point": 3.0,
-        "shell": 3.0,
+    least = {  # tuned, and untuned; for 9-point the search had ended before it came to the latter
+        "pentadiagonal": (7.5, 7.5),
+        "mc2depi": (5.3, 5.3),
+        "brick": (6.1, 6.0),
+        "9-point": (1.7, 4.5),
+        "27-point": (4.2, 4.2),
+        "7-point": (3.3, 3.3),
+        "shell": (3.0, 2.9),
     }
     document = record.load(gpu_table.RESULTS) or {"powers": []}
-    gains = {one["matrix"]: one["speedup"] for one in document["powers"] if one["k"] == 16 and "tuner_seconds" in one}
-    assert not [name for name, bar in least.items() if gains.get(name, bar) < bar]
+    for one in document["powers"]:
+        if one["k"] == 16 and one["matrix"] in least:
+            tuned, untuned = least[one["matrix"]]
+            csr = min(seconds for name, seconds in one["baselines"].items() if record.is_csr(name))
+            assert csr / one["untuned"]["seconds"] >= untuned, one["matrix"]
+            assert "tuner_seconds" not in one or one["speedup"] >= tuned, one["matrix"]
     for name, bar in {"brick": 5.7, "9-point": 5.0, "mc2depi": 3.6, "shell": 4.9}.items():
         streams = [one for one in history()["stream"] if one["matrix"] == name and one["fraction"] == 0.25]
         best = max(streams, key=lambda one: one["speedup"])
