@@ -115,7 +115,7 @@ class Wavefront(CudaSchedule):
             return f"levels of {width} rows, for {device.sms} multiprocessors"
         busy = plan.k_per_pass * plan.typed.slices
         warps = plan.typed.block // WARP
-        if warps > busy and warps > BLOCKS[0] // WARP:
+        if any(busy <= fewer // WARP < warps for fewer in BLOCKS):
             return f"{warps} warps for {busy} slices at a time"
         return None
 
