@@ -38,7 +38,7 @@ from akx.core.parallel import in_pieces
 from akx.formats.base import pattern_of
 from akx.partition.level_order import learnt_rows
 
-__all__ = ["WORD_BITS", "Runs", "cut_runs", "fill_runs", "most_places", "runs_of"]
+__all__ = ["WORD_BITS", "Runs", "columns_of", "cut_runs", "fill_runs", "most_places", "runs_of"]
 
 #: As in ``wavefront.cuh``: bits of a word of a halo, and of the length of a run.
 WORD_BITS, _LENGTH_BITS = 18, 5
@@ -72,16 +72,20 @@ class Runs:
         return (max(self.lengths) + 2) // 4 * 4
 
 
-def _entries(matrix: Matrix, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row and column of the entries of some rows, which ascend."""
+def columns_of(matrix: Matrix, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """How many entries some rows have, which ascend, and their columns: nothing else comes from a device."""
     there = features.of(matrix)
     if there is not None:
-        counts, columns = features.rows_of(there, rows)
-    else:
-        pattern = pattern_of(matrix)
-        counts = np.diff(pattern.indptr)[rows].astype(np.int64)
-        begins = np.repeat(pattern.indptr[rows].astype(np.int64) - np.cumsum(counts) + counts, counts)
-        columns = pattern.indices[begins + np.arange(begins.size)]
+        return features.rows_of(there, rows)
+    pattern = pattern_of(matrix)
+    counts = np.diff(pattern.indptr)[rows].astype(np.int64)
+    begins = np.repeat(pattern.indptr[rows].astype(np.int64) - np.cumsum(counts) + counts, counts)
+    return counts, pattern.indices[begins + np.arange(begins.size)]
+
+
+def _entries(matrix: Matrix, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row and column of the entries of some rows, which ascend."""
+    counts, columns = columns_of(matrix, rows)
     return np.repeat(rows, counts), columns.astype(np.int64)
 
 

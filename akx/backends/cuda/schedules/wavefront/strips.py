@@ -14,7 +14,7 @@ from akx.backends.cuda.matrix.level_order import KNOWN, by_levels, rows_by_level
 from akx.backends.cuda.schedules.wavefront.entries import lay_out
 from akx.backends.cuda.schedules.wavefront.layout import LEAST_FETCHED, WARP, Front, Shape, lag_of, slices_per_step
 from akx.backends.cuda.schedules.wavefront.options import DIA
-from akx.backends.cuda.schedules.wavefront.runs import Runs, cut_runs, runs_of
+from akx.backends.cuda.schedules.wavefront.runs import Runs, columns_of, cut_runs, runs_of
 from akx.backends.cuda.value_compression.encodings import TABLE, in_full, is_storable, stored_bytes, table_bytes, way_of
 from akx.backends.cuda.variants.block_local.shapes import padding, widest
 from akx.backends.cuda.variants.options import LANES
@@ -218,7 +218,7 @@ def _fullest(matrix: Matrix, order: str, sms: int, room: int) -> int:
 def fetched_of(matrix: Matrix, order: str, sms: int, room: int) -> int:
     """Values of others that a strip reads of the block in the middle, at most; of other blocks it may be more."""
     strips = strips_of(matrix, order, sms, room)
-    middle, there = strips.blocks // 2, features.of(matrix)
+    middle = strips.blocks // 2
     near = [max(0, middle - strips.ahead), min(strips.blocks, middle + strips.behind + 1)]
     if strips.order.is_natural:  # rows from one to another
         begin, own, behind, end = strips.starts[[near[0], middle, middle + 1, near[1]]].tolist()
@@ -226,13 +226,7 @@ def fetched_of(matrix: Matrix, order: str, sms: int, room: int) -> int:
     else:
         rows = np.flatnonzero((strips.block >= near[0]) & (strips.block < near[1]))
         part = strips.part[rows]
-    if there is not None:
-        counts, columns = features.rows_of(there, rows)
-    else:
-        pattern = pattern_of(matrix)
-        counts = np.diff(pattern.indptr)[rows].astype(np.int64)
-        begins = np.repeat(pattern.indptr[rows].astype(np.int64) - np.cumsum(counts) + counts, counts)
-        columns = pattern.indices[begins + np.arange(begins.size)]
+    counts, columns = columns_of(matrix, rows)
     readers = np.repeat(part.astype(np.int64), counts)
     if strips.order.is_natural:
         inside = (columns >= own) & (columns < behind)
