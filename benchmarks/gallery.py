@@ -416,6 +416,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.output is None or options.output.suffix not in (".npz", ".mtx"):
         parser.error("-o needs a file that ends in .npz or .mtx")
+    if not options.output.parent.is_dir():
+        parser.error(f"there is no folder {options.output.parent}")
     before, begin = _peak(), time.process_time()
     matrix = small(options.name) if options.small else (GALLERY | CONSTANT | LARGE)[options.name]()
     took = f"{time.process_time() - begin:.1f} s of a core, {_peak() - before:.2f} GB at its peak"

@@ -85,13 +85,14 @@ def measured(name: str, A: sparse.csr_array) -> Json:
 def table(document: Json) -> str:
     """A line for each matrix."""
     cores = max(entry["cores"] for entry in document[_ENTRIES])
-    head = ["matrix", "rows", "entries", "levels", "GPU: order, ms", "P A P^T", f"{cores} cores: order, ms", "P A P^T"]
+    head = ["matrix", "rows", "entries", "levels"]
+    head += [f"{where}: {what}, ms" for where in ("GPU", f"{cores} cores") for what in ("order", "P A P^T")]
     body = []
     for entry in document[_ENTRIES]:
         sizes = [f"{entry[what]:,}" for what in ("rows", "entries", "levels")]
         seconds = [*entry["device_seconds"], *entry["host_seconds"]]
         body.append([entry["matrix"], *sizes, *(f"{1e3 * one:,.0f}" for one in seconds)])
-    return f"{solving.origin(document, document[_ENTRIES])}.\n\n{markdown.rows([*head, 'one core: order'], body)}"
+    return f"{solving.origin(document, document[_ENTRIES])}.\n\n{markdown.rows([*head, 'one core: order, ms'], body)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

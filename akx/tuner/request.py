@@ -210,7 +210,7 @@ class TuneRequest:
         None,
         "--time",
         float,
-        "Seconds to spend, compiling included; by default 30, with a GPU 60.",
+        "Seconds to spend, but for compiling, as long again at most; by default 30, with a GPU 60.",
         metavar="SECONDS",
         expected="seconds, more than 0",
         is_valid=lambda seconds: 0 < seconds < float("inf"),

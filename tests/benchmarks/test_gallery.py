@@ -379,6 +379,8 @@ def test_command_line_writes_what_can_be_read_back(tmp_path, suffix: str) -> Non
 def test_command_line_lists_names_and_refuses_other_files(tmp_path, capsys) -> None:
     assert main([]) == 0
     assert capsys.readouterr().out.split() == [*GALLERY, *CONSTANT, *LARGE]
-    with pytest.raises(SystemExit) as refused:
-        main(["brick", "-o", str(tmp_path / "brick.txt")])
-    assert refused.value.code == 2
+    for there in (tmp_path / "brick.txt", tmp_path / "nowhere" / "brick.npz"):
+        with pytest.raises(SystemExit) as refused:
+            main(["brick", "--small", "-o", str(there)])
+        assert refused.value.code == 2
+    assert "there is no folder" in capsys.readouterr().err
