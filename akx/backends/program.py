@@ -80,6 +80,11 @@ class Program(ABC):
         return True
 
     @property
+    def variant_instead(self) -> str | None:
+        """The variant that it multiplies with where values cannot be stored as the plan's; None where they are."""
+        return None
+
+    @property
     def is_as_captured(self) -> bool:
         """Whether graphs of callers that have calls in them do what calls do now; also where there are none."""
         return True

@@ -28,7 +28,9 @@ def explained(prepared: Prepared, dtype: np.dtype[Any], vectors: int, call: Call
         choice = prepared.choice(dtype, vectors)
     plan, matrix, k = choice.plan, prepared.values.of(dtype), basis.k
     schedule, device = registry.get(plan.backend, plan.schedule), planner.device(plan.backend)
-    traffic = schedule.traffic(plan, matrix, device)
+    program = prepared.programs.get((dtype, plan))
+    instead = None if program is None else program.variant_instead
+    traffic = schedule.traffic(plan if instead is None else plan.replace(variant=instead), matrix, device)
     moved = traffic.matrix_bytes + vectors * traffic.vector_bytes
     plain = 2.0 * matrix.nnz * k * vectors
     lines = [
@@ -44,6 +46,9 @@ def explained(prepared: Prepared, dtype: np.dtype[Any], vectors: int, call: Call
     reason = schedule.waste(plan, matrix, device)
     if reason is not None and reason.startswith("stored="):  # a plan for the pattern, tuned for other values
         lines.append(f"values      {reason}")
+    if instead is not None:  # a given plan stays
+        why = schedule.feasible(plan, matrix, device) or f"they are not as {plan.variant} has them"
+        lines.append(f"values      kept as {instead}, of more bytes and slower than the plan says: {why}")
     off = prepared.stored_error(plan, matrix, device)
     if off > 0:
         allowed = f"{matrix.value_error:g} is allowed"

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from akx.backends.cuda.value_compression import encodings as stored
@@ -24,6 +25,7 @@ from akx.tuner.history.trial import AS_ANOTHER, EARLIER, SHARED, WRONG, Trial
 from akx.tuner.history.trial_log import NO_HISTORY, TrialLog, as_measured_here, earlier_trials, without_figures
 from akx.tuner.sandbox import UNANSWERED
 from akx.tuner.space import is_baseline
+from tests.tuner.conftest import default_cost
 
 KIB = 1024
 _PATIENT = Settings(patience=1000, seconds=1e6)
@@ -508,7 +510,7 @@ def test_trials_of_one_time_are_of_one_search(
         [(sweep(), "complete", 4.0), (front(), "complete", 2.0), (front(threads=1), "pruned", 9.0)],
     ]
     assert {one.origin for run in history.runs for one in run} == {EARLIER}
-    assert history.baseline == sweep(variant="csr"), "of the newest search"
+    assert history.baseline() == sweep(variant="csr"), "of the newest search"
     assert earlier_trials(db, replace(key, ranks=2)) == earlier_trials(None, key) == NO_HISTORY
     newest, oldest = history.runs
     assert as_measured_here(newest, {sweep(): 8.0}) is None
@@ -557,3 +559,33 @@ def test_plans_alone_are_no_trials(matrix: Any, db: PlanDatabase, key: PlanKey) 
     db.put(PlanRecord(key=key, plan=front(), **fields))
     assert earlier_trials(db, key) == NO_HISTORY
     assert not entered(search(matrix, db, retune=True))
+
+
+def test_a_baseline_for_other_values_is_passed_over(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
+    """What these values cannot be stored as is neither tried nor entered, however fast it was; the next best counts."""
+    make_world(cost=lambda plan: 1e-3 if plan.variant == "sell" else 4e-3)
+    first = search(matrix, db, trials=20)
+    assert first.baseline_plan.variant == "sell"
+    forget_plans(db)
+    other = lambda plan: plan.variant == "sell" and plan.partitioner == "natural"  # noqa: E731
+    make_world(infeasible=lambda plan: "its values are not symmetric" if other(plan) else None)
+    second = search(matrix, db, trials=6)
+    assert not any(other(trial.plan) and trial.seconds for trial in second.trials)
+    assert own(second)[0] in [trial.plan for trial in first.trials if trial.plan.variant == "csr"]
+    assert entered(second)
+
+
+def test_a_plan_on_record_that_is_faster_by_far_wins_a_noisy_run_off(
+    make_world: Any, matrix: Any, db: PlanDatabase, optimum: Plan
+) -> None:
+    """As one tried in this search does: what is on record says it as well as the median of the rounds."""
+    usual = make_world()
+    usual.cost = lambda plan: 2.7e-3 if plan.schedule == "sweep" else default_cost(plan)
+    assert search(matrix, db, trials=60).plan == optimum
+    forget_plans(db)
+    rng = np.random.default_rng(0)
+    slow = lambda plan: 1.45 if plan.schedule == "front" and rng.random() < 0.46 else 1.0  # noqa: E731
+    make_world(cost=lambda plan: usual.cost(plan) * slow(plan))
+    result = search(matrix, db, trials=1)
+    assert optimum not in own(result)
+    assert result.plan.schedule == "front"

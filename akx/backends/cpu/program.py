@@ -17,7 +17,7 @@ from akx.backends.cpu.value_update import NewValues
 from akx.backends.cpu.variants import made_by
 from akx.backends.schedule import Coefficients, Program, as_coefficients
 from akx.formats.base import Format
-from akx.formats.symmetry import is_as_laid_out
+from akx.formats.symmetry import has_symmetric_values, is_as_laid_out
 
 __all__ = ["TaskProgram", "TeamProgram"]
 
@@ -62,15 +62,15 @@ class TeamProgram(Program):
 class TaskProgram(TeamProgram):
     """A laid-out matrix with each thread's tasks; see :class:`akx.backends.program.Program`.
 
-    Where one of two equal entries is stored and values come that differ, all are stored from then on, as ``csr``, whose
-    rows can be shared out in any way: the tasks stay.
+    Where one of two equal entries is stored and values come that differ, all are stored, as ``csr``, whose rows can be
+    shared out in any way: the tasks stay, and serve the layout again where values come that are equal again.
     """
 
     def __init__(self, layout: Format, tasks: Tasks, where: Ordered) -> None:
         super().__init__(int(tasks.thread_ptr.size - 1), layout.arrays.values.dtype)
         self._tasks = tasks
         self._where = where
-        self._is_in_full = False
+        self._in_halves: str | None = None
         self._again: Callable[[], Format] | None = None
         self._take_layout(layout)
 
@@ -85,7 +85,11 @@ class TaskProgram(TeamProgram):
     @property
     def is_as_planned(self) -> bool:
         """False where values have come that are not symmetric, for a plan that stores one of two."""
-        return not self._is_in_full
+        return self._in_halves is None
+
+    @property
+    def variant_instead(self) -> str | None:
+        return None if self._in_halves is None else "csr"
 
     @property
     def nbytes(self) -> int:
@@ -105,6 +109,9 @@ class TaskProgram(TeamProgram):
             self._layout, self._new, self._again = replace(self._layout, slot=None), None, again
 
     def update_values(self, data: NDArray[Any]) -> None:
+        if self._in_halves is not None and self._is_symmetric(data):
+            self._store_as(self._in_halves, data.dtype)
+            self._in_halves = None
         if self._new is None:
             assert self._again is not None
             self._layout = replace(self._layout, slot=self._again().slot)
@@ -114,9 +121,16 @@ class TaskProgram(TeamProgram):
         if not made_by(layout).is_symmetric or layout.slot is None:
             return
         if not is_as_laid_out(layout.arrays.values, layout.slot, entries, data, self._threads):
-            self._is_in_full = True
-            self._take_layout(lay_out(self._where.pattern, data.dtype, "csr", sigma=1, block=1))
+            self._in_halves = made_by(layout).name
+            self._store_as("csr", data.dtype)
             self._new.take(data)
+
+    def _store_as(self, variant: str, dtype: np.dtype[Any]) -> None:
+        self._take_layout(lay_out(self._where.pattern, dtype, variant, sigma=1, block=1))
+
+    def _is_symmetric(self, data: NDArray[Any]) -> bool:
+        pattern, entries = self._where.pattern, self._where.entries
+        return has_symmetric_values(pattern.indptr, pattern.indices, data if entries is None else data[entries])
 
     def _map_of(self, layout: Format) -> NewValues:
         return NewValues(layout, self._where.pattern, self._where.entries, self._threads)

@@ -15,9 +15,10 @@ from functools import cached_property
 
 from akx.core.plan import Plan
 from akx.tuner.history.ledger import Ledger
+from akx.tuner.history.trial import Trial
 from akx.tuner.model.budget import ModelBudget
 from akx.tuner.model.seconds import Model
-from akx.tuner.space import is_baseline
+from akx.tuner.space import FULL, NATURAL, is_baseline
 from akx.tuner.surrogate import Surrogate
 
 __all__ = ["CandidatePool"]
@@ -57,8 +58,7 @@ class CandidatePool:
 
     def is_new(self, plan: Plan) -> bool:
         """Whether a plan is wanted, and neither tried nor under way."""
-        wanted = self._keep is None or is_baseline(plan) or self._keep(plan)
-        return wanted and plan not in self.ledger and (self._taken is None or not self._taken(plan))
+        return self._is_wanted(plan) and plan not in self.ledger and (self._taken is None or not self._taken(plan))
 
     def is_open(self, plan: Plan) -> bool:
         """Whether the search itself may come up with a plan."""
@@ -84,6 +84,19 @@ class CandidatePool:
     def ordering_seconds(self, partitioner: str) -> float:
         """Seconds that it took to order the rows so, and what else is memoised, as far as thinking of plans did it."""
         return self._budget.longest(partitioner)
+
+    def is_fit(self, trial: Trial) -> bool:
+        """Whether a trial that was made elsewhere says something here: of a plan that is wanted and fits these values.
+
+        They are in no key: others may have been stored in ways that these cannot. Of the ways there are the space knows
+        some, by its choices, and feasibility the rest; an order of the rows is not found for plans that store values as
+        they are, which were feasible.
+        """
+        plan = trial.plan
+        if self.space.values(plan) is None or not self._is_wanted(plan):
+            return False
+        is_sure = plan.partitioner != NATURAL and plan.typed.stored == FULL
+        return trial.seconds is None or is_sure or self.refusal(plan) is None
 
     def is_refused(self, plan: Plan) -> bool:
         """Whether the search may not come up with a plan, or it is infeasible."""
@@ -116,6 +129,9 @@ class CandidatePool:
         """Whether a plan takes longer than the fastest baseline so far, as good as certainly."""
         seconds = self.ledger.baseline_seconds
         return seconds is not None and self.times.is_hopeless(plan, seconds)
+
+    def _is_wanted(self, plan: Plan) -> bool:
+        return self._keep is None or is_baseline(plan) or self._keep(plan)
 
     def _reason_against(self, plan: Plan) -> str | None:
         try:

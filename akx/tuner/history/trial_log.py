@@ -15,7 +15,7 @@ What is entered says where to search, and no more: it is nobody's plan until the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -39,9 +39,8 @@ __all__ = [
     "without_figures",
 ]
 
-#: What refusals say that go by the values, which are no part of the key
-#: (value compression).
-_SAME = " is the same as "
+#: What refusals say that go by the values, which are no part of the key (value compression, symmetric storage).
+_OF_VALUES = (" is the same as ", AS_ANOTHER, "values are not symmetric")
 #: Seconds between two changes of the database, and how many times what the last one took, if that is more.
 _PAUSE, _PAUSE_SHARE = 2.0, 20.0
 #: Seconds for which a database that failed is left alone.
@@ -107,11 +106,11 @@ class History:
 
     runs: tuple[tuple[Trial, ...], ...] = ()
 
-    @property
-    def baseline(self) -> Plan | None:
-        """The fastest baseline of the newest search that has one: measured first, it tells how times compare."""
+    def baseline(self, is_fit: Callable[[Trial], bool] = lambda trial: True) -> Plan | None:
+        """The fastest baseline that fits, of the newest search with one: measured first, it tells how times compare."""
         for run in self.runs:
-            plain = [trial for trial in run if trial.state == COMPLETE and is_baseline(trial.plan)]
+            done = (trial for trial in run if trial.state == COMPLETE and is_baseline(trial.plan))
+            plain = list(filter(is_fit, done))
             if plain:
                 return min(plain, key=_seconds).plan
         return None
@@ -167,7 +166,7 @@ def may_be_otherwise(trial: Trial | TrialRecord) -> bool:
     """Whether what became of a trial says nothing of another day, or of other values in the same pattern."""
     if trial.state == FAILED:
         return not trial.reason.startswith(WRONG)
-    of_values = any(said in trial.reason for said in (_SAME, AS_ANOTHER))
+    of_values = any(said in trial.reason for said in _OF_VALUES)
     return trial.state == PRUNED and (trial.reason.startswith(UNANSWERED) or of_values)
 
 

@@ -89,7 +89,7 @@ class RunOff:
             else:
                 finals = tuple(Finalist(plan, one.seconds, one.spread, len(one.samples)) for plan, one in times.items())
                 ratio = _ratios(times)
-                best, baseline = choose(finals, noise=noise, nbytes=nbytes, ratio=ratio, before=self._own_seconds)
+                best, baseline = choose(finals, noise=noise, nbytes=nbytes, ratio=ratio, before=self._tried_seconds)
                 decision = Decision(best, baseline, finals)
             winner = decision.best.plan
             try:
@@ -250,6 +250,10 @@ class RunOff:
         """Seconds of a trial; None where it was not made in this search."""
         trial = self.ledger[plan]
         return trial.seconds if trial.is_own else None
+
+    def _tried_seconds(self, plan: Plan) -> float | None:
+        """Seconds of a trial, whoever made it: as they would have been here."""
+        return self.ledger[plan].seconds
 
     def _slower(self, times: Mapping[Plan, Measurement]) -> list[float]:
         """How many times as long as in their trials here the finalists took, the least first."""

@@ -118,7 +118,7 @@ class Search:
         )
         self.notes: list[str] = []
         self._run_off = RunOff(bench, self.ledger, settings, self.budget, self.notes, alone, record)
-        self._callback, self._record, self._keep = callback, record, keep
+        self._callback, self._record = callback, record
         self._everything, self._others, self._history = everything, others, history
         self._waiting: list[tuple[str, Trial]] = []
         self._later: list[tuple[str, Plan]] = []
@@ -340,11 +340,13 @@ class Search:
     def _begin_as_others(self) -> None:
         """Where others have baselines, measure the best of them before all else: it tells how their times compare."""
         self._hear()
-        known = [trial for _, trial in self._waiting if is_baseline(trial.plan) and trial.state == COMPLETE]
+        pool = self.proposals.pool
+        plain = (trial for _, trial in self._waiting if is_baseline(trial.plan) and trial.state == COMPLETE)
+        known = [trial for trial in plain if pool.is_fit(trial)]
         if known:
             self._try_baseline(min(known, key=lambda trial: trial.seconds or math.inf).plan)
-        earlier = self._history.baseline
-        if earlier is not None and earlier not in self.ledger and self.bench.space.values(earlier) is not None:
+        earlier = self._history.baseline(pool.is_fit)
+        if earlier is not None and earlier not in self.ledger:
             self._try_baseline(earlier)
 
     def _hear(self) -> None:
@@ -368,11 +370,9 @@ class Search:
                 self._adopt(trial for trial in found if trial.plan not in self.proposals.given)
 
     def _adopt(self, trials: Iterable[Trial]) -> None:
-        """Enter trials that were made elsewhere, of plans of this space that have none here."""
+        """Enter trials that were made elsewhere, maybe for other values, of plans that fit here and have none."""
         for trial in trials:
-            plan = trial.plan
-            is_wanted = is_baseline(plan) or self._keep is None or self._keep(plan)
-            if plan not in self.ledger and self.bench.space.values(plan) is not None and is_wanted:
+            if trial.plan not in self.ledger and self.proposals.pool.is_fit(trial):
                 adopted = replace(trial, number=len(self.ledger.trials))
                 self.ledger.add(adopted)
                 self.proposals.learn(adopted)

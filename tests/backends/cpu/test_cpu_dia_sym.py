@@ -166,11 +166,12 @@ def test_values_that_are_no_longer_symmetric_are_stored_in_full(order: str, thre
     coefficients = as_coefficients(np.ones(2), np.zeros(2), np.zeros(2), matrix.dtype)
     other = A.copy()
     other[7, 8], other[8, 7] = 3.0, -3.0
-    for B, as_planned in ((2 * A, True), (other, False), (A, False)):
+    for B, as_planned in ((2 * A, True), (other, False), (-other, False), (A, True), (other, False), (3 * A, True)):
         program.update_values(B.data)
         program.run(x, out, coefficients)
         np.testing.assert_array_equal(out[2, 0], B @ (B @ x[0]))
         assert program.is_as_planned is as_planned
+        assert program.variant_instead == (None if as_planned else "csr")
 
 
 def test_an_operator_goes_on_with_values_of_any_kind() -> None:
@@ -181,6 +182,30 @@ def test_an_operator_goes_on_with_values_of_any_kind() -> None:
     for B in (A, 3 * A, other, A):
         op.update_values(B)
         np.testing.assert_array_equal(op(x)[:, 2], B @ (B @ x))
+
+
+@pytest.mark.parametrize("schedule", ["sweep", "wavefront"])
+def test_an_explanation_says_how_a_given_plan_keeps_other_values(schedule: str) -> None:
+    """And the bytes that are moved, which are those of the plan again where values are symmetric again."""
+    A = symmetric(4000)
+    depth = {"k_per_pass": 2, "block_bytes": 8192} if schedule == "wavefront" else {}
+    op = akx.MatrixPowers(A, 2, plan=Plan("cpu", schedule, "dia-sym", k=2, threads=1, **depth))
+
+    def lines() -> dict[str, str]:
+        return {line[:12].strip(): line[12:] for line in op.explain(measure=False).splitlines()}
+
+    op(np.ones(4000))
+    before = lines()
+    assert "values" not in before
+    op.update_values(sp.csr_array(A @ sp.diags_array(np.arange(4000.0) + 1)))
+    then = lines()
+    assert then["plan"] == before["plan"]
+    assert then["values"].startswith("kept as csr")
+    assert "values are not symmetric" in then["values"]
+    assert float(then["expected"].split()[0]) > float(before["expected"].split()[0])
+    op.update_values(A)
+    assert "values" not in lines()
+    assert lines()["expected"] == before["expected"]
 
 
 def test_a_tuned_plan_gives_way_to_values_that_are_not_symmetric(tmp_path: Path) -> None:
