@@ -150,7 +150,7 @@ def test_a_record_loses_nothing_and_ends_in_time(
     file = tmp_path / "x.json"
     assert gpu.main(["--small", "--record", "-o", str(file)]) == 1
     assert [name for name, *_ in asked[:7]] == list(gpu.MATRICES)[: len(asked[:7])]
-    assert {within for _, _, within in asked[:7]} == {20.0}
+    assert {within for _, _, within in asked[:7]} == {12.0}
     assert len(compiled) == 1
     assert {one["matrix"] for one in json.loads(file.read_text())["powers"]} == {name for name, *_ in asked} - {"brick"}
     said = capsys.readouterr().err
