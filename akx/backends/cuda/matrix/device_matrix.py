@@ -25,7 +25,7 @@ from akx.core.canonical import check_finite
 from akx.core.fingerprint import LEAF, LEAF_DIGEST, PERSON, Pattern
 from akx.core.matrix import Matrix
 
-__all__ = ["PATTERN", "Arrays", "DeviceMatrix", "fetched", "gather", "largest_of", "launch", "type_of"]
+__all__ = ["PATTERN", "Arrays", "DeviceMatrix", "fetched", "gather", "largest_of", "launch", "sent_pattern", "type_of"]
 
 _SOURCE = Path(__file__).with_name("canonical.cu")
 _DIGEST = Path(__file__).with_name("digest.cu")
@@ -57,6 +57,11 @@ class Arrays(NamedTuple):
     pointer: DeviceArray
     column: DeviceArray
     data: DeviceArray
+
+
+def sent_pattern(matrix: Matrix) -> tuple[DeviceArray, DeviceArray]:
+    """Row pointers and columns of a matrix of the host, of 32 bits each, on the device, as :class:`Arrays` has them."""
+    return to_device(matrix.indptr.view(np.uint32)), to_device(matrix.indices.view(np.uint32))
 
 
 class DeviceMatrix(Matrix):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import CudaDevice, cuda_device, cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
-from akx.backends.cuda.matrix.device_matrix import PATTERN, Arrays, DeviceMatrix
+from akx.backends.cuda.matrix.device_matrix import PATTERN, Arrays, DeviceMatrix, sent_pattern
 from akx.backends.cuda.matrix.transpose import take
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
@@ -102,8 +102,7 @@ def copied(matrix: Matrix, device: CudaDevice) -> Matrix:
     if known or here or device.budget or cuda_missing() is not None or device != cuda_device(device.ordinal):
         return matrix
     try:
-        pointer, column = (to_device(one.view(np.uint32)) for one in (matrix.indptr, matrix.indices))
-        arrays = Arrays(pointer, column, to_device(matrix.data))
+        arrays = Arrays(*sent_pattern(matrix), to_device(matrix.data))
     except DeviceMemoryError:
         return matrix
     cache = {key: one for key, one in matrix.pattern_cache.items() if key != PATTERN}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from akx.backends.cuda.device.compile import load
 from akx.backends.cuda.device.facts import cuda_device, cuda_missing
 from akx.backends.cuda.device.memory import DeviceArray, empty, to_device, zeros
-from akx.backends.cuda.matrix.device_matrix import Arrays, DeviceMatrix
+from akx.backends.cuda.matrix.device_matrix import Arrays, DeviceMatrix, sent_pattern
 from akx.backends.cuda.matrix.transpose import rows_of, running_sums, take, transposed
 from akx.backends.pattern_cache import per_pattern
 from akx.core.errors import InfeasibleError
@@ -90,8 +90,8 @@ def sent_by_levels(matrix: Matrix, *, keep: bool = True) -> Permuted:
 
 
 def sent(matrix: Matrix) -> DeviceMatrix:
-    pointer, column = (to_device(one.view(np.uint32)) for one in (matrix.indptr, matrix.indices))
-    arrays = Arrays(pointer, column, to_device(matrix.data))
+    """A matrix of the host on the device; nothing is known of it there."""
+    arrays = Arrays(*sent_pattern(matrix), to_device(matrix.data))
     return DeviceMatrix(arrays, pattern_cache={}, largest=matrix.largest, value_error=matrix.value_error)
 
 
@@ -105,8 +105,7 @@ def rows_by_levels(matrix: Matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]
     if matrix.index_dtype != np.int32:
         raise InfeasibleError("orders on the device have indices of 32 bits")
     if matrix.on_device is not None or cuda_missing() is None:
-        arrays = (matrix if matrix.on_device is not None else sent(matrix)).on_device
-        there = ordered_there(*arrays[:2])
+        there = ordered_there(*(sent_pattern(matrix) if matrix.on_device is None else matrix.on_device[:2]))
         if there is None:
             raise few
         return there.order.get().astype(np.int64), there.level_ptr

@@ -19,6 +19,7 @@ from akx.backends.cuda.value_compression.encodings import FULL, stored_bytes, wa
 from akx.backends.cuda.variants import hot_columns as hubs
 from akx.backends.cuda.variants.hot_columns import HUBS
 from akx.backends.cuda.variants.options import LANES, ROOMS
+from akx.backends.pattern_cache import per_pattern
 from akx.backends.schedule import Parameter
 from akx.core.errors import DeviceMemoryError, InfeasibleError
 from akx.core.matrix import Matrix
@@ -90,6 +91,7 @@ def _near(matrix: Matrix, device: CudaDevice) -> Matrix | None:
     return found if gathered_share(found) < _NEARER * gathered_share(matrix) else None
 
 
+@per_pattern
 def _profile(matrix: Matrix) -> float:
     """The sum of how far the first column of each row lies before the row."""
     known = measured_rows(matrix)
