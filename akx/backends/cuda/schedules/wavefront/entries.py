@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.backends.cuda.schedules.wavefront.layout import _HEAD, LEAST_FETCHED, NONE, WARP, Front, Shape
-from akx.backends.cuda.schedules.wavefront.runs import WORD_BITS, Runs, fill_runs, most_places
+from akx.backends.cuda.schedules.wavefront.runs import WORD_BITS, Runs, fill_runs, in_order_of_words, most_places
 from akx.core.errors import InfeasibleError
 from akx.core.numba_jit import njit
 from akx.core.parallel import in_pieces
@@ -343,16 +343,10 @@ def _fill_halo(
     """What strip s reads of others, by block and then by where it is published."""
     parts, _, lanes, _, slices, ring, most, itemsize = sizes
     room = slices * (32 // lanes)
-    keys = np.empty(found.size, np.int64)
-    for t in range(found.size):
-        j = found[t]
-        keys[t] = np.int64(block[j]) * base[parts] + base[np.int64(part[j])] + place[j]
-    last, number = np.int64(-1), 0
-    for t in np.argsort(keys):
-        node = found[t]
+    read, word, number = in_order_of_words(found, part, block, place, base, parts)
+    for t in range(read.size):
+        node = read[t]
         its = np.int64(block[node])
-        number = number + 1 if its == last else 0
-        last = its
-        nodes[its * parts + s, 4 + room + number] = node
-        halo[its * parts + s, number] = base[np.int64(part[node])] + place[node]
-        local[node] = (ring * room + its % ring * most + number) * itemsize
+        nodes[its * parts + s, 4 + room + number[t]] = node
+        halo[its * parts + s, number[t]] = word[t]
+        local[node] = (ring * room + its % ring * most + number[t]) * itemsize

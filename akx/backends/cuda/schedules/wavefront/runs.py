@@ -38,7 +38,7 @@ from akx.core.parallel import in_pieces
 from akx.formats.base import pattern_of
 from akx.partition.level_order import learnt_rows
 
-__all__ = ["WORD_BITS", "Runs", "columns_of", "cut_runs", "fill_runs", "most_places", "runs_of"]
+__all__ = ["WORD_BITS", "Runs", "columns_of", "cut_runs", "fill_runs", "in_order_of_words", "most_places", "runs_of"]
 
 #: As in ``wavefront.cuh``: bits of a word of a halo, and of the length of a run.
 WORD_BITS, _LENGTH_BITS = 18, 5
@@ -356,6 +356,30 @@ def _deal_the_rest(rows: NDArray[np.int64], of_lane: NDArray[np.int64]) -> None:
 
 
 @njit(cache=True, nogil=True)
+def in_order_of_words(
+    found: NDArray[np.int64],
+    part: NDArray[np.uint32],
+    block: NDArray[np.uint32],
+    place: NDArray[np.int64],
+    base: NDArray[np.int64],
+    parts: int,
+) -> Any:
+    """Rows of others that a strip reads, by block and then by the words where they are published.
+
+    These rows, the word of each, and its number among those of its block.
+    """
+    word, key, number = np.empty(found.size, np.int64), np.empty(found.size, np.int64), np.zeros(found.size, np.int64)
+    for t in range(found.size):
+        word[t] = base[np.int64(part[found[t]])] + place[found[t]]
+        key[t] = np.int64(block[found[t]]) * base[parts] + word[t]
+    order = np.argsort(key)
+    read = found[order]
+    for t in range(1, read.size):
+        number[t] = number[t - 1] + 1 if block[read[t]] == block[read[t - 1]] else 0
+    return read, word[order], number
+
+
+@njit(cache=True, nogil=True)
 def _fill_halo(
     s: int,
     found: NDArray[np.int64],
@@ -369,15 +393,7 @@ def _fill_halo(
     local: NDArray[np.int64],
 ) -> None:
     """What strip s reads of others, by block and then by where it is published."""
-    keys = np.empty(found.size, np.int64)
-    for t in range(found.size):
-        j = found[t]
-        keys[t] = np.int64(block[j]) * base[parts] + base[np.int64(part[j])] + place[j]
-    last, number = np.int64(-1), 0
-    for t in np.argsort(keys):
-        node = found[t]
-        its = np.int64(block[node])
-        number = number + 1 if its == last else 0
-        last = its
-        word = base[np.int64(part[node])] + place[node]
-        halo[its * parts + s, number] = np.uint32((local[node] // itemsize) << WORD_BITS | word)
+    read, word, number = in_order_of_words(found, part, block, place, base, parts)
+    for t in range(read.size):
+        own = np.uint32((local[read[t]] // itemsize) << WORD_BITS | word[t])
+        halo[np.int64(block[read[t]]) * parts + s, number[t]] = own
