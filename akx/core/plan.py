@@ -15,10 +15,12 @@ from typing import Any
 from akx.core.errors import ArgumentTypeError, PlanError, brief, listed, shown
 from akx.core.options import Options, option_fault, traits
 
-__all__ = ["PLAN_SCHEMA", "Option", "Plan", "check_fields", "check_plan"]
+__all__ = ["FULL", "PLAN_SCHEMA", "Option", "Plan", "check_fields", "check_plan", "in_full"]
 
 #: Version of the JSON form of a plan. Raised whenever a field changes its meaning.
 PLAN_SCHEMA = 1
+#: What values are stored as by a plan that stores them as they are.
+FULL = "full"
 
 Option = bool | int | float | str
 
@@ -183,6 +185,11 @@ class Plan:
 #: The fields but the options, and those of them that are parameters of a search.
 _PLAIN = tuple(f.name for f in fields(Plan) if f.name != "options")
 _CHOSEN = frozenset(_PLAIN) - {"backend", "schedule", "k"}
+
+
+def in_full(plan: Plan) -> Plan:
+    """The plan with values in full."""
+    return plan.replace(options={**plan.options, "stored": FULL})
 
 
 def check_plan(plan: Any) -> None:

@@ -31,7 +31,7 @@ from akx.core.errors import (
 )
 from akx.core.fork_safety import ForkSafeLock
 from akx.core.matrix import Matrix
-from akx.core.plan import Plan
+from akx.core.plan import FULL, Plan, in_full
 from akx.core.progress import working
 from akx.operator.background_compile import check_code, check_first
 from akx.operator.matrix_values import Values, same_pattern
@@ -40,7 +40,6 @@ from akx.operator.overflow import levels_to_caller
 from akx.operator.planner import Call, Choice, Choices, Planner, reason_against
 from akx.operator.recurrence import Recurrence
 from akx.operator.start_vectors import wrong_layout
-from akx.tuner.space import FULL
 
 if TYPE_CHECKING:
     from akx.tuner.online.calls import Online
@@ -312,7 +311,7 @@ class Prepared(Tuned):
         """Whether a tuned plan does not fit, with values in full, as its program has them now."""
         if self.planner.given is not None:
             return False
-        full = plan if plan.typed.stored == FULL else plan.replace(options={**plan.options, "stored": FULL})
+        full = plan if plan.typed.stored == FULL else in_full(plan)
         return reason_against(full, self.values.matrix, self.planner.device(plan.backend)) is not None
 
     # --------------------------------------------------------------------------------------------- what is held

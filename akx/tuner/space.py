@@ -20,7 +20,7 @@ from akx.backends.selection import device_of, plan_threads, resolve_backend
 from akx.core.errors import ArgumentError, brief
 from akx.core.matrix import Matrix
 from akx.core.options import traits, unknown_option
-from akx.core.plan import Option, Plan
+from akx.core.plan import FULL, Option, Plan
 from akx.plandb import PlanKey, make_key
 
 __all__ = [
@@ -40,8 +40,6 @@ __all__ = [
 Costs = Callable[[Sequence[Plan]], Sequence[float]]
 
 NATURAL = "natural"
-#: What values are stored as by a plan that stores them as they are.
-FULL = "full"
 #: Fields of a plan where its schedule has no parameter of the name.
 _FIELDS = {"partitioner": NATURAL, "k_per_pass": 1, "block_bytes": 0}
 

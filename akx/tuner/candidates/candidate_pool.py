@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 
-from akx.core.plan import Plan
+from akx.core.plan import FULL, Plan
 from akx.tuner.history.ledger import Ledger
 from akx.tuner.history.trial import Trial
 from akx.tuner.model.budget import ModelBudget
 from akx.tuner.model.seconds import Model
-from akx.tuner.space import FULL, NATURAL, is_baseline
+from akx.tuner.space import NATURAL, is_baseline
 from akx.tuner.surrogate import Surrogate
 
 __all__ = ["CandidatePool"]

@@ -33,12 +33,12 @@ from akx.backends.selection import backend_of, device_of, plan_threads
 from akx.core.errors import BudgetError, InfeasibleError
 from akx.core.matrix import Matrix
 from akx.core.options import Options, traits
-from akx.core.plan import Option, Plan
+from akx.core.plan import FULL, Option, Plan, in_full
 from akx.cost.device_model import Figures
 from akx.cost.rows import is_scattered
 from akx.tuner.model.figures import figures_of
 from akx.tuner.model.seconds import Model, traits_of
-from akx.tuner.space import FULL, Space, build_space, is_baseline, resolve_backend
+from akx.tuner.space import Space, build_space, is_baseline, resolve_backend
 
 __all__ = ["Model", "budget_error", "predict", "predicted"]
 
@@ -259,7 +259,7 @@ def _pays(model: Model, plan: Plan) -> bool:
     """Whether values in fewer bytes, where the plan has such, promise more than the same plan in full."""
     if plan.typed.stored == FULL:
         return True
-    return model.seconds(plan) * _STORED_GAIN < model.seconds(plan.replace(options={**plan.options, "stored": FULL}))
+    return model.seconds(plan) * _STORED_GAIN < model.seconds(in_full(plan))
 
 
 def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float, *, lightest: bool = False) -> Plan:

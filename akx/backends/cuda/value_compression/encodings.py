@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import njit
 from akx.core.parallel import in_pieces
-from akx.core.plan import Plan
+from akx.core.plan import FULL, Plan, in_full
 
 __all__ = [
     "FULL",
@@ -51,7 +51,8 @@ __all__ = [
     "ways_of",
 ]
 
-FULL, HALF, TABLE = STORED = ("full", "half", "table")
+HALF, TABLE = "half", "table"
+STORED = (FULL, HALF, TABLE)
 #: Why values cannot be stored in a way.
 _WHY_NOT = {HALF: "values are not the same in half the bytes", TABLE: "too many values are different"}
 #: The type of half the bytes.
@@ -83,11 +84,6 @@ class Values:
 def way_of(plan: Plan) -> str:
     """What the plan stores values as."""
     return str(plan.typed.stored)
-
-
-def in_full(plan: Plan) -> Plan:
-    """The plan with values in full."""
-    return plan.replace(options={**plan.options, "stored": FULL})
 
 
 def is_storable(plan: Plan, matrix: Matrix) -> bool:

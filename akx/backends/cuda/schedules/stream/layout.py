@@ -40,6 +40,7 @@ __all__ = [
     "Window",
     "below_diagonal",
     "choose_window",
+    "first_from",
     "kind_of",
     "pack",
     "pass_seconds",
@@ -183,7 +184,7 @@ def slices_of(matrix: Matrix) -> NDArray[Any]:
 @per_pattern
 def below_diagonal(matrix: Matrix) -> tuple[int, NDArray[Any]]:
     """Bits of a mark of a half chunk, 0 where rows are too long, and where entries of each slice begin there."""
-    below = _below(matrix.indptr, matrix.indices)
+    below = first_from(matrix.indptr, matrix.indices, 0) - matrix.indptr[:-1]
     longest, most = int(np.diff(matrix.indptr).max(initial=0)), int(below.max(initial=0))
     mark = next((bits for bits in (8, 16) if longest <= 2 ** (bits - 1) and most < 2 ** (bits - 2)), 0)
     entries = np.add.reduceat(below, np.arange(0, matrix.n, SLICE))
@@ -191,14 +192,18 @@ def below_diagonal(matrix: Matrix) -> tuple[int, NDArray[Any]]:
 
 
 @njit(nogil=True, cache=True)
-def _below(indptr: Any, indices: Any) -> Any:
-    """Entries of each row below the diagonal."""
-    found = np.zeros(indptr.size - 1, np.int64)
+def first_from(indptr: Any, indices: Any, offset: Any) -> Any:
+    """The first entry of each row whose column is row + `offset` or more, or where the next row begins."""
+    found = np.empty(indptr.size - 1, np.int64)
     for i in range(found.size):
-        for p in range(indptr[i], indptr[i + 1]):
-            if indices[p] >= i:
-                break
-            found[i] += 1
+        low, high = np.int64(indptr[i]), np.int64(indptr[i + 1])
+        while low < high:
+            middle = (low + high) // 2
+            if indices[middle] < i + offset:
+                low = middle + 1
+            else:
+                high = middle
+        found[i] = low
     return found
 
 

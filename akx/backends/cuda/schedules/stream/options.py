@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from akx.backends.cuda.variants.options import LANES
-from akx.core.plan import Option
+from akx.core.plan import FULL, Option
 
 __all__ = [
     "AHEADS",
@@ -15,6 +15,7 @@ __all__ = [
     "PARTITIONERS",
     "SHARES",
     "STORED",
+    "TRIANGLE",
     "VARIANTS",
     "VECTORS",
 ]
@@ -26,7 +27,8 @@ SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 #: SpMV variants of the processor's rows; those by diagonals read what is not theirs.
 HOST_VARIANTS = ("csr", "csr16", "sell", "sell16", "bell", "bell16")
 #: What of the matrix travels: all, or one triangle of a symmetric one.
-STORED = ("full", "triangle")
+TRIANGLE = "triangle"
+STORED = (FULL, TRIANGLE)
 #: How its threads do the powers of a pass: all of them in one front, each in one of its own, or one after another.
 FRONTS = ("shared", "own", "none")
 OPTIONS: dict[str, tuple[Option, ...]] = {

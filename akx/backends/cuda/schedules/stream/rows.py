@@ -20,7 +20,8 @@ from akx.backends.cuda.schedules.stream.layout import (
     pass_seconds,
     stored_bytes,
 )
-from akx.backends.cuda.schedules.stream.triangle import TRIANGLE, storable
+from akx.backends.cuda.schedules.stream.options import TRIANGLE
+from akx.backends.cuda.schedules.stream.triangle import storable
 from akx.backends.pattern_cache import per_pattern
 from akx.core.matrix import Matrix
 from akx.core.plan import Plan

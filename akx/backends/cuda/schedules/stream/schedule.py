@@ -35,7 +35,7 @@ from akx.backends.cuda.device.facts import CudaDevice, cuda_device
 from akx.backends.cuda.schedules.base import misnamed
 from akx.backends.cuda.schedules.stream.host_share import HostShare, host_reason
 from akx.backends.cuda.schedules.stream.layout import kind_of, reach, smallest_window
-from akx.backends.cuda.schedules.stream.options import OPTIONS, PARTITIONERS, VARIANTS
+from akx.backends.cuda.schedules.stream.options import OPTIONS, PARTITIONERS, TRIANGLE, VARIANTS
 from akx.backends.cuda.schedules.stream.program import StreamProgram, movers
 from akx.backends.cuda.schedules.stream.rows import (
     border,
@@ -49,14 +49,14 @@ from akx.backends.cuda.schedules.stream.rows import (
     stored_on_device,
     window_of,
 )
-from akx.backends.cuda.schedules.stream.triangle import FULL, TRIANGLE, in_full, storable, symmetry_of
+from akx.backends.cuda.schedules.stream.triangle import storable, symmetry_of
 from akx.backends.cuda.variants.slots import near
 from akx.backends.host import default_threads
 from akx.backends.schedule import Parameter, Program, Schedule, Traffic, check_feasible, option_reason
 from akx.core.errors import DeviceMemoryError
 from akx.core.matrix import Matrix
 from akx.core.options import CudaStream
-from akx.core.plan import Plan
+from akx.core.plan import FULL, Plan, in_full
 
 __all__ = ["SCHEDULE", "Streamed"]
 

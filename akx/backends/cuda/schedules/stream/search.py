@@ -14,10 +14,11 @@ from akx.backends.cuda.device.facts import CudaDevice
 from akx.backends.cuda.schedules.stream import rows
 from akx.backends.cuda.schedules.stream.host_share import host_plan, host_reason
 from akx.backends.cuda.schedules.stream.options import AHEADS, MOVE, PARTITIONERS, SHARES, STORED, VARIANTS, VECTORS
-from akx.backends.cuda.schedules.stream.triangle import FULL, is_smaller, symmetry_of
+from akx.backends.cuda.schedules.stream.triangle import is_smaller, symmetry_of
 from akx.backends.schedule import Parameter
 from akx.core.matrix import Matrix
 from akx.core.options import CudaStream
+from akx.core.plan import FULL
 
 __all__ = ["space"]
 

@@ -34,22 +34,20 @@ from akx.backends.cuda.schedules.stream.layout import (
     Chunks,
     Window,
     below_diagonal,
+    first_from,
     slices_of,
     stored_bytes,
 )
 from akx.core.matrix import Matrix
 from akx.core.numba_jit import njit
-from akx.core.plan import Plan
+from akx.core.plan import FULL, Plan, in_full
 from akx.formats.base import column_range
 from akx.formats.symmetry import has_symmetric_values
 
 __all__ = [
     "CONJUGATE",
-    "FULL",
     "PLAIN",
-    "TRIANGLE",
     "heads_of",
-    "in_full",
     "is_smaller",
     "is_symmetric",
     "pack_halves",
@@ -57,8 +55,7 @@ __all__ = [
     "symmetry_of",
 ]
 
-#: What values may be stored as, and how mirrors may be alike.
-FULL, TRIANGLE = "full", "triangle"
+#: How mirrors may be alike.
 PLAIN, CONJUGATE = "plain", "conjugate"
 #: By so much fewer bytes have to cross the bus than of whole chunks, which are made meanwhile.
 _LEAST_GAIN = 1.2
@@ -79,11 +76,6 @@ def is_symmetric(pattern: Matrix, data: NDArray[Any], kind: str) -> bool:
     return has_symmetric_values(pattern.indptr, pattern.indices, data, conjugate=kind == CONJUGATE)
 
 
-def in_full(plan: Plan) -> Plan:
-    """The plan with values in full."""
-    return plan.replace(options={**plan.options, "stored": FULL})
-
-
 def storable(plan: Plan, matrix: Matrix) -> Plan:
     """The plan, with values in full where they cannot be stored as it says."""
     if plan.typed.stored == FULL or symmetry_of(matrix):
@@ -95,22 +87,6 @@ def is_smaller(pattern: Matrix) -> bool:
     """Whether half chunks pay: not of rows of an entry or two."""
     half = below_diagonal(pattern)[0]
     return half > 0 and _LEAST_GAIN * stored_bytes(pattern, 16, half=half) < stored_bytes(pattern, 16)
-
-
-@njit(nogil=True, cache=True)
-def _beyond(indptr: Any, indices: Any) -> Any:
-    """The first entry of each row beyond the diagonal."""
-    found = np.empty(indptr.size - 1, np.int64)
-    for i in range(found.size):
-        low, high = np.int64(indptr[i]), np.int64(indptr[i + 1])
-        while low < high:
-            middle = (low + high) // 2
-            if indices[middle] <= i:
-                low = middle + 1
-            else:
-                high = middle
-        found[i] = low
-    return found
 
 
 def pack_halves(matrix: Matrix, window: Window, bits: int, memory: Any = np.zeros) -> Chunks:
@@ -126,7 +102,7 @@ def pack_halves(matrix: Matrix, window: Window, bits: int, memory: Any = np.zero
     at = np.concatenate([[0], np.cumsum(octets)]).astype(np.int64)
     data = memory(int(at[-1]), np.uint8)
     data[:] = 0
-    cursor = _beyond(matrix.indptr, matrix.indices)
+    cursor = first_from(matrix.indptr, matrix.indices, 1)
     on_diagonal = np.count_nonzero(matrix.indices[np.maximum(cursor - 1, 0)] == order)
     slot = np.empty((matrix.nnz - on_diagonal) // 2 + on_diagonal, np.int64)
     entry = np.empty(slot.size, np.int64 if matrix.nnz >= 2**31 else np.int32)
